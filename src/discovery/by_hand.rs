@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 
 use super::changes::{self, Changes, Saved};
-use super::{Discovery, Failure, Keep, ListChange, State};
+use super::{Discovery, EndpointChange, Failure, Keep, ListChange, State};
 use crate::config::{Config, Endpoint};
 use crate::net::clock;
+use crate::observe::figures::AdminWord;
 use crate::upstream::change::log_change;
 
 /// The state file, as it was read or written last.
@@ -83,6 +84,37 @@ impl Discovery {
         let state = self.state();
         let mut list = state.upstreams.get(upstream)?.list.iter();
         list.find(|it| it.name == endpoint).cloned()
+    }
+
+    /// What the state file says of an endpoint otherwise than this change, which is not
+    /// saved, and what becomes of that: in a sentence.
+    pub fn saved_otherwise(
+        &self,
+        upstream: &str,
+        endpoint: &str,
+        change: &EndpointChange,
+    ) -> Option<String> {
+        let state = self.state();
+        let known = state.upstreams.get(upstream)?;
+        let saved = state.saved_of(upstream)?;
+        let saved = saved
+            .of_endpoint(endpoint)
+            .filter(|_| saved.listed == known.listed)?;
+        let admin = saved
+            .admin
+            .filter(|it| change.admin.is_some_and(|now| now != *it));
+        let weight = saved
+            .weight
+            .filter(|it| change.weight.is_some_and(|now| now != *it));
+        let saved = match (admin, weight) {
+            (Some(admin), _) => format!("`{}`", AdminWord(admin.into()).word()),
+            (None, Some(weight)) => format!("weight {weight}"),
+            (None, None) => return None,
+        };
+        Some(format!(
+            "endpoint {upstream}/{endpoint}: the state file still has {saved}, which the next \
+             start goes by; `--save` changes it there as well"
+        ))
     }
 
     /// All of them.

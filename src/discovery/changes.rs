@@ -260,10 +260,14 @@ impl Changes {
         added
     }
 
+    /// What is said of an endpoint that is there.
+    pub fn of_endpoint(&self, endpoint: &str) -> Option<&EndpointChange> {
+        self.added.get(endpoint).or_else(|| self.set.get(endpoint))
+    }
+
     /// Whether the endpoint is to take part; `None` where nothing is said of that.
     pub fn admin(&self, endpoint: &str) -> Option<Admin> {
-        let change = self.added.get(endpoint).or_else(|| self.set.get(endpoint));
-        change?.admin.map(Admin::from)
+        self.of_endpoint(endpoint)?.admin.map(Admin::from)
     }
 
     pub fn is_empty(&self) -> bool {

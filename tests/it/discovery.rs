@@ -713,7 +713,20 @@ fn drains_and_weights_that_are_saved_hold_at_the_next_start() {
         assert_eq!(shown(&proxy), are([("draining", 1), ("up", 7)]));
         let log = proxy.stderr();
         assert!(log.contains("by the operator, as it was saved"), "{log}");
-        assert_eq!(ctl(&proxy, &["ready", &of_first, "--save"]).0, Some(0));
+        // What is not saved holds until the next start, and that is said.
+        let otherwise = |saved: &str| format!("the state file still has {saved}, which the next");
+        let (_, said) = ctl(&proxy, &["drain", &of_first]);
+        assert!(!said.contains("warning"), "{said}");
+        let (_, said) = ctl(&proxy, &["ready", &of_first]);
+        assert!(said.contains(&otherwise("`drain`")), "{said}");
+        let (_, said) = ctl(&proxy, &["weight", &of_second, "3"]);
+        assert!(said.contains(&otherwise("weight 7")), "{said}");
+        assert_eq!(shown(&proxy), are([("up", 1), ("up", 3)]));
+        drop(proxy);
+        let proxy = site.start(&endpoints);
+        assert_eq!(shown(&proxy), are([("draining", 1), ("up", 7)]));
+        let (_, said) = ctl(&proxy, &["ready", &of_first, "--save"]);
+        assert!(!said.contains("warning"), "{said}");
         // Not saved.
         assert_eq!(ctl(&proxy, &["stop", &of_second]).0, Some(0));
         drop(proxy);

@@ -446,7 +446,13 @@ fn operate_all(
     let mut changed: Vec<_> = meant.iter().map(|(upstream, _)| *upstream).collect();
     changed.sort_unstable();
     changed.dedup();
+    let mut warnings = Vec::new();
+    let asked = operation.change("");
     for (upstream, endpoint) in meant {
+        if keep == Keep::Running {
+            let discovery = &caller.admin.discovery;
+            warnings.extend(discovery.saved_otherwise(upstream, &endpoint, &asked));
+        }
         let is_now = operate(sources, upstream, &endpoint, operation, caller.operator);
         let is_now = is_now.map_err(|error| error.to_string())?;
         done.push(match keep {
@@ -460,7 +466,7 @@ fn operate_all(
         }
         Operation::Admin(Wanted::Ready) | Operation::Weight(_) => Vec::new(),
     };
-    let warnings: Vec<_> = empty.iter().map(|it| nobody_left(it)).collect();
+    warnings.extend(empty.iter().map(|it| nobody_left(it)));
     let mut answer = serde_json::json!({ "done": done });
     if !warnings.is_empty() {
         answer["warnings"] = serde_json::json!(warnings);
