@@ -153,6 +153,17 @@ fn a_drained_endpoint_and_the_counters_go_on() {
             assert_eq!(endpoint(&after, key), endpoint(&before, key), "{key}");
         }
         assert_eq!(endpoint(&after, "admin"), "drain");
+        // None of it is in the seconds that the status page shows.
+        let plots = || -> serde_json::Value {
+            serde_json::from_slice(&ask_status(&proxy, "/plots.json", "").body).unwrap()
+        };
+        let seconds = |of: &serde_json::Value| of["requests"].as_array().unwrap().clone();
+        until("it has looked", || !seconds(&plots()["all"]).is_empty());
+        let plots = plots();
+        let kinds = ["listeners", "routes", "upstreams", "endpoints"].map(|it| &plots[it][0]);
+        for of in [&plots["all"]].into_iter().chain(kinds) {
+            assert!(seconds(of).iter().all(|it| *it == 0), "{plots}");
+        }
     });
 }
 

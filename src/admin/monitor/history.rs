@@ -155,6 +155,15 @@ impl Series {
         Series::Quiet { seconds: 0 }
     }
 
+    /// Begins with what was counted by others, which no second of this past has.
+    pub(super) fn begin(&mut self, counted: Counted) {
+        if !counted.is_nothing() {
+            let mut active = ActiveSeries::after(0);
+            active.before = counted;
+            *self = Series::Active(Box::new(active));
+        }
+    }
+
     /// Notes what was counted by now, a second after the last time.
     pub(super) fn note(&mut self, now: Counted) {
         match self {
@@ -429,5 +438,25 @@ mod tests {
             clock.series.counts(HistorySpan::Hour).requests.len(),
             POINTS
         );
+    }
+
+    #[test]
+    fn what_others_have_counted_is_no_past() {
+        let mut clock = Clock::new();
+        clock.seconds(3, 100, 64_000);
+        let mut total_us = Distribution::default();
+        total_us.add(&clock.histogram);
+        clock.series = Series::new();
+        clock.series.begin(Counted {
+            requests: 300,
+            errors: 30,
+            total_us,
+        });
+        clock.seconds(2, 10, 1_000);
+        assert_eq!(clock.series.last_minute(), (20, 2));
+        assert_eq!(clock.series.most_requests(), 10);
+        let minute = clock.series.counts(HistorySpan::Minute).requests;
+        assert_eq!(minute, [10, 10]);
+        assert_near(clock.series.times()[1], 1_000.0);
     }
 }

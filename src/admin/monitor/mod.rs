@@ -6,6 +6,7 @@
 //! 20 MB.
 
 mod by_name;
+mod handed_over;
 mod history;
 mod look;
 mod seen;
@@ -177,6 +178,11 @@ impl Monitor {
         let (figures, now) = (sources.read_with(Detail::Brief), Instant::now());
         let mut past = self.past();
         past.follow(sources, &figures, now);
+        if past.number == 0
+            && let Some(before) = sources.of_process_before()
+        {
+            past.begin(before.read_with(Detail::Brief));
+        }
         let look = past.note(figures, phase, now);
         drop(past);
         self.looks.send_replace(Arc::new(look));
@@ -404,12 +410,7 @@ impl PastEndpoint {
 
     fn note(&mut self, figures: EndpointFigures, seconds: f64, now: Instant) -> String {
         self.seen.uptime.note(is_server_up(&figures), now);
-        self.series.note(Counted {
-            requests: figures.attempts,
-            // An answer of 5xx is whole, and no failure of the attempt.
-            errors: figures.failures + figures.status.0[5],
-            total_us: figures.phases.total_us,
-        });
+        self.series.note(attempted(&figures));
         let in_flight = u64::from(figures.in_flight);
         let traffic = &mut self.seen.traffic;
         let most = traffic.note(&self.series, seconds, in_flight, 0);
@@ -484,17 +485,7 @@ impl Past {
     }
 
     fn all(&mut self, figures: &Figures, phase: Phase, seconds: f64, unix_ms: u64) -> String {
-        let mut now = Counted::default();
-        let (mut bytes, mut open) = ((0, 0), 0);
-        for listener in &figures.listeners {
-            let exchanges = &listener.exchanges;
-            now.requests += exchanges.requests;
-            now.errors += exchanges.errors;
-            now.total_us.merge(&exchanges.phases.total_us);
-            bytes.0 += exchanges.bytes_in;
-            bytes.1 += exchanges.bytes_out;
-            open += listener.open;
-        }
+        let (now, bytes, open) = sum_of(figures);
         self.all.note(now);
         let bytes = grown(bytes, &mut self.bytes);
         let lag = &figures.loop_lag_us;
@@ -517,6 +508,31 @@ impl Past {
                 .tokens_refused
                 .note(figures.status_tokens_refused, unix_ms),
         ])
+    }
+}
+
+/// Of all listeners: exchanges, bytes in and out, and open connections.
+fn sum_of(figures: &Figures) -> (Counted, (u64, u64), u64) {
+    let mut sum = Counted::default();
+    let (mut bytes, mut open) = ((0, 0), 0);
+    for listener in &figures.listeners {
+        let exchanges = &listener.exchanges;
+        sum.requests += exchanges.requests;
+        sum.errors += exchanges.errors;
+        sum.total_us.merge(&exchanges.phases.total_us);
+        bytes.0 += exchanges.bytes_in;
+        bytes.1 += exchanges.bytes_out;
+        open += listener.open;
+    }
+    (sum, bytes, open)
+}
+
+fn attempted(figures: &EndpointFigures) -> Counted {
+    Counted {
+        requests: figures.attempts,
+        // An answer of 5xx is whole, and no failure of the attempt.
+        errors: figures.failures + figures.status.0[5],
+        total_us: figures.phases.total_us.clone(),
     }
 }
 

@@ -65,6 +65,15 @@ impl Sources {
         self.counters.get(self.config.server.workers)
     }
 
+    /// Nothing but what the process before has counted; `None` where there was none.
+    pub(crate) fn of_process_before(&self) -> Option<Sources> {
+        let counters = vec![self.inherited()?.clone()];
+        Some(Sources {
+            counters,
+            ..self.clone()
+        })
+    }
+
     /// What was counted so far.
     pub(crate) fn save(&self) -> Saved {
         let mut sum = Saved::Nothing;

@@ -1,0 +1,73 @@
+//! A past that begins after an upgrade: what the process before has counted is in the
+//! figures, and in none of the seconds that are shown.
+
+use super::*;
+
+impl Past {
+    /// Begins with what that process has counted. To be called before the first look.
+    pub(super) fn begin(&mut self, figures: Figures) {
+        let (counted, bytes, _) = sum_of(&figures);
+        self.all.begin(counted);
+        self.bytes = bytes;
+        self.loop_lag.begin(figures.loop_lag_us);
+        let lines_missing = figures.log_lines_dropped + figures.log_lines_lost;
+        self.lines_missing.begin(lines_missing);
+        self.tokens_refused.begin(figures.status_tokens_refused);
+        let listeners = self.listeners.iter_mut().zip(figures.listeners);
+        listeners.for_each(|(past, it)| past.begin(it));
+        let routes = self.routes.iter_mut().zip(figures.routes);
+        routes.for_each(|(past, it)| past.begin(it));
+        let disks = self.disks.iter_mut().zip(figures.disks);
+        disks.for_each(|(past, it)| past.begin(it));
+        let upstreams = self.upstreams.iter_mut().zip(figures.upstreams);
+        upstreams.for_each(|(past, it)| past.begin(it));
+    }
+}
+
+impl Grown {
+    /// Begins with what others have counted, whenever that was.
+    fn begin(&mut self, count: u64) {
+        self.count = count;
+    }
+}
+
+impl PastTimes {
+    /// Begins with times that are no part of this minute.
+    fn begin(&mut self, before: Distribution) {
+        self.before = before;
+    }
+}
+
+impl PastDisk {
+    fn begin(&mut self, figures: DiskFigures) {
+        self.counts = (figures.reads, figures.refused);
+        self.wait.begin(figures.wait_us);
+        self.service.begin(figures.service_us);
+    }
+}
+
+impl PastListener {
+    fn begin(&mut self, figures: ListenerFigures) {
+        let exchanges = figures.exchanges;
+        self.bytes = (exchanges.bytes_in, exchanges.bytes_out);
+        self.series.begin(counted(exchanges));
+    }
+}
+
+impl PastRoute {
+    fn begin(&mut self, figures: RouteFigures) {
+        self.files = figures.files.map_or((0, 0), |it| (it.hot, it.cold));
+        self.series.begin(counted(figures.exchanges));
+    }
+}
+
+impl PastUpstream {
+    fn begin(&mut self, mut figures: UpstreamFigures) {
+        let waits = std::mem::take(&mut figures.exchanges.phases.queue_us);
+        self.waits.begin(waits);
+        self.series.begin(counted(figures.exchanges));
+        for (past, endpoint) in self.endpoints.iter_mut().zip(figures.endpoints) {
+            past.series.begin(attempted(&endpoint));
+        }
+    }
+}
