@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use crate::config::HeaderPresence;
 use crate::exchange::context::ListenerSide;
 use crate::exchange::{Client, Worker, box_cold};
 use crate::net::stream::Peeked;
@@ -122,8 +123,8 @@ where
             head_timeout
         };
         let mut wait = Wait::ForFirst(Some(first_wait));
-        if speaks_proxy_protocol(&connection.client) {
-            let header = proxy_protocol::take_header(worker, connection, wait);
+        if let Some(presence) = proxy_header_from(&connection.client) {
+            let header = proxy_protocol::take_header(worker, connection, presence, wait);
             match box_cold(header).await {
                 Some(told) => connection = told,
                 None => return,
@@ -148,11 +149,12 @@ where
     }
 }
 
-/// Whether the peer is a proxy that says first who its client is.
-fn speaks_proxy_protocol(client: &Client) -> bool {
+/// Whether the peer is a proxy that says first who its client is; `None` where it is
+/// none.
+fn proxy_header_from(client: &Client) -> Option<HeaderPresence> {
     let address = client.peer.address;
     let listener = &client.listener;
-    listener.setting(|it| it.proxy_protocol.contains(address))
+    listener.setting(|it| it.proxy_protocol.header_from(address))
 }
 
 /// What an idle connection waits for, and how long; `None` where its timer goes on

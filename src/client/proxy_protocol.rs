@@ -4,22 +4,24 @@
 //! what follows for `http1`. A connection without bytes holds no buffer.
 
 use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Poll, ready};
 
-use evenkeel_proto::proxy_protocol::{self, MAX_HEADER_LEN};
+use evenkeel_proto::proxy_protocol::{self, MAX_HEADER_LEN, Start};
 
 use super::drain::linger;
 use super::http1::{self, Arrival};
 use super::{ClientConnection, Wait, wait_for_request};
-use crate::exchange::{Context, Next, Worker};
+use crate::config::HeaderPresence;
+use crate::exchange::{Client, Context, Next, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
+use crate::net::stream::Stream;
+use crate::net::timer::Timer;
 
-/// Takes the header off the connection, and its address for the client's; `None`
-/// where the connection is to be closed.
+/// Takes the header off a connection of HTTP, and its address for the client's; `None`
+/// where the connection is to be closed. One without its header is answered.
 ///
 /// The header and the first byte of the first request have one timeout together.
 ///
@@ -28,31 +30,39 @@ use crate::net::clock;
 pub(super) async fn take_header(
     worker: &Rc<Worker>,
     mut connection: Box<ClientConnection>,
+    presence: HeaderPresence,
     wait: Wait,
 ) -> Option<Box<ClientConnection>> {
     let mut started = clock::now();
     let is_there = wait_for_request(worker, &mut connection, wait).await;
-    if !is_there && !is_late(worker, &connection) {
+    let is_missed = presence == HeaderPresence::Required && is_late(worker, &connection);
+    if !is_there && !is_missed {
         return None;
     }
     let mut buffer = Buffer::small();
     let read = if is_there {
         started = clock::now();
-        read(worker, &mut connection, &mut buffer).await
+        let ClientConnection {
+            http1,
+            timer,
+            client,
+        } = &mut *connection;
+        read(
+            worker,
+            &mut http1.stream,
+            timer,
+            client,
+            presence,
+            &mut buffer,
+        )
+        .await
     } else {
-        Err(Unread::Refused(Failure::ProxyHeaderTimeout))
+        Err(Missing::Refused(Failure::ProxyHeaderTimeout))
     };
     match read {
-        Ok(None) => {
-            connection.client.stands_for_nobody();
-            return Some(connection);
-        }
-        Ok(Some(source)) => {
-            connection.client.stands_for(worker, source);
-            return Some(connection);
-        }
-        Err(Unread::Closed) => {}
-        Err(Unread::Refused(failure)) => {
+        Ok(()) => return Some(connection),
+        Err(Missing::Closed) => {}
+        Err(Missing::Refused(failure)) => {
             let took = clock::since(started);
             let arrival = Arrival { started, took };
             let context = Context::new(worker.clone(), &connection.client.listener);
@@ -69,38 +79,42 @@ fn is_late(worker: &Worker, connection: &ClientConnection) -> bool {
 }
 
 /// Why a connection has no header.
-enum Unread {
+pub(super) enum Missing {
     /// The peer closed it without a byte, as probes do.
     Closed,
     /// It is refused, or was cut off.
     Refused(Failure),
 }
 
-/// Reads the header into `buffer`, and its client's address.
+/// Reads the header into `buffer`, and takes what it says over into `client`. Where it
+/// may be missing, and is, nothing is read.
+///
+/// Waits no longer than `timer`, which the caller has set. Answers nothing: what a
+/// refused client is told is the caller's.
 ///
 /// Invariant: no byte behind the header is taken. Bytes are looked at first, and
 /// taken once it is known that they belong to the header.
 ///
 /// # Errors
 /// Why there is none.
-async fn read(
+pub(super) async fn read(
     worker: &Worker,
-    connection: &mut ClientConnection,
+    stream: &mut Stream,
+    timer: &Timer,
+    client: &mut Client,
+    presence: HeaderPresence,
     buffer: &mut Buffer,
-) -> Result<Option<SocketAddr>, Unread> {
-    let ClientConnection {
-        http1,
-        timer,
-        client,
-    } = connection;
-    let refused = |failure| Poll::Ready(Err(Unread::Refused(failure)));
-    poll_fn(|cx| {
+) -> Result<(), Missing> {
+    let refused = |failure| Poll::Ready(Err(Missing::Refused(failure)));
+    // Bytes that were looked at and may not belong to a header.
+    let mut undecided = 0;
+    let header = poll_fn(|cx| {
         loop {
             let before = buffer.len();
             let room = &mut buffer.room()[..MAX_HEADER_LEN - before];
-            match http1.stream.poll_peek_into(cx, room) {
+            match stream.poll_peek_beyond(cx, room, undecided) {
                 Poll::Ready(Ok(len)) if len > 0 => buffer.fill(len),
-                Poll::Ready(_) if before == 0 => return Poll::Ready(Err(Unread::Closed)),
+                Poll::Ready(_) if before == 0 => return Poll::Ready(Err(Missing::Closed)),
                 Poll::Ready(_) => return refused(Failure::ClientGone),
                 Poll::Pending if worker.wheel.has_fired(timer) => {
                     return refused(worker.timed_out(u64::MAX, Failure::ProxyHeaderTimeout));
@@ -110,21 +124,39 @@ async fn read(
                     None => return Poll::Pending,
                 },
             }
+            if presence == HeaderPresence::Optional && before == 0 {
+                let seen = buffer.len();
+                match proxy_protocol::start(buffer.filled()) {
+                    Start::Header => undecided = 0,
+                    Start::Undecided => {
+                        undecided = seen;
+                        buffer.clear();
+                        continue;
+                    }
+                    Start::Other => {
+                        buffer.clear();
+                        return Poll::Ready(Ok(None));
+                    }
+                }
+            }
             let Ok(header) = proxy_protocol::parse(buffer.filled()) else {
                 return refused(Failure::ProxyHeader);
             };
             let len = header.map_or(buffer.len(), |it| it.len) - before;
             buffer.truncate(before);
-            match ready!(http1.stream.poll_read(cx, &mut buffer.room()[..len])) {
+            match ready!(stream.poll_read(cx, &mut buffer.room()[..len])) {
                 Ok(taken) if taken == len => buffer.fill(len),
                 _ => return refused(Failure::ClientGone),
             }
             if let Some(header) = header {
-                return Poll::Ready(Ok(header.source));
+                return Poll::Ready(Ok(Some(header)));
             }
         }
-    })
-    .await
+    });
+    if let Some(header) = header.await? {
+        client.stands_for(worker, &header.connection(buffer.filled()));
+    }
+    Ok(())
 }
 
 /// Answers a connection without a header, writes its line and closes it.

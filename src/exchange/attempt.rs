@@ -12,6 +12,7 @@ use std::task::Poll;
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, ClientInfo};
+use evenkeel_proto::proxy_protocol::{Extensions, Version};
 use evenkeel_proto::{BodyFraming, Credentials, ResponseError};
 
 use self::head::{Interim, Received, response_buffer};
@@ -21,11 +22,12 @@ use super::drain::Body;
 use super::identity::ROOM;
 use super::outcome::Outcome;
 use super::pace::{Pace, Verdict};
+use super::proxy_header;
 use super::pump::{Pump, Unread, WaitsFor};
 use super::relay::Response;
 use super::request::RequestBody;
 use super::watch::ClientWatch;
-use super::{Exchange, RestOfBody, box_cold};
+use super::{Client, Exchange, RestOfBody, box_cold};
 use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -34,7 +36,7 @@ use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::EndpointCounters;
 use crate::observe::sessions::Stage;
-use crate::upstream::Slot;
+use crate::upstream::{Bond, Slot};
 
 /// What is read of a response with its head where a long one is to be expected,
 /// in bytes: the rest need not be copied.
@@ -161,8 +163,23 @@ struct Sent<'a, 'e> {
 enum BelongsTo {
     /// Any exchange.
     Pool,
-    /// Those of the same client: it may have been authenticated.
-    Client,
+    /// Those of the same client.
+    Client(Bond),
+    /// None: it told of a client that a trusted proxy named, whose next request may be
+    /// another's.
+    Nobody,
+}
+
+impl BelongsTo {
+    /// The same for a connection that began with a PROXY header.
+    #[cold]
+    fn after_header(self, client: &Client) -> Self {
+        match self {
+            _ if client.relayed().is_some() => BelongsTo::Nobody,
+            BelongsTo::Pool => BelongsTo::Client(Bond::TellsClient),
+            _ => self,
+        }
+    }
 }
 
 /// What ended a wait for the response.
@@ -241,14 +258,19 @@ impl<'a, 'e> Sent<'a, 'e> {
         watch: &'a mut ClientWatch,
     ) -> Self {
         let figures = &exchange.progress.figures;
+        let belongs_to = match (request.head.credentials, opened.origin) {
+            (Credentials::OfRequest, Origin::Pinned(bond)) => BelongsTo::Client(bond),
+            (Credentials::OfRequest, _) => BelongsTo::Pool,
+            _ => BelongsTo::Client(Bond::Authenticated),
+        };
         Sent {
             slot,
             counters: slot.counters(),
             request,
             is_reused: opened.origin.is_idle(),
-            belongs_to: match request.head.credentials {
-                Credentials::OfRequest if opened.origin != Origin::Pinned => BelongsTo::Pool,
-                _ => BelongsTo::Client,
+            belongs_to: match slot.upstream().config().proxy_protocol {
+                None => belongs_to,
+                Some(_) => belongs_to.after_header(exchange.client),
             },
             stream: opened.stream,
             pump: None,
@@ -275,6 +297,11 @@ impl<'a, 'e> Sent<'a, 'e> {
         let client = self.exchange.client;
         let mut scratch = context.scratch.borrow_mut();
         scratch.clear();
+        if !self.is_reused
+            && let Some(version) = self.slot.upstream().config().proxy_protocol
+        {
+            self.write_proxy_header(&mut scratch, version);
+        }
         let mut room = ROOM;
         let info = ClientInfo {
             address: client.remote().told(),
@@ -307,6 +334,22 @@ impl<'a, 'e> Sent<'a, 'e> {
             self.pump = Some(Box::new(pump));
         }
         Ok(())
+    }
+
+    /// Tells the endpoint who the client is: it goes out with the head.
+    #[cold]
+    fn write_proxy_header(&self, out: &mut Vec<u8>, version: Version) {
+        let (exchange, request) = (&*self.exchange, self.request);
+        let host = request.head.host_name(request.bytes);
+        let mut room = ROOM;
+        let identity = exchange.progress.identity;
+        let extensions = Extensions {
+            authority: Some(host).filter(|it| !it.is_empty()),
+            unique_id: identity.request_id(request.bytes, &mut room),
+            ..Extensions::default()
+        };
+        let connected_to = exchange.side.local_address();
+        proxy_header::write(out, version, exchange.client, connected_to, extensions);
     }
 
     /// What is read at once of the response, at most.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write;
+use evenkeel_proto::proxy_protocol::Connection;
 use evenkeel_proto::{RequestHead, Scheme};
 
 use super::context::ListenerSide;
@@ -23,6 +24,8 @@ pub struct Client {
     /// Whether a PROXY header left open who the client is: what its requests say
     /// of the client is a stranger's word, whatever address the proxy has.
     is_unnamed: bool,
+    /// The address that it connected to, where a PROXY header told it.
+    told_destination: Option<Box<SocketAddr>>,
     /// The client of the request in hand, where a trusted proxy sent that.
     relayed: Option<Box<RelayedClient>>,
     /// The listener that accepted it.
@@ -43,25 +46,35 @@ impl Client {
             peer,
             scheme,
             is_unnamed: false,
+            told_destination: None,
             relayed: None,
             listener,
             session,
         }
     }
 
-    /// Takes the peer of the socket for a proxy, and this address for the client's.
+    /// Takes the peer of the socket for a proxy, and the client for the one that its
+    /// PROXY header tells of.
     ///
     /// Invariant: whoever asks for the client's address gets the same one: the
     /// connection's entry has it too.
-    pub fn stands_for(&mut self, worker: &Worker, address: SocketAddr) {
-        self.peer = address.into();
+    pub fn stands_for(&mut self, worker: &Worker, told: &Connection<'_>) {
+        if told.extensions.ssl.is_some_and(|it| it.is_encrypted()) {
+            self.scheme = Scheme::Https;
+        }
+        let Some((source, destination)) = told.addresses else {
+            self.is_unnamed = true;
+            return;
+        };
+        self.peer = source.into();
+        self.told_destination = Some(Box::new(destination));
         let sessions = &worker.sessions;
-        sessions.set_client(self.session, address.ip(), address.port());
+        sessions.set_client(self.session, source.ip(), source.port());
     }
 
-    /// Takes the peer of the socket for a proxy that does not name its client.
-    pub fn stands_for_nobody(&mut self) {
-        self.is_unnamed = true;
+    /// The address that it connected to, where a PROXY header told it.
+    pub fn told_destination(&self) -> Option<SocketAddr> {
+        self.told_destination.as_deref().copied()
     }
 
     /// Takes over whom a request is from, where a trusted proxy sends it.

@@ -18,6 +18,7 @@ mod known_room;
 pub(crate) mod multiplexed;
 mod outcome;
 mod pace;
+pub mod proxy_header;
 pub mod pump;
 mod queueing;
 mod record;

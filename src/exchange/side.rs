@@ -19,6 +19,7 @@
 
 use std::cell::RefMut;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::task::{Context as TaskContext, Poll};
 
@@ -78,6 +79,16 @@ impl ClientSide<'_> {
             ClientSide::Http1(http1) => Carrier::Connection(&mut http1.stream),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => Carrier::Multiplexed(stream),
+        }
+    }
+
+    /// The address that the client connected to; `None` for a Unix socket. A system
+    /// call.
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            ClientSide::Http1(http1) => http1.stream.local_address(),
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => None,
         }
     }
 

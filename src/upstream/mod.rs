@@ -27,7 +27,7 @@ use crate::config;
 
 pub use endpoint::Endpoint;
 pub use evenkeel_policy::queue::Refusal;
-pub use pinned::{Pinned, PinnedConnections};
+pub use pinned::{Bond, Pinned, PinnedConnections};
 pub use pool::{KeepAlive, Reused, keep_alive};
 pub use shared::{SharedEndpoint, SharedUpstream, shared_upstreams};
 pub use side::{UpstreamSide, UpstreamSides};

@@ -2,11 +2,12 @@
 //!
 //! NTLM and Negotiate authenticate the connection: whatever follows there is the
 //! same user's. Such a connection carries requests of one client's connection
-//! alone, and is closed with it.
+//! alone, and is closed with it. So does one that began with a PROXY header, which
+//! tells of the client.
 //!
 //! Invariant: a connection on which a request had credentials for the connection
 //! ([`Credentials::OfConnection`](evenkeel_proto::Credentials)) is pinned or closed.
-//! It never enters a pool that others take from.
+//! It never enters a pool that others take from. Nor does one that began with a header.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +34,17 @@ pub struct PinnedConnections(RefCell<HashMap<u32, Vec<Pinned>>>);
 pub struct Pinned {
     upstream: Weak<UpstreamSide>,
     endpoint: Rc<Endpoint>,
+    bond: Bond,
     held: Held,
+}
+
+/// Why a connection belongs to one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bond {
+    /// It was authenticated: the client's requests follow it to its endpoint.
+    Authenticated,
+    /// It told of the client. A new connection elsewhere does as well.
+    TellsClient,
 }
 
 impl PinnedConnections {
@@ -51,12 +62,12 @@ impl PinnedConnections {
         own.push(pinned);
     }
 
-    /// The endpoint that a client has a connection to, in this upstream.
+    /// The endpoint that a client has authenticated itself to, in this upstream.
     #[cold]
     pub fn endpoint_of(&self, client: u32, upstream: &Upstream) -> Option<EndpointId> {
         let clients = self.0.borrow();
         let mut own = clients.get(&client)?.iter();
-        let pinned = own.find(|it| it.is_to(upstream))?;
+        let pinned = own.find(|it| it.is_to(upstream) && it.bond == Bond::Authenticated)?;
         Some(pinned.endpoint.id())
     }
 
@@ -73,14 +84,16 @@ impl PinnedConnections {
         Some(pinned)
     }
 
-    /// Ready once a connection of this client was closed to make room for another.
+    /// Ready once a connection of this client was closed to make room for another, and
+    /// the client is to authenticate anew.
     #[cold]
     pub fn poll_displaced(&self, cx: &Context<'_>, client: u32) -> Poll<()> {
         let clients = self.0.borrow();
         let Some(own) = clients.get(&client) else {
             return Poll::Pending;
         };
-        let is_displaced = |it: &&Pinned| it.held.poll_displaced(cx).is_ready();
+        let is_displaced =
+            |it: &&Pinned| it.bond == Bond::Authenticated && it.held.poll_displaced(cx).is_ready();
         // Each is to wake the task.
         match own.iter().filter(is_displaced).count() {
             0 => Poll::Pending,
@@ -106,12 +119,18 @@ impl PinnedConnections {
 }
 
 impl Pinned {
-    pub(super) fn new(upstream: &Upstream, endpoint: Rc<Endpoint>, held: Held) -> Self {
+    pub(super) fn new(upstream: &Upstream, endpoint: Rc<Endpoint>, bond: Bond, held: Held) -> Self {
         Pinned {
             upstream: Rc::downgrade(&upstream.side),
             endpoint,
+            bond,
             held,
         }
+    }
+
+    /// Why it belongs to its client.
+    pub fn bond(&self) -> Bond {
+        self.bond
     }
 
     fn is_to(&self, upstream: &Upstream) -> bool {

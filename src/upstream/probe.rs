@@ -10,6 +10,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_response};
+use evenkeel_proto::proxy_protocol::own_header;
 use evenkeel_proto::{BodyError, BodyFraming, Method, ResponseError, ResponseHead};
 use rustix::io::Errno;
 
@@ -143,6 +144,10 @@ pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passe
         let mut stream = connect_when_there_is_room(&address, || true)
             .await
             .map_err(ProbeFailure::Connect)?;
+        if let Some(version) = probe.proxy_protocol {
+            // Where it can't be sent, the answer tells.
+            let _ = send(&mut stream, own_header(version)).await;
+        }
         awaited.set(Awaited::Answer);
         match &probe.request {
             Some(request) => ask(&mut stream, request, &host(request, probe.port, name)).await,
@@ -379,6 +384,7 @@ mod tests {
             timeout: Duration::from_millis(300),
             port: None,
             request,
+            proxy_protocol: None,
         }
     }
 

@@ -19,7 +19,7 @@ use evenkeel_policy::queue::{Left, Refusal, Ticket};
 use super::Upstream;
 use super::change::log_change;
 use super::endpoint::Endpoint;
-use super::pinned::Pinned;
+use super::pinned::{Bond, Pinned};
 use super::pool::{KeepAlive, Reused};
 use crate::config;
 use crate::net::clock;
@@ -399,10 +399,21 @@ impl<'a> Slot<'a> {
     /// Keeps a connection for the next exchange of its client alone, as
     /// [`keep_idle`](Self::keep_idle) does for anybody's. `None` where there is no
     /// room for it.
-    pub fn pin(&self, stream: Stream, keep_alive: KeepAlive, now: u64) -> Option<Pinned> {
+    pub fn pin(
+        &self,
+        stream: Stream,
+        bond: Bond,
+        keep_alive: KeepAlive,
+        now: u64,
+    ) -> Option<Pinned> {
         let (pool, state) = (&self.endpoint.pool, self.endpoint.state());
         let held = pool.pin(stream, state, keep_alive, now)?;
-        Some(Pinned::new(self.upstream, self.endpoint.clone(), held))
+        Some(Pinned::new(
+            self.upstream,
+            self.endpoint.clone(),
+            bond,
+            held,
+        ))
     }
 
     /// Opens a connection. Where the endpoint's backlog is full and no other

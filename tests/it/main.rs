@@ -49,6 +49,8 @@ mod metrics;
 mod pinned;
 mod process;
 mod proxy_protocol;
+mod proxy_protocol_peers;
+mod proxy_protocol_upstream;
 mod queue;
 mod recipes;
 mod reload;

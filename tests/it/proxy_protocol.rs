@@ -1,7 +1,9 @@
 //! The PROXY protocol on a listener: who the client is, and what is refused.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
+use evenkeel_proto::proxy_protocol::{Connection, Extensions, Ssl, Version, write};
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{OriginHandle, Proxy, RawClient, Response};
 use serde_json::Value;
@@ -40,6 +42,25 @@ fn binary_line() -> Vec<u8> {
     binary(0x21, 0x11, &[&addresses[..], &no_op].concat())
 }
 
+/// Both addresses of a connection.
+fn addresses(source: &str) -> (SocketAddr, SocketAddr) {
+    (source.parse().unwrap(), "10.0.0.1:80".parse().unwrap())
+}
+
+/// A header of version 2 for the same client, with a host and a checksum.
+fn binary_with_checksum() -> Vec<u8> {
+    let mut header = Vec::new();
+    let connection = Connection {
+        addresses: Some(addresses("192.0.2.7:4711")),
+        extensions: Extensions {
+            authority: Some(b"a.example"),
+            ..Extensions::default()
+        },
+    };
+    write(&mut header, Version::V2, &connection);
+    header
+}
+
 fn site(listener: &str) -> (OriginHandle, Proxy) {
     Site {
         listener,
@@ -50,7 +71,7 @@ fn site(listener: &str) -> (OriginHandle, Proxy) {
 }
 
 /// The line of the head that the origin got.
-fn forwarded_for(response: &Response) -> Option<String> {
+pub fn forwarded_for(response: &Response) -> Option<String> {
     let text = response.text();
     let mut lines = text.lines();
     let name = "x-forwarded-for: ";
@@ -124,6 +145,133 @@ fn a_header_may_come_byte_by_byte() {
             let response = connection.read_response("GET").unwrap();
             assert_eq!(forwarded_for(&response).as_deref(), Some("192.0.2.7"));
         }
+    });
+}
+
+#[test]
+fn a_header_may_be_split_anywhere() {
+    test(|| {
+        let (_origin, proxy) = site(FROM_HERE);
+        for header in [line("192.0.2.7"), binary_line(), binary_with_checksum()] {
+            let all = [&header, get("/headers").as_bytes()].concat();
+            for cut in 1..=header.len() {
+                let mut connection = proxy.client();
+                connection.send(&all[..cut]).unwrap();
+                connection.send(&all[cut..]).unwrap();
+                let response = connection.read_response("GET").unwrap();
+                let client = forwarded_for(&response);
+                assert_eq!(client.as_deref(), Some("192.0.2.7"), "cut at {cut}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_header_that_lies_is_refused() {
+    test(|| {
+        let timeouts = "timeouts = { head = \"300ms\" }";
+        let (origin, proxy) = site(&format!("{FROM_HERE}\n{timeouts}"));
+        let addresses = [192, 0, 2, 7, 10, 0, 0, 1, 0x12, 0x67, 0, 80];
+        let with = |tlvs: &[u8]| binary(0x21, 0x11, &[&addresses[..], tlvs].concat());
+        let mut wrong = binary_with_checksum();
+        wrong[16] ^= 1;
+        for header in [
+            // A TLV beyond the header, one cut short, TLS that is cut short.
+            with(&[4, 0, 9, 0, 0]),
+            with(&[4, 0]),
+            with(&[0x20, 0, 2, 1, 0]),
+            wrong,
+            // More than 4 KiB.
+            binary(0x21, 0x11, &[0; 4081]),
+        ] {
+            assert_refused_and_closed(&proxy, &header, words::PROXY_HEADER);
+        }
+        // What follows is no part of the header, which is waited for.
+        let mut longer = with(&[]);
+        longer[15] += 200;
+        let all = [&longer, get("/ping").as_bytes()].concat();
+        assert_refused_and_closed(&proxy, &all, words::PROXY_HEADER_TIMEOUT);
+        let mut cut = proxy.client();
+        cut.send_last(&binary_with_checksum()[..30]).unwrap();
+        assert!(cut.read_to_end().is_ok());
+        assert_logged(&proxy, words::CLIENT_GONE);
+        assert_eq!(origin.stats().requests, 0);
+    });
+}
+
+#[test]
+fn tls_in_front_is_told() {
+    test(|| {
+        let (_origin, proxy) = site(FROM_HERE);
+        for (flags, scheme) in [(1, "https"), (0, "http")] {
+            let mut header = Vec::new();
+            let connection = Connection {
+                addresses: Some(addresses("192.0.2.7:4711")),
+                extensions: Extensions {
+                    ssl: Some(Ssl {
+                        client: flags,
+                        version: Some(b"TLSv1.3"),
+                        ..Ssl::default()
+                    }),
+                    ..Extensions::default()
+                },
+            };
+            write(&mut header, Version::V2, &connection);
+            let all = [&header, get("/headers").as_bytes()].concat();
+            let head = proxy.client().ask(all).unwrap().text().to_lowercase();
+            assert!(
+                head.contains(&format!("x-forwarded-proto: {scheme}\r\n")),
+                "{head}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_header_that_is_optional_may_be_missing() {
+    test(|| {
+        let timeouts = "timeouts = { head = \"500ms\" }";
+        let optional = FROM_HERE.replace(" }", ", optional = true }");
+        let (_origin, proxy) = site(&format!("{optional}\n{timeouts}"));
+        let get = get("/headers");
+        let put = get
+            .replace("GET", "PUT")
+            .replace("\r\n\r\n", "\r\nContent-Length: 0\r\n\r\n");
+        let lines_first = format!("\r\n{get}");
+        for request in [&get, &put, &lines_first] {
+            let response = proxy.client().ask(request).unwrap();
+            assert_eq!(forwarded_for(&response).as_deref(), Some("127.0.0.1"));
+            // The first byte alone may begin a header.
+            let mut connection = proxy.client();
+            connection.send(&request[..1]).unwrap();
+            until("the connection is looked at", || {
+                let shown = control::ask(&proxy, "json show sessions");
+                shown.contains("127.0.0.1:")
+            });
+            connection.send(&request[1..]).unwrap();
+            let response = connection.read_response("GET").unwrap();
+            assert_eq!(forwarded_for(&response).as_deref(), Some("127.0.0.1"));
+        }
+        for header in [line("192.0.2.7"), binary_with_checksum()] {
+            let all = [&header, get.as_bytes()].concat();
+            for cut in 1..=header.len() {
+                let mut connection = proxy.client();
+                connection.send(&all[..cut]).unwrap();
+                connection.send(&all[cut..]).unwrap();
+                let response = connection.read_response("GET").unwrap();
+                let client = forwarded_for(&response);
+                assert_eq!(client.as_deref(), Some("192.0.2.7"), "cut at {cut}");
+            }
+        }
+        // A malformed one is no request.
+        let malformed = binary(0x22, 0x11, &[0; 12]);
+        assert_refused_and_closed(&proxy, &malformed, words::PROXY_HEADER);
+        assert_refused_and_closed(&proxy, b"PROXY me\r\n", words::PROXY_HEADER);
+        assert_refused_and_closed(&proxy, &SIGNATURE[..4], words::PROXY_HEADER_TIMEOUT);
+        // Silence is that of any client.
+        let before = proxy.access_log().len();
+        assert!(proxy.client().is_closed());
+        assert_eq!(proxy.access_log().len(), before);
     });
 }
 

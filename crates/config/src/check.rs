@@ -186,6 +186,16 @@ fn check_proxies(listener: &written::ListenerTable, report: &mut Report) {
         let what = "no connection here begins with the PROXY protocol";
         check_peers(listener, peers, &from.place, what, report);
     }
+    if let Some(table) = &listener.proxy_protocol.value
+        && table.optional.value == Some(true)
+    {
+        report
+            .warning(
+                &table.optional.place,
+                "clients that can connect from these addresses can say that they are others",
+            )
+            .help("leave `optional` out once every proxy in `from` sends the header");
+    }
     let trusted = &listener.trusted_proxies;
     if let Some(peers) = &trusted.value {
         check_trusted(peers, report);

@@ -95,9 +95,14 @@ fn header(written: &str) -> Option<&str> {
     (!name.is_empty() && !name.starts_with('"') && name.chars().all(is_of_name)).then_some(name)
 }
 
-/// The one key of a table that takes a list.
+/// The one key of a table that takes a list, or the one that it needs.
 fn list_of(table: &TableShape, written: &str) -> Option<String> {
-    if let [only] = &table.keys[..]
+    let mut needed = table.keys.iter().filter(|it| it.presence.is_required());
+    let only = match (&table.keys[..], needed.next(), needed.next()) {
+        ([only], ..) | (_, Some(only), None) => Some(only),
+        _ => None,
+    };
+    if let Some(only) = only
         && takes_list(&only.shape)
         && !written.contains('\n')
     {

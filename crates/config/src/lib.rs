@@ -238,6 +238,33 @@ impl Peers {
     }
 }
 
+/// Proxies that say in a header of the PROXY protocol who their client is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProxySenders {
+    /// The proxies.
+    pub from: Peers,
+    /// Whether each of their connections begins with a header.
+    pub presence: HeaderPresence,
+}
+
+/// Whether a connection of a proxy begins with a header of the PROXY protocol.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HeaderPresence {
+    /// It does, or is refused.
+    #[default]
+    Required,
+    /// It may.
+    Optional,
+}
+
+impl ProxySenders {
+    /// Whether a connection of this peer begins with a header; `None` where it is no
+    /// proxy: no header is believed then.
+    pub fn header_from(&self, peer: Option<IpAddr>) -> Option<HeaderPresence> {
+        self.from.contains(peer).then_some(self.presence)
+    }
+}
+
 impl Limits {
     /// Whether a request's body may have this length.
     pub fn allow_body(&self, len: u64) -> bool {

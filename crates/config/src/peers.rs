@@ -143,13 +143,6 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "send_proxy send_proxy_v2 proxy_protocol_upstream",
-        Missing(
-            "the PROXY protocol towards endpoints is",
-            "a listener takes it, with `proxy_protocol`",
-        ),
-    ),
-    (
         "mirror mirroring shadow request_mirror_policies",
         Missing("sending copies of requests is", NOTHING),
     ),
@@ -214,6 +207,10 @@ const KEYS: &[(&str, Meaning)] = &[
         "set_real_ip_from real_ip_header real_ip_recursive trusted_ips trust_proxy trusted_proxy \
          forwarded_headers use_remote_address xff_num_trusted_hops client_ip_headers",
         key("listener", "trusted_proxies"),
+    ),
+    (
+        "send_proxy send_proxy_v2 proxy_protocol_upstream",
+        key("upstream.NAME", "proxy_protocol"),
     ),
     (
         "accept_proxy proxy_proto proxyprotocol",

@@ -22,7 +22,8 @@ use super::tree::SourcePlace;
 use super::value::Peer;
 use super::written::{self, DiskParts, File, ListenerParts, Names, OtlpParts, actions};
 use super::{
-    Action, Config, Disk, Identity, Listener, Otlp, Peers, Proxying, Route, Status, Upstream,
+    Action, Config, Disk, HeaderPresence, Identity, Listener, Otlp, Peers, ProxySenders, Proxying,
+    Route, Status, Upstream,
 };
 use evenkeel_net::listen::Accepting;
 
@@ -156,8 +157,15 @@ fn listener(it: &written::ListenerTable, index: usize, default: &Peers) -> Optio
             is_deferred: it.defer_accept.value?,
         },
         proxy_protocol: match &it.proxy_protocol.value {
-            None => Peers::default(),
-            Some(table) => peers(table.from.value.as_ref()?.0.iter().map(|it| it.value)),
+            None => ProxySenders::default(),
+            Some(table) => ProxySenders {
+                from: peers(table.from.value.as_ref()?.0.iter().map(|it| it.value)),
+                presence: if table.optional.value? {
+                    HeaderPresence::Optional
+                } else {
+                    HeaderPresence::Required
+                },
+            },
         },
         trusted_proxies: match &it.trusted_proxies.value {
             None => default.clone(),

@@ -8,6 +8,7 @@
 //! and whether an idle one can still be used ([`is_stale`](Stream::is_stale)).
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
@@ -112,6 +113,22 @@ impl Stream {
     /// less than was hoped for, the next call waits for more.
     pub fn poll_peek_into(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         with_transport!(Transport, &mut self.0, it => it.poll_peek_into(cx, room))
+    }
+
+    /// The same, once there are more than `seen` bytes, or the end where there is
+    /// none. Behind bytes, the end does not show.
+    pub fn poll_peek_beyond(
+        &mut self,
+        cx: &Context<'_>,
+        room: &mut [u8],
+        seen: usize,
+    ) -> Poll<io::Result<usize>> {
+        with_transport!(Transport, &mut self.0, it => it.poll_peek_beyond(cx, room, seen))
+    }
+
+    /// Its own address; `None` for a Unix socket. A system call.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        with_transport!(Transport, &self.0, it => it.local_address())
     }
 
     /// Writes a part of `bytes`.

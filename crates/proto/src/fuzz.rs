@@ -71,8 +71,13 @@ pub fn proxy_header(data: &[u8]) {
         Ok(Some(header)) => {
             assert!(header.len <= data.len().min(MAX_HEADER_LEN));
             assert_eq!(proxy_protocol::parse(&data[..header.len]), whole);
-            let address = header.source.map(|it| it.ip());
-            assert_eq!(address, address.map(|it| it.to_canonical()));
+            let told = header.connection(data);
+            if let Some((source, destination)) = told.addresses {
+                for address in [source.ip(), destination.ip()] {
+                    assert_eq!(address, address.to_canonical());
+                }
+            }
+            check_rewritten_header(&told);
             // Neither of them can be taken for a request.
             let mut head = RequestHead::default();
             let as_request = parse_request(data, &mut head);
@@ -81,6 +86,18 @@ pub fn proxy_header(data: &[u8]) {
         Ok(None) => assert!(data.len() < MAX_HEADER_LEN, "the wait is bounded"),
         Err(_) => {}
     }
+}
+
+/// What is written says the same, where no value is too long.
+fn check_rewritten_header(told: &proxy_protocol::Connection<'_>) {
+    let mut written = Vec::new();
+    proxy_protocol::write(&mut written, proxy_protocol::Version::V2, told);
+    let again = proxy_protocol::parse(&written);
+    let again = again.expect("it is a header").expect("it is whole");
+    assert_eq!(
+        (again.len, again.addresses),
+        (written.len(), told.addresses)
+    );
 }
 
 /// More bytes are only waited for where there is no empty line yet.

@@ -1,10 +1,16 @@
 //! The header of the PROXY protocol, versions 1 and 2, in front of a connection.
 //!
 //! A proxy that passes bytes on says in it who its client is. Follows HAProxy's
-//! `doc/proxy-protocol.txt` of 2020-03-05. The destination address is checked and
-//! dropped; TLVs are skipped, the CRC32C among them.
+//! `doc/proxy-protocol.txt` of 2020-03-05. Of TLVs it knows those in [`Extensions`];
+//! the CRC32C is checked, and others are skipped.
+
+mod tlv;
+mod write;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+pub use tlv::{Extensions, MAX_UNIQUE_ID_LEN, Ssl};
+pub use write::{Connection, Version, own_header, write};
 
 /// Longest header that is read, in bytes: addresses and TLVs of version 2.
 pub const MAX_HEADER_LEN: usize = 4096;
@@ -23,15 +29,58 @@ const FIXED_LEN: usize = 16;
 pub struct Header {
     /// Its length in bytes: the client's own bytes follow.
     pub len: usize,
-    /// The client's address, never an IPv4 address mapped into IPv6; `None` where
-    /// the connection is the proxy's own (`LOCAL`), or the header tells no IP
-    /// address (`UNKNOWN`, `UNSPEC`, Unix sockets).
-    pub source: Option<SocketAddr>,
+    /// The client's address, and the one that it connected to, never IPv4 addresses
+    /// mapped into IPv6; `None` where the connection is the proxy's own (`LOCAL`), or
+    /// the header tells no IP address (`UNKNOWN`, `UNSPEC`, Unix sockets).
+    pub addresses: Option<(SocketAddr, SocketAddr)>,
+    /// Where its TLVs begin.
+    tlvs_start: usize,
+}
+
+impl Header {
+    /// The connection that it tells of; `bytes` begin with this header.
+    pub fn connection<'a>(&self, bytes: &'a [u8]) -> Connection<'a> {
+        Connection {
+            addresses: self.addresses,
+            extensions: self.extensions(bytes),
+        }
+    }
+
+    fn extensions<'a>(&self, bytes: &'a [u8]) -> Extensions<'a> {
+        let header = bytes.get(..self.len).unwrap_or_default();
+        let is_inside = self.tlvs_start <= header.len();
+        debug_assert!(is_inside, "it is the header of these bytes");
+        if !is_inside {
+            return Extensions::default();
+        }
+        tlv::read(header, self.tlvs_start).unwrap_or_default()
+    }
 }
 
 /// The bytes are no PROXY protocol header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
+
+/// What a connection begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// A header, which may be malformed further on.
+    Header,
+    /// A header or something else: that shows with the next bytes.
+    Undecided,
+    /// Something else.
+    Other,
+}
+
+/// Looks whether a connection begins with a header; for peers that may leave it out.
+pub fn start(bytes: &[u8]) -> Start {
+    let starts = [LINE_START, SIGNATURE];
+    match starts.iter().find(|it| is_begun(bytes, it)) {
+        Some(start) if bytes.len() >= start.len() => Start::Header,
+        Some(_) => Start::Undecided,
+        None => Start::Other,
+    }
+}
 
 /// Looks for a header at the front of `bytes`; `None` where more bytes are needed,
 /// and every byte so far belongs to it.
@@ -66,21 +115,22 @@ fn parse_line(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
     };
     let text = line[..end].strip_suffix(b"\r").ok_or(Malformed)?;
     let text = text.strip_prefix(LINE_START).ok_or(Malformed)?;
-    let source = match text.strip_prefix(b"UNKNOWN") {
+    let addresses = match text.strip_prefix(b"UNKNOWN") {
         // The rest of such a line means nothing.
         Some(b"" | [b' ', ..]) => None,
         Some(_) => return Err(Malformed),
-        None => Some(source_of(text).ok_or(Malformed)?),
+        None => Some(addresses_of(text).ok_or(Malformed)?),
     };
+    let len = end + 1;
     Ok(Some(Header {
-        len: end + 1,
-        source,
+        len,
+        addresses,
+        tlvs_start: len,
     }))
 }
 
-/// The first of the two addresses behind `PROXY `; `None` where anything of the
-/// line is malformed.
-fn source_of(text: &[u8]) -> Option<SocketAddr> {
+/// Both addresses behind `PROXY `; `None` where anything of the line is malformed.
+fn addresses_of(text: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     let text = std::str::from_utf8(text).ok()?;
     let mut words = text.split(' ');
     let family = words.next()?;
@@ -91,12 +141,15 @@ fn source_of(text: &[u8]) -> Option<SocketAddr> {
             _ => None,
         }
     };
-    let source = address(words.next()?)?;
-    address(words.next()?)?;
-    let source_port = port(words.next()?)?;
-    port(words.next()?)?;
+    let (source, destination) = (address(words.next()?)?, address(words.next()?)?);
+    let (source_port, destination_port) = (port(words.next()?)?, port(words.next()?)?);
     let is_over = words.next().is_none();
-    is_over.then(|| told(source, source_port))
+    is_over.then(|| {
+        (
+            told(source, source_port),
+            told(destination, destination_port),
+        )
+    })
 }
 
 /// A port in decimal, without leading zeros.
@@ -134,7 +187,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
         (3, 0..=2) => 216,
         _ => return Err(Malformed),
     };
-    // The addresses of a connection of the proxy's own mean nothing.
+    // Addresses and TLVs of a connection of the proxy's own mean nothing.
     let least_len = if is_local {
         FIXED_LEN
     } else {
@@ -146,19 +199,40 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<Header>, Malformed> {
     let Some(rest) = bytes.get(FIXED_LEN..len) else {
         return Ok(None);
     };
-    let source = match (is_local, family_and_transport >> 4) {
-        (false, 1) => source_in::<4>(rest).map(|(it, port)| told(Ipv4Addr::from(it).into(), port)),
-        (false, 2) => source_in::<16>(rest).map(|(it, port)| told(Ipv6Addr::from(it).into(), port)),
+    if is_local {
+        return Ok(Some(Header {
+            len,
+            addresses: None,
+            tlvs_start: len,
+        }));
+    }
+    let addresses = match family_and_transport >> 4 {
+        1 => addresses_in::<4>(rest, |it| Ipv4Addr::from(it).into()),
+        2 => addresses_in::<16>(rest, |it| Ipv6Addr::from(it).into()),
         _ => None,
     };
-    Ok(Some(Header { len, source }))
+    let tlvs_start = FIXED_LEN + addresses_len;
+    tlv::read(&bytes[..len], tlvs_start)?;
+    Ok(Some(Header {
+        len,
+        addresses,
+        tlvs_start,
+    }))
 }
 
-/// The source of two addresses of `N` bytes and their two ports.
-fn source_in<const N: usize>(addresses: &[u8]) -> Option<([u8; N], u16)> {
-    let (address, rest) = addresses.split_first_chunk::<N>()?;
-    let (port, _) = rest.get(N..)?.split_first_chunk::<2>()?;
-    Some((*address, u16::from_be_bytes(*port)))
+/// Two addresses of `N` bytes, and their two ports.
+fn addresses_in<const N: usize>(
+    bytes: &[u8],
+    address: impl Fn([u8; N]) -> IpAddr,
+) -> Option<(SocketAddr, SocketAddr)> {
+    let (source, rest) = bytes.split_first_chunk::<N>()?;
+    let (destination, rest) = rest.split_first_chunk::<N>()?;
+    let (source_port, rest) = rest.split_first_chunk()?;
+    let (destination_port, _) = rest.split_first_chunk()?;
+    Some((
+        told(address(*source), u16::from_be_bytes(*source_port)),
+        told(address(*destination), u16::from_be_bytes(*destination_port)),
+    ))
 }
 
 #[cfg(test)]
@@ -181,8 +255,9 @@ mod tests {
             assert_eq!(parse(&bytes[..end]), Ok(None), "{end} bytes");
         }
         for end in len..=bytes.len() {
-            let whole = parse(&bytes[..end]);
-            assert_eq!(whole, Ok(Some(Header { len, source })), "{end} bytes");
+            let whole = parse(&bytes[..end]).unwrap().unwrap();
+            let told = whole.addresses.map(|(source, _)| source);
+            assert_eq!((whole.len, told), (len, source), "{end} bytes");
         }
     }
 
@@ -243,6 +318,24 @@ mod tests {
     }
 
     #[test]
+    fn whether_there_is_a_header() {
+        for (bytes, expected) in [
+            (&b""[..], Start::Undecided),
+            (b"P", Start::Undecided),
+            (b"PROXY", Start::Undecided),
+            (b"PROXY ", Start::Header),
+            (b"PROXY nonsense", Start::Header),
+            (b"PUT / HTTP/1.1", Start::Other),
+            (b"\r\n", Start::Undecided),
+            (b"\r\nGET", Start::Other),
+            (SIGNATURE, Start::Header),
+            (&SIGNATURE[..11], Start::Undecided),
+        ] {
+            assert_eq!(start(bytes), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
     fn a_line_has_107_bytes_at_most() {
         let line = |len: usize| format!("PROXY UNKNOWN {}\r\n", "x".repeat(len - 16));
         check(line(107).as_bytes(), None);
@@ -266,8 +359,8 @@ mod tests {
             &[0, 1, 0, 80],
         ]
         .concat();
-        // A CRC32C, a no-op and an empty authority.
-        let tlvs = [&[3, 0, 4, 1, 2, 3, 4][..], &[4, 0, 1, 0], &[2, 0, 0]].concat();
+        // A no-op, an empty authority and an unknown one.
+        let tlvs = [&[4, 0, 1, 0][..], &[2, 0, 0], &[0xEE, 0, 1, 7]].concat();
         check(&binary(0x21, 0x11, &v4), Some("192.0.2.7:56324"));
         check(&binary(0x21, 0x12, &v4), Some("192.0.2.7:56324"));
         check(&binary(0x21, 0x21, &v6), Some("[2001:db8::7]:1"));
@@ -281,6 +374,8 @@ mod tests {
         check(&binary(0x20, 0x00, b""), None);
         check(&binary(0x20, 0x11, &v4), None);
         check(&binary(0x20, 0x11, b""), None);
+        check(&binary(0x20, 0x00, &[3, 0, 4, 1, 2, 3, 4]), None);
+        check(&binary(0x20, 0x00, &[1, 0xFF, 0xFF]), None);
         check(&binary(0x20, 0x00, &[0; MAX_HEADER_LEN - FIXED_LEN]), None);
     }
 
@@ -302,6 +397,13 @@ mod tests {
             assert_eq!(parse(&bytes), Err(Malformed), "{what}");
             let decided = &bytes[..FIXED_LEN];
             assert_eq!(parse(decided), Err(Malformed), "{what}, as early as known");
+        }
+        // Lengths that lie, and a checksum that does not hold: known at the end.
+        let addresses = [0; 12];
+        for tlvs in [&[4, 0, 2, 0][..], &[4, 0], &[3, 0, 4, 1, 2, 3, 4]] {
+            let bytes = binary(0x21, 0x11, &[&addresses[..], tlvs].concat());
+            assert_eq!(parse(&bytes), Err(Malformed), "{tlvs:?}");
+            assert_eq!(parse(&bytes[..bytes.len() - 1]), Ok(None), "{tlvs:?}");
         }
         let mut signature = SIGNATURE.to_vec();
         signature[11] = b'\r';

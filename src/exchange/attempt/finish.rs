@@ -218,15 +218,15 @@ impl<'a, 'e> Sent<'a, 'e> {
             let (keep_alive, now) = (relayed.keep_alive, context.wheel.now());
             match self.belongs_to {
                 BelongsTo::Pool => self.slot.keep_idle(self.stream, keep_alive, now),
-                BelongsTo::Client if relayed.next == Next::KeepAlive => {
-                    let pinned = self.slot.pin(self.stream, keep_alive, now);
+                BelongsTo::Client(bond) if relayed.next == Next::KeepAlive => {
+                    let pinned = self.slot.pin(self.stream, bond, keep_alive, now);
                     let own = &context.pinned;
                     pinned
                         .into_iter()
                         .for_each(|it| own.add(client.session, it));
                 }
                 // Nobody else may have it.
-                BelongsTo::Client => {}
+                BelongsTo::Client(_) | BelongsTo::Nobody => {}
             }
         }
         let consumed = self.request.consumed();

@@ -16,7 +16,7 @@ use crate::net::connect::{is_backlog_full, is_unreachable, reason};
 use crate::net::stream::Stream;
 use crate::observe::counters::EndpointCounters;
 use crate::observe::sessions::Stage;
-use crate::upstream::{Reused, Slot};
+use crate::upstream::{Bond, Reused, Slot};
 
 /// A connection to an endpoint.
 pub(super) struct Opened {
@@ -32,7 +32,7 @@ pub(super) enum Origin {
     /// It was idle, for anybody.
     Pool,
     /// It was idle, for this client.
-    Pinned,
+    Pinned(Bond),
 }
 
 impl Origin {
@@ -50,15 +50,14 @@ pub(super) fn take_idle(
 ) -> Option<Opened> {
     let context = exchange.context;
     if !context.pinned.is_empty()
-        && let Some(stream) = take_pinned(context, exchange.client, slot)
+        && let Some(opened) = take_pinned(context, exchange.client, slot)
     {
-        return Some(Opened {
-            stream,
-            origin: Origin::Pinned,
-        });
+        return Some(opened);
     }
     let counters = slot.counters();
-    if connection == UpstreamConnection::New {
+    // An idle one has told of nobody, or of another client.
+    let tells_client = slot.upstream().config().proxy_protocol.is_some();
+    if connection == UpstreamConnection::New || tells_client {
         counters.displaced.add(slot.make_room());
         return None;
     }
@@ -72,11 +71,18 @@ pub(super) fn take_idle(
 
 /// The client's own connection, if it is to this endpoint.
 #[cold]
-fn take_pinned(context: &Context, client: &Client, slot: &Slot<'_>) -> Option<Stream> {
+fn take_pinned(context: &Context, client: &Client, slot: &Slot<'_>) -> Option<Opened> {
     let own = context.pinned.take(client.session, slot.upstream())?;
+    let tells_client = slot.upstream().config().proxy_protocol.is_some();
+    if tells_client && client.relayed().is_some() {
+        // It may have told of another client of the same proxy.
+        return None;
+    }
+    let origin = Origin::Pinned(own.bond());
     let reused = slot.take_pinned(own, context.wheel.now());
     count_reused(slot.counters(), &reused);
-    reused.stream
+    let stream = reused.stream?;
+    Some(Opened { stream, origin })
 }
 
 fn count_reused(counters: &EndpointCounters, reused: &Reused) {

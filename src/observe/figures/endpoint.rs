@@ -54,7 +54,7 @@ figures! {
     given unreachables: u32 => counter "unreachables_total" after "probe_failures_total";
     /// Connections in the idle pools of all workers.
     gauge idle => "idle_connections";
-    /// Idle connections that belong to one client each, who authenticated them.
+    /// Idle connections that belong to one client each, whom they authenticate or tell of.
     gauge pinned => "pinned_connections";
     /// Attempts made here.
     counter attempts => "attempts_total";

@@ -64,6 +64,7 @@ impl NewUpstream {
             timeout: upstream.timeouts.connect,
             port: None,
             request: None,
+            proxy_protocol: upstream.proxy_protocol,
         };
         NewUpstream {
             name: upstream.name.clone(),

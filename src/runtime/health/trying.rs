@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use evenkeel_proto::proxy_protocol::{Version, own_header};
 use tokio::time::{sleep, timeout};
 
 use super::{LONGEST_TRY, Watch};
 use crate::net::clock;
 use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
 use crate::net::lacks_descriptor;
+use crate::net::stream::{Follow, Stream};
 use crate::observe::inquiry::make_room;
 use crate::upstream::BACKLOG_FULL;
 
@@ -24,7 +26,11 @@ impl Watch {
             if !self.wants_connection() {
                 return;
             }
-            let limit = self.upstream.current().config().timeouts.connect;
+            let (limit, header) = {
+                let current = self.upstream.current();
+                let config = current.config();
+                (config.timeouts.connect, config.proxy_protocol)
+            };
             let connected = {
                 let (permits, share) =
                     (&self.upstream.common.try_permits, &self.upstream.try_share);
@@ -37,7 +43,8 @@ impl Watch {
                 };
                 let connecting = connect_when_there_is_room(&self.config().address, may_ask_again);
                 // The connection is closed before its slot is given back.
-                timeout(limit, connecting).await.map(|it| it.map(drop))
+                let connected = timeout(limit, connecting).await;
+                connected.map(|it| it.map(|stream| say_own(stream, header)))
             };
             if matches!(connected, Ok(Ok(()))) {
                 let change = self.dispatcher().reached(self.state(), clock::now());
@@ -71,5 +78,12 @@ impl Watch {
             .dispatcher()
             .note_full_backlog(self.state(), timeout, now);
         self.log(change, Some(BACKLOG_FULL));
+    }
+}
+
+/// Tells the endpoint that the connection is no client's, and closes it.
+fn say_own(mut stream: Stream, header: Option<Version>) {
+    if let Some(version) = header {
+        stream.try_write(own_header(version), Follow::Close);
     }
 }

@@ -7,6 +7,7 @@ use evenkeel_policy::balance::{Balance, FairOptions};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::QueueSettings;
 use evenkeel_proto::http1::write::{Forward, Via};
+use evenkeel_proto::proxy_protocol::Version as HeaderVersion;
 
 use super::super::diagnostics::Report;
 use super::super::queue_answer;
@@ -57,7 +58,7 @@ pub(super) fn resolve(
         lanes: lanes(it)?,
         health: health(it)?,
         probe: match &it.health.value {
-            Some(health) => Some(probe(health)?),
+            Some(health) => Some(probe(health, it.proxy_protocol.value)?),
             None => None,
         },
     })
@@ -139,7 +140,7 @@ fn health(it: &written::UpstreamTable) -> Option<HealthSettings> {
     })
 }
 
-fn probe(it: &written::HealthTable) -> Option<Probe> {
+fn probe(it: &written::HealthTable, header: Option<HeaderVersion>) -> Option<Probe> {
     let request = match &it.path.value {
         Some(path) => Some(ProbeRequest {
             method: it.method.value.as_ref()?.0.clone(),
@@ -151,7 +152,11 @@ fn probe(it: &written::HealthTable) -> Option<Probe> {
         }),
         None => None,
     };
-    it.resolve_with(ProbeParts { request })
+    it.resolve_with(ProbeParts {
+        request,
+        // Another port may be another server's.
+        proxy_protocol: header.filter(|_| it.port.value.is_none()),
+    })
 }
 
 /// Whether endpoints may come that are not written.

@@ -10,6 +10,7 @@ use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_proto::Scheme;
+use evenkeel_proto::proxy_protocol::Version as HeaderVersion;
 
 impl Setting for Balance {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
@@ -68,6 +69,11 @@ choice!(HalfClose {
     "auto" => HalfClose::Auto, "an HTTP/1.1 client that keeps its connection has left; with HTTP/1.0 or `Connection: close` it has left if it closes later than 100 ms after its request, else it is served";
     "serve" => HalfClose::Serve, "it is served; one that has left holds its slot until its answer comes";
     "abort" => HalfClose::Abort, "it has left";
+});
+
+choice!(HeaderVersion {
+    "v1" => HeaderVersion::V1, "a line of text with the addresses";
+    "v2" => HeaderVersion::V2, "binary; beside the addresses it has the host of the first request (authority), its id where it has one (unique id), and a checksum (CRC32C)";
 });
 
 choice!(Scheme {

@@ -5,7 +5,7 @@ use super::forms::short_for;
 use crate::quantity::{Length, Part, Size, Timeout};
 use crate::setting::{Bounded, OneOrMore, Placed, options};
 use crate::value::{Bind, Name, Peer};
-use crate::{Adopt, HalfClose, Identity, Peers};
+use crate::{Adopt, HalfClose, Identity, Peers, ProxySenders};
 use evenkeel_net::listen::Accepting;
 
 options! {
@@ -16,8 +16,8 @@ options! {
         name: String,
         /// How the kernel takes connections in.
         accepting: Accepting,
-        /// Who must begin each connection with a header of the PROXY protocol.
-        proxy_protocol: Peers,
+        /// Who begins each connection with a header of the PROXY protocol.
+        proxy_protocol: ProxySenders,
         /// Whose word on the client is believed.
         trusted_proxies: Peers,
         /// What its requests are called.
@@ -77,6 +77,11 @@ options! {
         /// `timeouts.head`: otherwise it is answered 400 or 408, and closed.
         /// Connections from other addresses are served without a header.
         from: OneOrMore<Placed<Peer>> = Required,
+        /// Whether their connections may begin without the header too, for the time in
+        /// which proxies change over to it. A client that can connect from one of these
+        /// addresses may then send a header of its own. A malformed header is refused as
+        /// without this.
+        optional: bool = Default("false"),
     }
 }
 

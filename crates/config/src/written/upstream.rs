@@ -24,6 +24,7 @@ use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::{HealthSettings, Initial};
 use evenkeel_policy::queue::{Discipline, QueueSettings};
 use evenkeel_proto::http1::write::{Forward, Via};
+use evenkeel_proto::proxy_protocol::Version as HeaderVersion;
 pub(crate) use source::listed;
 pub use source::{EndpointSource, NameSource, ServiceSource};
 
@@ -109,6 +110,10 @@ options! {
         /// Which fields tell endpoints of the client: `X-Forwarded-For`, `-Proto`
         /// and `-Host`; `Forwarded` (RFC 7239); `X-Real-IP`.
         forward: Vec<Placed<Forwarding>> = Default("['x-forwarded']") => by_hand,
+        /// Tells endpoints who the client is in a header of the PROXY protocol, in front
+        /// of each connection. A connection then carries requests of one client alone.
+        /// See [PROXY protocol](proxy-protocol.md).
+        proxy_protocol: HeaderVersion = Optional("no header"),
     }
 }
 
@@ -197,6 +202,8 @@ options! {
     for #[derive(Debug, Clone, PartialEq, Eq)] Probe with ProbeParts {
         /// What is asked; `None` is a connection that opens.
         request: Option<ProbeRequest>,
+        /// The header of the PROXY protocol that each probe begins with.
+        proxy_protocol: Option<HeaderVersion>,
     } {
         /// The path that is asked for.
         path: ProbePath = Optional("a connection that opens is enough") => by_hand,

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -143,6 +144,25 @@ impl End {
             .zip(bytes)
             .for_each(|(to, from)| *to = *from);
         Poll::Ready(Ok(len))
+    }
+
+    pub fn poll_peek_beyond(
+        &self,
+        cx: &Context<'_>,
+        room: &mut [u8],
+        seen: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self.poll_peek_into(cx, room) {
+            Poll::Ready(Ok(len)) if len > 0 && len <= seen => {
+                self.incoming.carried().reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            peeked => peeked,
+        }
+    }
+
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        None
     }
 
     pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {

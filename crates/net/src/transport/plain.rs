@@ -4,6 +4,7 @@
 //! without a buffer, and takes one when there is something to read.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
 
@@ -93,6 +94,26 @@ impl Plain {
         self.poll_call(cx, Side::Read, || {
             rustix::net::recv(self, &mut *room, RecvFlags::PEEK).map(|(len, _)| len)
         })
+    }
+
+    /// Bytes that are there already wake nobody: the event loop tells of further ones.
+    pub fn poll_peek_beyond(
+        &self,
+        cx: &Context<'_>,
+        room: &mut [u8],
+        seen: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match ready!(self.poll_peek_into(cx, room)) {
+                Ok(len) if len > 0 && len <= seen => self.0.note_blocked(Side::Read),
+                peeked => return Poll::Ready(peeked),
+            }
+        }
+    }
+
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        let address = rustix::net::getsockname(self).ok()?;
+        SocketAddr::try_from(address).ok()
     }
 
     pub fn poll_write(

@@ -1,0 +1,43 @@
+//! The PROXY protocol header in front of a connection to an endpoint.
+//!
+//! Invariant: a connection that began with a client's header carries exchanges of that
+//! client's connection alone. It is pinned ([`Bond::TellsClient`]) or closed.
+//!
+//! [`Bond::TellsClient`]: crate::upstream::Bond::TellsClient
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use evenkeel_proto::proxy_protocol::{self, Connection, Extensions, Version};
+
+use super::Client;
+
+/// Appends the header of a client to `out`. `connected_to` is the address that the
+/// client reached here; where a header told another one, that counts.
+pub fn write(
+    out: &mut Vec<u8>,
+    version: Version,
+    client: &Client,
+    connected_to: Option<SocketAddr>,
+    extensions: Extensions<'_>,
+) {
+    let remote = client.remote();
+    let addresses = remote.address.map(|source| {
+        let destination = client.told_destination().or(connected_to);
+        let destination = destination.unwrap_or_else(|| unknown(source));
+        (SocketAddr::new(source, remote.port), destination)
+    });
+    let connection = Connection {
+        addresses,
+        extensions,
+    };
+    proxy_protocol::write(out, version, &connection);
+}
+
+/// The address that stands for none, beside this one.
+fn unknown(beside: IpAddr) -> SocketAddr {
+    let address = match beside {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(address, 0)
+}
