@@ -111,7 +111,7 @@ fn reload(source: &cli::Source) -> Result<Reloaded, Rejected> {
         diagnostics: String::new(),
         read: WatchedPaths::default(),
     })?;
-    let loaded = config::load(&path, &source.sets, variables(), NameLookup::Later);
+    let loaded = config::load_again(&path, &source.sets, variables());
     let loaded = loaded.map_err(|report| Rejected {
         reason: Refusal::Mistakes,
         summary: mistakes_of(&report),

@@ -12,9 +12,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::changes::{self, Changes, Saved};
-use super::{Discovery, EndpointChange, Failure, Keep, ListChange, State};
+use super::{
+    Discovery, EndpointChange, FILES_LOOK, Failure, Keep, ListChange, State, not_read_yet,
+};
 use crate::config::{Config, Endpoint};
 use crate::net::clock;
 use crate::observe::figures::AdminWord;
@@ -56,8 +59,15 @@ impl Discovery {
             return;
         }
         let owned = path.to_owned();
-        let read = spawn_blocking(move || changes::read(&owned)).await;
-        let Ok(read) = read else { return };
+        let reading = spawn_blocking(move || changes::read(&owned));
+        let read = match timeout(FILES_LOOK, reading).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(_)) => return,
+            Err(_) => Err(Failure {
+                word: "state-unreadable",
+                text: not_read_yet(),
+            }),
+        };
         let mut file = SavedFile {
             path: path.to_owned(),
             ..SavedFile::default()

@@ -12,7 +12,7 @@ use evenkeel_policy::endpoint::Admin;
 use serde::{Deserialize, Serialize};
 
 use super::Failure;
-use crate::config::Endpoint;
+use crate::config::{Endpoint, read_regular_file};
 
 /// Version of the state file that is written, and the only one that is read.
 const VERSION: u64 = 1;
@@ -341,14 +341,10 @@ pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
     let failure = |word, text: String| Failure { word, text };
     let unreadable = |error: std::io::Error| failure("state-unreadable", error.to_string());
     let malformed = |text: String| failure("state-malformed", text);
-    let found = match std::fs::metadata(path) {
+    let bytes = match read_regular_file(path, MAX_FILE_BYTES) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Saved::new()),
-        found => found.map_err(unreadable)?,
+        read => read.map_err(unreadable)?,
     };
-    if !found.is_file() || found.len() > MAX_FILE_BYTES {
-        return Err(malformed("it is no state file".to_owned()));
-    }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
     let value: serde_json::Value =
         serde_json::from_slice(&bytes).map_err(|it| malformed(it.to_string()))?;
     if value["version"] != VERSION {

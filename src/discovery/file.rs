@@ -5,6 +5,7 @@
 //! rename: the folder is watched, not the file.
 
 use std::collections::HashSet;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::Failure;
-use crate::config::{Endpoint, MAX_WEIGHT};
+use crate::config::{Endpoint, MAX_WEIGHT, read_regular_file};
 use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
 
 /// Largest file that is read, in bytes.
@@ -34,19 +35,13 @@ fn failure(word: &'static str, text: impl Into<String>) -> Failure {
 
 /// Reads the endpoints of a file. Blocks.
 pub(super) fn read(path: &Path) -> Result<Vec<Endpoint>, Failure> {
-    let unreadable = |error: std::io::Error| failure("file-unreadable", error.to_string());
-    let found = std::fs::metadata(path).map_err(unreadable)?;
-    if !found.is_file() {
-        return Err(failure("file-unreadable", "it is no file"));
-    }
-    if found.len() > MAX_FILE_BYTES {
-        let text = format!(
-            "it has {} bytes, and at most {MAX_FILE_BYTES} are read",
-            found.len()
-        );
-        return Err(failure("file-too-large", text));
-    }
-    let bytes = std::fs::read(path).map_err(unreadable)?;
+    let bytes = read_regular_file(path, MAX_FILE_BYTES).map_err(|error| {
+        let word = match error.kind() {
+            io::ErrorKind::FileTooLarge => "file-too-large",
+            _ => "file-unreadable",
+        };
+        failure(word, error.to_string())
+    })?;
     parse(&bytes)
 }
 

@@ -46,6 +46,8 @@ use names::{Answer, Names, Question};
 /// How long the start waits for the first answers. Endpoints whose names are answered
 /// later join then.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// How long a configuration that is prepared waits for files: a disk may not answer.
+const FILES_LOOK: Duration = Duration::from_secs(10);
 /// The shortest and the longest time between two looks, whatever a TTL says.
 const MIN_TTL: Duration = Duration::from_secs(1);
 const MAX_TTL: Duration = Duration::from_secs(3600);
@@ -211,13 +213,7 @@ impl Discovery {
         if let Some(path) = &config.state_file {
             self.read_state(path).await;
         }
-        let files = config
-            .upstreams
-            .iter()
-            .filter_map(|it| it.endpoints_file.clone());
-        for path in files.collect::<HashSet<_>>() {
-            self.read_file(&path).await;
-        }
+        self.read_files(config).await;
         let names = Names::new(resolvers(config));
         let is_known = |it: &Said<Answer>| it.last.is_some();
         let mut unknown = questions(config);
@@ -434,6 +430,31 @@ impl Discovery {
         }
     }
 
+    /// Reads the files of endpoints of a configuration. Those that take too long are read
+    /// by their tasks.
+    async fn read_files(&self, config: &Config) {
+        let files = config.upstreams.iter();
+        let files = files.filter_map(|it| it.endpoints_file.clone());
+        let mut unread: HashSet<_> = files.collect();
+        let reading = async {
+            for path in unread.clone() {
+                self.read_file(&path).await;
+                unread.remove(&path);
+            }
+        };
+        if timeout(FILES_LOOK, reading).await.is_ok() {
+            return;
+        }
+        let mut state = self.state();
+        for path in unread {
+            let failure = Failure {
+                word: "file-unreadable",
+                text: not_read_yet(),
+            };
+            state.files.entry(path).or_default().note(Err(failure));
+        }
+    }
+
     /// Counts that a source of an upstream fails, if it does.
     fn count_failure(&self, upstream: &str, failing: Option<&Failure>) {
         if let Some(failure) = failing {
@@ -569,6 +590,10 @@ fn no_answer_yet() -> Failure {
         word: "dns-timeout",
         text: format!("no answer within {} s", FIRST_LOOK.as_secs()),
     }
+}
+
+fn not_read_yet() -> String {
+    format!("it is not read within {} s", FILES_LOOK.as_secs())
 }
 
 /// Ends the tasks of what is gone, and begins those of what is new.

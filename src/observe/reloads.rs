@@ -9,10 +9,11 @@ use super::generation::{GenerationFigures, LoadedConfig};
 use crate::metrics::ReasonCounts;
 
 /// The words for why a reload was refused.
-pub const REFUSED: [&str; 6] = [
+pub const REFUSED: [&str; 7] = [
     "mistakes",
     "no-file",
     "failed",
+    "timeout",
     "unhealthy",
     "draining",
     "upgrading",

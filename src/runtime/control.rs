@@ -41,6 +41,8 @@ use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::lifecycle::ThreadEnded;
 use crate::metrics::quantity::counted;
+use crate::net::Address;
+use crate::observe::figures::CurrentSources;
 use crate::scheduling::step_back;
 
 /// Signals that follow the first one so soon are the same wish: some programs,
@@ -50,6 +52,9 @@ const SAME_SIGNAL: Duration = Duration::from_millis(500);
 /// How long the status page and the control socket wait for what the process before an
 /// upgrade has counted.
 const COUNTS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long the end of the process waits for work on threads beside this one.
+const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An order to the control thread.
 #[derive(Debug)]
@@ -88,7 +93,7 @@ impl ControlThread {
 /// # Errors
 /// The process can't be started.
 pub(super) fn start(
-    mut config: Config,
+    config: Config,
     source: ConfigSource,
     inheritance: Inheritance,
     signals: fn() -> io::Result<Signals>,
@@ -98,33 +103,26 @@ pub(super) fn start(
     let thread = std::thread::Builder::new().name("control".to_owned());
     let thread = thread.spawn(move || {
         let runtime = runtime()?;
-        let discovery = Arc::<Discovery>::default();
-        if let Some(discovered) = inheritance.discovered() {
-            discovery.restore_sources(discovered);
-        }
-        runtime.block_on(discovery.prepare(&mut config));
-        let in_runtime = runtime.enter();
-        // Before anyone can connect: from then on a signal is to drain.
-        let signals = signals()?;
-        let (process, duties) = Process::start(config, discovery, inheritance)?;
-        let known = (
-            process.current.clone(),
-            process.status_address.clone(),
-            process.listeners.addresses(),
+        let ended = run(
+            &runtime,
+            config,
+            source,
+            inheritance,
+            signals,
+            messages,
+            started,
         );
-        // The caller waits for it.
-        let _ = started.send(known);
-        let control = Control::new(process, source, signals, messages);
-        drop(in_runtime);
-        control.run(&runtime, duties)
+        // A thread that waits for a disk which does not answer keeps nobody.
+        runtime.shutdown_timeout(THREADS_TIMEOUT);
+        ended
     })?;
     let control = ControlThread { mailbox, thread };
     match is_started.recv() {
-        Ok((current, status_address, addresses)) => Ok(Running {
+        Ok(known) => Ok(Running {
             control,
-            current,
-            status_address,
-            addresses,
+            current: known.current,
+            status_address: known.status_address,
+            addresses: known.addresses,
         }),
         Err(_) => {
             let ended = control.join();
@@ -133,6 +131,44 @@ pub(super) fn start(
                 .unwrap_or_else(|| io::Error::other("nothing was started")))
         }
     }
+}
+
+/// What the caller gets to know of a process that has started.
+struct Known {
+    current: CurrentSources,
+    status_address: Option<Address>,
+    addresses: Vec<Address>,
+}
+
+/// Starts the process, says so, and does everything until it has ended.
+fn run(
+    runtime: &Runtime,
+    mut config: Config,
+    source: ConfigSource,
+    inheritance: Inheritance,
+    signals: fn() -> io::Result<Signals>,
+    messages: mpsc::UnboundedReceiver<Message>,
+    started: std::sync::mpsc::Sender<Known>,
+) -> io::Result<()> {
+    let discovery = Arc::<Discovery>::default();
+    if let Some(discovered) = inheritance.discovered() {
+        discovery.restore_sources(discovered);
+    }
+    runtime.block_on(discovery.prepare(&mut config));
+    let in_runtime = runtime.enter();
+    // Before anyone can connect: from then on a signal is to drain.
+    let signals = signals()?;
+    let (process, duties) = Process::start(config, discovery, inheritance)?;
+    let known = Known {
+        current: process.current.clone(),
+        status_address: process.status_address.clone(),
+        addresses: process.listeners.addresses(),
+    };
+    // The caller waits for it.
+    let _ = started.send(known);
+    let control = Control::new(process, source, signals, messages);
+    drop(in_runtime);
+    control.run(runtime, duties)
 }
 
 /// The runtime of the control thread. Work that may take milliseconds runs beside it,
@@ -375,9 +411,7 @@ impl Control {
     /// Has the configuration loaded, unless the process drains.
     fn reload(&mut self, asker: Asker, options: ReloadOptions) {
         if matches!(self.stage, Stage::Draining { .. }) {
-            let reloads = &self.process.sources().reloads;
-            let rejected = Rejected::at(Refusal::Draining, "the process drains");
-            asker.refuse(reloads, &rejected);
+            asker.refuse(&self.process.sources().reloads, &drains());
         } else if self.upgrading.is_under_way() {
             let reloads = &self.process.sources().reloads;
             let rejected = Rejected::at(Refusal::Upgrading, "an upgrade is under way");
@@ -406,9 +440,6 @@ impl Control {
         let reloads = self.process.sources().reloads.clone();
         let before = Kept::now(&self.process);
         let followed = match loaded {
-            Ok(_) if matches!(self.stage, Stage::Draining { .. }) => {
-                Err(Rejected::at(Refusal::Draining, "the process drains"))
-            }
             Ok(prepared) => {
                 self.paths.look_now(&self.process);
                 self.process.follow(prepared).map_err(Rejected::because)
@@ -451,20 +482,9 @@ impl Control {
 
     /// Loads what was asked for since.
     fn go_on_loading(&mut self) {
-        match self.stage {
-            Stage::Serving => self.reloading.go_on(&self.process),
-            Stage::Draining { .. } => {
-                let reloads = self.process.sources().reloads.clone();
-                let drains = Rejected::because("the process drains");
-                for asker in self.reloading.give_up_later() {
-                    asker.refuse(&reloads, &drains);
-                }
-            }
-        }
-        if matches!(self.stage, Stage::Serving) && !self.reloading.is_busy() {
-            self.service.ready(&status_line(&self.process));
-        }
+        self.reloading.go_on(&self.process);
         if !self.reloading.is_busy() {
+            self.service.ready(&status_line(&self.process));
             let later = std::mem::take(&mut self.later_upgrades);
             later.into_iter().for_each(|it| self.upgrade(it));
         }
@@ -521,10 +541,6 @@ impl Control {
 
     /// The one that was to come back can't come into force now.
     fn not_reverted(&mut self, kept: Kept, rejected: &Rejected) {
-        if matches!(self.stage, Stage::Draining { .. }) {
-            // The drain has dropped it.
-            return;
-        }
         let sources = self.process.sources();
         let reason = rejected.reason.word();
         sources.reloads.note_refused(reason);
@@ -692,7 +708,18 @@ impl Control {
             is_cut: false,
             patience,
         };
+        let reloads = self.process.sources().reloads.clone();
+        for asker in self.reloading.give_up() {
+            asker.refuse(&reloads, &drains());
+        }
+        let later = std::mem::take(&mut self.later_upgrades);
+        later.into_iter().for_each(|it| self.upgrade(it));
     }
+}
+
+/// Why nothing is loaded any more.
+fn drains() -> Rejected {
+    Rejected::at(Refusal::Draining, "the process drains")
 }
 
 /// What the service manager shows of a process that serves.

@@ -10,9 +10,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::changes::with_costs;
 use super::health::{NewUpstream, require_healthy};
@@ -59,6 +59,8 @@ pub enum Refusal {
     NoFile,
     /// A listener can't be bound, a log can't be opened, or the like.
     Failed,
+    /// Loading takes too long.
+    Timeout,
     /// New upstreams have no endpoint that is well.
     Unhealthy,
     /// The process drains.
@@ -75,6 +77,7 @@ impl Refusal {
             Refusal::Mistakes => "mistakes",
             Refusal::NoFile => "no-file",
             Refusal::Failed => "failed",
+            Refusal::Timeout => "timeout",
             Refusal::Unhealthy => "unhealthy",
             Refusal::Draining => "draining",
             Refusal::Upgrading => "upgrading",
@@ -113,6 +116,14 @@ impl Rejected {
 
     fn nothing_to_load() -> Self {
         Rejected::at(Refusal::NoFile, "there is no file to load")
+    }
+
+    fn too_slow(longest: Duration) -> Self {
+        let why = format!(
+            "loading takes longer than {longest:?}: a file or a folder of the configuration \
+             does not answer"
+        );
+        Rejected::at(Refusal::Timeout, why)
     }
 
     fn loading_failed(error: JoinError) -> Self {
@@ -333,8 +344,49 @@ struct Loading {
     task: JoinHandle<(Option<Read>, Loaded)>,
 }
 
+/// Longest time for each step of loading: a disk may not answer. Whoever asked waits longer.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most threads that load. One that waits for a disk which does not answer can't be ended.
+const MOST_LOADING: usize = 4;
+
+/// The threads on which configurations are loaded.
+#[derive(Debug, Clone)]
+struct LoadThreads {
+    permits: Arc<Semaphore>,
+    /// Longest time for each step.
+    longest: Duration,
+}
+
+impl LoadThreads {
+    fn new(longest: Duration) -> Self {
+        LoadThreads {
+            permits: Arc::new(Semaphore::new(MOST_LOADING)),
+            longest,
+        }
+    }
+
+    /// Does this on one of them, which is left to itself when it takes too long.
+    async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Rejected> {
+        let working = async {
+            // The semaphore is never closed.
+            let permit = self.permits.acquire_owned().await;
+            let done = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                work()
+            });
+            done.await.map_err(Rejected::loading_failed)
+        };
+        let done = timeout(self.longest, working).await;
+        done.unwrap_or_else(|_| Err(Rejected::too_slow(self.longest)))
+    }
+}
+
 /// Loads a configuration at a time.
 pub(super) struct Reloading {
+    threads: LoadThreads,
     /// `None` where there is nothing to load from.
     load: Option<Load>,
     loading: Option<Loading>,
@@ -346,6 +398,7 @@ impl Reloading {
     /// Nothing is being loaded yet.
     pub fn new(load: Option<Load>) -> Self {
         Reloading {
+            threads: LoadThreads::new(LOAD_TIMEOUT),
             load,
             loading: None,
             later: VecDeque::new(),
@@ -386,20 +439,23 @@ impl Reloading {
         discovery.forget_prepared();
         let inquiries = before.inquiries.clone();
         let is_of_file = matches!(wanted, Wanted::File(_));
-        let loading = tokio::task::spawn_blocking(move || {
-            let loaded = load.map_or_else(
-                || Err(Rejected::nothing_to_load()),
-                |load| memory::large_work(|| load()),
-            );
-            let read = is_of_file.then(|| Read::of(&loaded));
-            (read, loaded.and_then(|it| Prepared::new(it, &before)))
-        });
+        let threads = self.threads.clone();
         let task = tokio::task::spawn_local(async move {
-            let (read, prepared) = match loading.await {
-                Ok(loaded) => loaded,
-                Err(error) => (None, Err(Rejected::loading_failed(error))),
+            let loading = threads.clone().run(move || {
+                let loaded = load.map_or_else(
+                    || Err(Rejected::nothing_to_load()),
+                    |load| memory::large_work(|| load()),
+                );
+                let read = is_of_file.then(|| Read::of(&loaded));
+                (read, loaded)
+            });
+            let (read, loaded) = match loading.await {
+                Ok((read, Ok(loaded))) => (read, loaded),
+                Ok((read, Err(rejected))) => return (read, Err(rejected)),
+                Err(rejected) => return (None, Err(rejected)),
             };
-            let mut prepared = match prepared {
+            let preparing = threads.run(move || Prepared::new(loaded, &before));
+            let mut prepared = match preparing.await.flatten() {
                 Ok(prepared) => prepared,
                 Err(rejected) => return (read, Err(rejected)),
             };
@@ -425,9 +481,9 @@ impl Reloading {
         discovery: Arc<Discovery>,
         reply: oneshot::Sender<Outcome>,
     ) {
-        let load = self.load.clone();
+        let (load, threads) = (self.load.clone(), self.threads.clone());
         tokio::task::spawn_local(async move {
-            let outcome = changes_of(load, sources, &discovery).await;
+            let outcome = changes_of(load, threads, sources, &discovery).await;
             // Who asked may have given up meanwhile.
             let _ = reply.send(outcome.map_err(|it| it.told()));
         });
@@ -463,10 +519,13 @@ impl Reloading {
         }
     }
 
-    /// Those for whom it is not loaded any more.
-    pub fn give_up_later(&mut self) -> impl Iterator<Item = Asker> {
+    /// Loads nothing any more. Gives those who wait for it.
+    pub fn give_up(&mut self) -> impl Iterator<Item = Asker> {
+        let loading = self.loading.take();
+        let loading = loading.inspect(|it| it.task.abort());
         let later = std::mem::take(&mut self.later);
-        later.into_iter().flat_map(|(_, askers)| askers)
+        let later = later.into_iter().flat_map(|(_, askers)| askers);
+        loading.into_iter().flat_map(|it| it.askers).chain(later)
     }
 
     /// Loads what was asked for since, after the configuration that is in force now.
@@ -480,13 +539,13 @@ impl Reloading {
 /// Loads the configuration on a thread aside, and says what it would change.
 async fn changes_of(
     load: Option<Load>,
+    threads: LoadThreads,
     sources: Arc<Sources>,
     discovery: &Arc<Discovery>,
 ) -> Result<String, Rejected> {
     let load = load.ok_or_else(Rejected::nothing_to_load)?;
-    let loading = tokio::task::spawn_blocking(move || memory::large_work(|| load()));
-    let loaded = loading.await.map_err(Rejected::loading_failed)?;
-    let mut now = loaded?.config;
+    let loading = threads.run(move || memory::large_work(|| load()));
+    let mut now = loading.await.flatten()?.config;
     // What becomes of endpoints is told by the list that it would begin with.
     discovery.prepare(&mut now).await;
     let by_operators = discovery.operator_changes(&now);
@@ -702,8 +761,77 @@ fn announce(before: &Config, now: &Config) {
 
 #[cfg(test)]
 mod tests {
-    use super::Refusal;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    use evenkeel_testkit::TempDir;
+    use evenkeel_testkit::deadline::until;
+
+    use super::*;
+    use crate::config::{NameLookup, load_text};
     use crate::observe::reloads::REFUSED;
+    use crate::runtime::control;
+    use crate::runtime::handover::Inheritance;
+    use crate::runtime::signals::Signals;
+
+    #[test]
+    fn a_step_that_hangs_is_given_up_and_few_may() {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_time().build().unwrap();
+        let threads = LoadThreads::new(Duration::from_millis(50));
+        let (release, is_released) = channel::<()>();
+        let is_released = Arc::new(Mutex::new(is_released));
+        let begun = Arc::<Mutex<usize>>::default();
+        for _ in 0..MOST_LOADING + 2 {
+            let (begun, is_released) = (begun.clone(), is_released.clone());
+            let hung = runtime.block_on(threads.clone().run(move || {
+                *begun.lock().unwrap() += 1;
+                let _ = is_released.lock().unwrap().recv();
+            }));
+            assert_eq!(hung.unwrap_err().reason, Refusal::Timeout);
+        }
+        assert_eq!(*begun.lock().unwrap(), MOST_LOADING);
+        drop(release);
+        until("a thread is free", || {
+            runtime.block_on(threads.clone().run(|| 7)).ok() == Some(7)
+        });
+    }
+
+    #[test]
+    fn a_process_ends_though_loading_hangs() {
+        let dir = TempDir::new().unwrap();
+        let socket = dir.path().join("control.sock");
+        let text = format!(
+            "[server]\nworkers = 1\ncontrol = '{}'\n[[listener]]\nbind = '127.0.0.1:0'\n\
+             [[route]]\nanswer = {{ body = 'hello' }}\n",
+            socket.display()
+        );
+        let loaded = load_text("test.toml", &text, NameLookup::Later).unwrap();
+        let (begin, is_begun) = channel();
+        let load: Load = Arc::new(move || {
+            let _ = begin.send(());
+            loop {
+                std::thread::park();
+            }
+        });
+        let source = ConfigSource {
+            load: Some(load),
+            watched: None,
+        };
+        let signals = || Ok(Signals::Left);
+        let running = control::start(loaded.config, source, Inheritance::default(), signals);
+        let running = running.unwrap();
+        let mut client = UnixStream::connect(&socket).unwrap();
+        client.write_all(b"reload\n").unwrap();
+        is_begun.recv().unwrap();
+        let reloads = running.current.get().reloads.clone();
+        running.stop(Duration::from_secs(1));
+        let refused = reloads.refused().read();
+        let refused: Vec<_> = refused.iter().filter(|it| it.1 > 0).collect();
+        assert_eq!(refused, [("draining", 1)]);
+    }
 
     #[test]
     fn every_reason_is_counted() {
@@ -711,6 +839,7 @@ mod tests {
             Refusal::Mistakes,
             Refusal::NoFile,
             Refusal::Failed,
+            Refusal::Timeout,
             Refusal::Unhealthy,
             Refusal::Draining,
             Refusal::Upgrading,

@@ -152,6 +152,40 @@ fn a_configuration_with_mistakes_is_refused_with_all_of_them() {
     });
 }
 
+#[test]
+fn what_is_waited_for_is_refused() {
+    test(|| {
+        let (origin, mut proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let mut client = proxy.client();
+        let pipe = proxy.path("pipe");
+        let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let reload_by = |text: &str| {
+            write(&proxy, text);
+            ask(&proxy, "reload")
+        };
+        let answer = reload_by(&format!("include = [\"pipe\"]\n{config}"));
+        assert!(answer.contains("pipe: it is no file"), "{answer}");
+        std::fs::remove_file(proxy.path("evenkeel.toml")).unwrap();
+        std::fs::rename(&pipe, proxy.path("evenkeel.toml")).unwrap();
+        let answer = ask(&proxy, "reload");
+        assert!(answer.contains("evenkeel.toml: it is no file"), "{answer}");
+        let answer = ask(&proxy, "diff");
+        assert!(answer.contains("evenkeel.toml: it is no file"), "{answer}");
+        assert_serves(&mut client);
+        let figures = figures(&proxy);
+        assert_eq!(figures["reloads_refused_by_reason"]["mistakes"], 2);
+        std::fs::remove_file(proxy.path("evenkeel.toml")).unwrap();
+        let answer = reload_by(&with_hello(&config));
+        assert!(answer.starts_with("reloaded: "), "{answer}");
+        drop(client);
+        proxy.signal(Signal::TERM);
+        let ended = proxy.wait(std::time::Duration::from_secs(10));
+        assert!(ended.unwrap().success());
+    });
+}
+
 pub const OTHER: &str = "[[listener]]\nname = \"other\"\nbind = \"127.0.0.1:0\"\n";
 
 #[test]

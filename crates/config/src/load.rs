@@ -8,6 +8,7 @@ use evenkeel_net::Address;
 use super::Config;
 use super::diagnostics::Report;
 use super::diff::Written;
+use super::input::Kinds;
 use super::layers;
 use super::print;
 use super::resolve::resolve;
@@ -58,8 +59,32 @@ pub fn load(
     variables: impl IntoIterator<Item = (String, String)>,
     lookup: NameLookup,
 ) -> Result<Loaded, Report> {
+    load_files(path, sets, variables, lookup, SourceFiles::default())
+}
+
+/// The same for a program that runs: the files are regular ones. Nobody is there who
+/// would end the wait for a pipe.
+///
+/// # Errors
+///
+/// Every mistake in any layer.
+pub fn load_again(
+    path: &Path,
+    sets: &[String],
+    variables: impl IntoIterator<Item = (String, String)>,
+) -> Result<Loaded, Report> {
+    let files = SourceFiles::of(Kinds::Regular);
+    load_files(path, sets, variables, NameLookup::Later, files)
+}
+
+fn load_files(
+    path: &Path,
+    sets: &[String],
+    variables: impl IntoIterator<Item = (String, String)>,
+    lookup: NameLookup,
+    mut files: SourceFiles,
+) -> Result<Loaded, Report> {
     let mut report = Report::default();
-    let mut files = SourceFiles::default();
     let root = read_layers(path, sets, variables, &mut files, &mut report);
     report.sought = std::mem::take(&mut files.sought);
     report.folders.clone_from(&files.folders);

@@ -15,7 +15,7 @@ use glob::{MatchOptions, Pattern};
 
 use super::diagnostics::{Origin, Report};
 use super::document;
-use super::input::read_up_to;
+use super::input::{Kinds, read_up_to};
 use super::not_toml::{self, NoText};
 use super::secret;
 use super::setting::{Placed, Setting, read_field};
@@ -42,6 +42,8 @@ const MATCHING: MatchOptions = MatchOptions {
 /// The files that were read, in order.
 #[derive(Debug, Default)]
 pub(super) struct SourceFiles {
+    /// What each may be.
+    kinds: Kinds,
     /// Every file of the configuration.
     pub paths: Vec<PathBuf>,
     /// Those, and files that are missing or can't be read.
@@ -62,6 +64,14 @@ enum Naming {
 }
 
 impl SourceFiles {
+    /// None yet: they are of these kinds.
+    pub fn of(kinds: Kinds) -> Self {
+        SourceFiles {
+            kinds,
+            ..SourceFiles::default()
+        }
+    }
+
     /// Keeps a file for a layer of its own: no pattern finds it.
     pub fn reserve(&mut self, path: &Path) {
         self.known.insert(canonical(path), None);
@@ -73,7 +83,7 @@ impl SourceFiles {
     /// It can't be read. Mistakes in it go to the report.
     pub fn read(&mut self, path: &Path, report: &mut Report) -> io::Result<Node> {
         self.sought.push(path.to_owned());
-        let bytes = read_up_to(path, MAX_FILE_BYTES)?;
+        let bytes = read_up_to(path, self.kinds, MAX_FILE_BYTES)?;
         self.paths.push(path.to_owned());
         let canonical = canonical(path);
         self.known.entry(canonical.clone()).or_insert(None);

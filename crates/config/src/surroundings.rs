@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::diagnostics::Report;
-use super::input::read_up_to;
+use super::input::read_regular_file;
 use super::setting::Field;
 use super::value::FilePath;
 
@@ -58,10 +58,5 @@ pub(super) fn read_body(
 
 /// The bytes of a file that a setting names.
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe would be waited for.
-    let kind = std::fs::metadata(path)?.file_type();
-    if !kind.is_file() && !kind.is_dir() {
-        return Err(io::Error::other("it is no file"));
-    }
-    read_up_to(path, MAX_FILE_BYTES)
+    read_regular_file(path, MAX_FILE_BYTES)
 }

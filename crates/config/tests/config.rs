@@ -154,6 +154,29 @@ fn an_included_file_that_cannot_be_read_is_a_mistake() {
 }
 
 #[test]
+fn what_is_waited_for_is_not_loaded_again() {
+    let folder = Folder::new("include-pipes");
+    let made = std::process::Command::new("mkfifo")
+        .arg(folder.0.join("pipe"))
+        .status();
+    assert!(made.unwrap().success());
+    let _socket = std::os::unix::net::UnixListener::bind(folder.0.join("socket")).unwrap();
+    std::os::unix::fs::symlink("pipe", folder.0.join("link")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", folder.0.join("zero")).unwrap();
+    let again = |name: &str| {
+        let loaded = evenkeel_config::load_again(&folder.0.join(name), &[], []);
+        loaded.unwrap_err().render(Colour::Off)
+    };
+    for name in ["pipe", "socket", "link", "zero"] {
+        let shown = again(name);
+        assert!(shown.contains(&format!("{name}: it is no file")), "{shown}");
+        fs::write(folder.0.join("main.toml"), format!("include = ['{name}']")).unwrap();
+        let shown = again("main.toml");
+        assert!(shown.contains(&format!("{name}: it is no file")), "{shown}");
+    }
+}
+
+#[test]
 fn every_example_loads_without_a_warning() {
     for path in toml_files("examples") {
         let text = fs::read_to_string(&path).unwrap();
