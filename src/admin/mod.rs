@@ -153,8 +153,16 @@ pub(crate) fn bind(
         status_copies: None,
     };
     if let Some(settings) = &config.status {
+        // The process before may have the port at another address.
+        let is_beside = given
+            .iter()
+            .any(|it| it.address().shares_port(&settings.bind));
         let bound = given.bind(STATUS_PAGE, &settings.bind, ACCEPTING, 1, || {
-            listen::bind(&settings.bind, ACCEPTING, 1)
+            if is_beside {
+                listen::bind_beside(&settings.bind, ACCEPTING, 1)
+            } else {
+                listen::bind(&settings.bind, ACCEPTING, 1)
+            }
         });
         let mut bound = bound.map_err(|error| named("status page", &settings.bind, error))?;
         files.status_copies = Some(SocketCopies::of(&bound)?);

@@ -8,8 +8,8 @@ use crate::config::machine::{self, Obstacle};
 use crate::config::{Config, Listener};
 use crate::exchange::context::SharedListener;
 use crate::net::Address;
-use crate::net::given::{GivenSockets, SocketCopies};
-use crate::net::listen::{self, BoundListener, SocketFile};
+use crate::net::given::{GivenSocket, GivenSockets, Giver, SocketCopies};
+use crate::net::listen::{self, BoundListener, Opener, SocketFile, StillOpen};
 use crate::observe::sessions::ListenerId;
 
 /// Listeners of the newest configuration, in its order.
@@ -18,9 +18,17 @@ pub(super) struct Listeners {
     current: Vec<OpenListener>,
     /// By id: each that a worker may have a side of.
     by_id: Vec<Weak<SharedListener>>,
-    /// Addresses of listeners that left: their workers may listen there for a moment
-    /// more.
-    left: Vec<Address>,
+    /// Listeners that left: their workers may listen there for a moment more.
+    left: Vec<LeftListener>,
+    /// Those of them whose sockets the service manager has opened. It has them still, so
+    /// that nobody could bind their addresses again.
+    spare: Vec<OpenListener>,
+}
+
+#[derive(Debug)]
+struct LeftListener {
+    address: Address,
+    sockets: StillOpen,
 }
 
 /// A listener that connections are accepted by.
@@ -32,6 +40,8 @@ struct OpenListener {
     /// The address that was bound.
     address: Address,
     shared: Arc<SharedListener>,
+    opener: Opener,
+    sockets: StillOpen,
     /// The file of a Unix socket.
     file: Option<SocketFile>,
     /// For a process that takes over; `None` once nothing more is accepted.
@@ -65,13 +75,17 @@ enum ListenerPlace {
 impl Listeners {
     /// Binds what this configuration has beyond the present listeners, once for each
     /// worker, and writes the ports that port 0 became into it. Sockets that were given
-    /// for a listener are taken. Changes nothing of what is there.
+    /// for a listener are taken, at the start or before it left. Changes nothing of what is
+    /// there.
     ///
     /// # Errors
     /// A listener can't be bound; the error's text names it.
     pub fn bind(&self, config: &mut Config, given: &mut GivenSockets) -> io::Result<NewSockets> {
         let workers = config.server.workers;
         let stay = self.staying(&config.listeners);
+        // Also of a listener that has another address at the same port now.
+        let of_before: Vec<_> = given.iter().map(|it| it.address().clone()).collect();
+        self.give_spare(given)?;
         let mut places = Vec::with_capacity(config.listeners.len());
         for (listener, stays) in config.listeners.iter_mut().zip(stay) {
             places.push(match stays {
@@ -80,8 +94,11 @@ impl Listeners {
                     ListenerPlace::Stays { at }
                 }
                 None => {
-                    let bound = self.bind_one(listener, workers, given)?;
+                    let bound = self.bind_one(listener, workers, given, &of_before)?;
                     let copies = SocketCopies::of(&bound)?;
+                    if bound.opener == Opener::ServiceManager && !self.spare.is_empty() {
+                        copies.prepare(&listener.bind, listener.accepting)?;
+                    }
                     ListenerPlace::New(bound, copies)
                 }
             });
@@ -116,17 +133,32 @@ impl Listeners {
         stay
     }
 
+    /// Adds copies of sockets that the service manager has still, of listeners that left.
+    fn give_spare(&self, given: &mut GivenSockets) -> io::Result<()> {
+        for OpenListener { name, copies, .. } in &self.spare {
+            for socket in copies.iter().flat_map(SocketCopies::iter) {
+                let socket = socket.try_clone_to_owned()?;
+                given.add(GivenSocket::new(Giver::ServiceManager, name, socket)?);
+            }
+        }
+        Ok(())
+    }
+
     fn bind_one(
         &self,
         listener: &Listener,
         workers: usize,
         given: &mut GivenSockets,
+        of_before: &[Address],
     ) -> io::Result<listen::Bound> {
         let Listener {
             bind, accepting, ..
         } = listener;
         let ours = self.current.iter().map(|it| &it.address);
-        let is_beside = ours.chain(&self.left).any(|it| shares_port(it, bind));
+        let left = self.left.iter().filter(|it| it.sockets.is_any());
+        let left = left.map(|it| &it.address);
+        let mut all = ours.chain(left).chain(of_before);
+        let is_beside = all.any(|it| it.shares_port(bind));
         let bound = given.bind(&listener.name, bind, *accepting, workers, || {
             if is_beside {
                 listen::bind_beside(bind, *accepting, workers)
@@ -166,8 +198,29 @@ impl Listeners {
                 .extend(stays.map(|it| OpenListener { name, ..it }));
             by_worker.iter_mut().for_each(|it| it.push(None));
         }
-        self.left = before.into_iter().flatten().map(|it| it.address).collect();
+        before.into_iter().flatten().for_each(|it| self.leave(it));
+        let Listeners { current, spare, .. } = self;
+        // One that came back has copies of its own.
+        spare.retain(|it| current.iter().all(|has| has.address != it.address));
         by_worker
+    }
+
+    /// A listener is no more.
+    fn leave(&mut self, listener: OpenListener) {
+        self.left.retain(|it| it.sockets.is_any());
+        if listener.opener == Opener::ServiceManager {
+            let (name, address) = (&listener.name, &listener.address);
+            tracing::warn!(
+                "listener {name}: the service manager has its socket at {address} still: \
+                 connections wait there until a listener takes it again"
+            );
+            self.spare.push(listener);
+            return;
+        }
+        self.left.push(LeftListener {
+            address: listener.address,
+            sockets: listener.sockets,
+        });
     }
 
     fn add(
@@ -178,6 +231,7 @@ impl Listeners {
         by_worker: &mut [Vec<Option<BoundListener>>],
     ) {
         let wanted = listener.bind.clone();
+        let still_open = bound.still_open();
         if let Some(first) = bound.listeners.first() {
             // Figures, and whoever asks the process, have the port that port 0 became.
             listener.bind = first.address.clone();
@@ -192,6 +246,8 @@ impl Listeners {
             wanted,
             address: listener.bind.clone(),
             shared,
+            opener: bound.opener,
+            sockets: still_open,
             file: bound.file,
             copies: Some(copies),
         });
@@ -220,6 +276,7 @@ impl Listeners {
     /// Frees the paths of Unix sockets for a successor. Workers alone have the sockets
     /// from then on.
     pub fn remove_files(&mut self) {
+        self.spare.clear();
         for listener in &mut self.current {
             (listener.file, listener.copies) = (None, None);
         }
@@ -227,6 +284,7 @@ impl Listeners {
 
     /// The same, where another process has the sockets: their files are its own.
     pub fn leave_files(&mut self) {
+        self.spare.clear();
         for listener in &mut self.current {
             listener.file.take().into_iter().for_each(SocketFile::leave);
             listener.copies = None;
@@ -294,9 +352,10 @@ impl Listeners {
         })
     }
 
-    /// What a process that takes over gets of each.
+    /// What a process that takes over gets of each, and of those that left where only their
+    /// sockets make an address usable again.
     pub fn lend(&self) -> impl Iterator<Item = Lent<'_>> {
-        self.current.iter().filter_map(|open| {
+        self.current.iter().chain(&self.spare).filter_map(|open| {
             Some(Lent {
                 name: &open.name,
                 wanted: &open.wanted,
@@ -304,13 +363,5 @@ impl Listeners {
                 file: open.file.as_ref(),
             })
         })
-    }
-}
-
-/// Whether two addresses could be in each other's way.
-fn shares_port(one: &Address, other: &Address) -> bool {
-    match (one, other) {
-        (Address::Tcp(one), Address::Tcp(other)) => one.port() == other.port(),
-        _ => false,
     }
 }

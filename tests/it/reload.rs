@@ -287,6 +287,39 @@ fn a_listener_that_cannot_be_bound_changes_nothing() {
 }
 
 #[test]
+fn a_port_that_another_process_has_taken_since_is_not_shared() {
+    test(|| {
+        let (origin, proxy) = site();
+        let endpoints = [origin.address.to_string()];
+        let config = SITE.config(&endpoints);
+        reload(&proxy, &format!("{config}{OTHER}"));
+        let at = listening(&proxy, "other").to_string();
+        let bound = OTHER.replace("127.0.0.1:0", &at);
+        // A connection of the listener that goes.
+        let mut client = RawClient::connect(&*at).unwrap();
+        assert_eq!(client.ask(UPGRADE).unwrap().status, 101);
+        reload(&proxy, &config);
+        let site = Site {
+            bind: &at,
+            ..Site::default()
+        };
+        let mut another = None;
+        until("another process has the port", || {
+            let started = Proxy::start(program(), &site.config(&endpoints));
+            another = started.ok();
+            another.is_some()
+        });
+        write(&proxy, &format!("{config}{bound}"));
+        let answer = ask(&proxy, "reload");
+        assert!(answer.contains("listener other: bind"), "{answer}");
+        drop(another);
+        let answer = ask(&proxy, "reload");
+        assert!(answer.starts_with("reloaded: "), "{answer}");
+        assert_serves(&mut RawClient::connect(&*at).unwrap());
+    });
+}
+
+#[test]
 fn endpoints_that_stay_keep_their_connections() {
     test(|| {
         let (first, second) = (origin(), origin());

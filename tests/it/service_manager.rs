@@ -218,6 +218,59 @@ fn listeners_take_the_sockets_of_the_service_manager() {
     });
 }
 
+/// A socket that somebody else has as well, as the service manager has those that it gives.
+#[test]
+fn a_listener_with_a_socket_of_the_service_manager_may_go_and_come_back() {
+    test(|| {
+        let (origin, dir) = (origin(), TempDir::new().unwrap());
+        let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let web = held.local_addr().unwrap();
+        let config = |listener: &str| {
+            format!(
+                "[server]\nworkers = 2\ncontrol = \"{}\"\n{listener}\
+                 [[listener]]\nname = \"other\"\nbind = \"127.0.0.1:0\"\n\
+                 [[route]]\nupstream = \"app\"\n[upstream.app]\nendpoints = [\"{}\"]\n",
+                dir.join("control.sock").display(),
+                origin.address
+            )
+        };
+        let listener = format!("[[listener]]\nname = \"web\"\nbind = \"{web}\"\n");
+        let file = dir.join("evenkeel.toml");
+        std::fs::write(&file, config(&listener)).unwrap();
+        let mut command = std::process::Command::new("sh");
+        let give =
+            "exec 3<&2 2>/dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=web exec \"$@\"";
+        command.args(["-c", give, "sh"]);
+        command
+            .arg(crate::setup::program())
+            .args(["run", "--config"])
+            .arg(&file);
+        command.stderr(std::os::fd::OwnedFd::from(held.try_clone().unwrap()));
+        let _running = evenkeel_testkit::process::Running::start(command).unwrap();
+        let reload = |args: &[&str]| {
+            let mut command = std::process::Command::new(crate::setup::program());
+            command.args(["reload", "--config"]).arg(&file).args(args);
+            let done = evenkeel_testkit::process::run(command, STEP).unwrap();
+            assert!(done.status.success(), "{done:?}");
+        };
+        let serves = || {
+            evenkeel_testkit::RawClient::connect(web)
+                .is_ok_and(|mut it| it.get("/ping").is_ok_and(|it| it.status == 200))
+        };
+        until("it is served", serves);
+        for args in [&[][..], &["--confirm", "1s"]] {
+            std::fs::write(&file, config("")).unwrap();
+            reload(args);
+            std::fs::write(&file, config(&listener)).unwrap();
+            if args.is_empty() {
+                reload(args);
+            }
+            // A connection that came meanwhile is served as well.
+            until("it is served again", serves);
+        }
+    });
+}
+
 /// Without names, a socket that is left over is not the status page's.
 #[test]
 fn the_status_page_takes_a_socket_at_its_own_address_alone() {

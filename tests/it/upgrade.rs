@@ -322,6 +322,28 @@ fn workers_may_be_more_or_fewer() {
 }
 
 #[test]
+fn addresses_may_change_at_the_same_ports() {
+    test(|| {
+        let (origin, proxy) = operated();
+        let successors = Successors(&proxy);
+        let (listener, status) = (proxy.address("web"), proxy.status_address().to_string());
+        let widened = |it: &str| it.replace("127.0.0.1", "0.0.0.0");
+        let admin = ADMIN.replace("127.0.0.1:0", &widened(&status));
+        let site = Site {
+            bind: &widened(listener),
+            server: &admin,
+            ..Site::default()
+        };
+        let config = site.config(&[origin.address.to_string()]);
+        crate::reload::write(&proxy, &config);
+        let next = successors.upgrade();
+        assert_eq!(figures(&proxy)["pid"], next);
+        let port = proxy.socket_addr("web").port();
+        assert_serves(&mut RawClient::connect(("127.0.0.2", port)).unwrap());
+    });
+}
+
+#[test]
 fn the_path_of_a_unix_listener_stays() {
     test(|| {
         let origin = origin();

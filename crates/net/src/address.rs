@@ -18,6 +18,14 @@ impl Address {
     pub fn is_unix(&self) -> bool {
         matches!(self, Address::Unix(_))
     }
+
+    /// Whether sockets at the two could be in each other's way.
+    pub fn shares_port(&self, other: &Address) -> bool {
+        match (self, other) {
+            (Address::Tcp(one), Address::Tcp(other)) => one.port() == other.port(),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Address {

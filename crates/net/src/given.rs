@@ -8,14 +8,15 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use socket2::{Socket, Type};
 
 use crate::address::Address;
 use crate::listen::{
-    Accepting, Bound, BoundListener, FileIdentity, FoundAt, SocketFile, begin_to_listen, prepare,
-    silent_sibling,
+    Accepting, Bound, BoundListener, FileIdentity, FoundAt, Opener, SocketFile, begin_to_listen,
+    prepare, silent_sibling,
 };
 
 /// Who has opened a socket.
@@ -222,9 +223,16 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
         .map(|_| BoundListener {
             sockets: Vec::new(),
             address: address.clone(),
+            open: Arc::default(),
         })
         .collect();
     let sockets: Vec<Socket> = given.into_iter().map(|it| it.socket).collect();
+    // One of ours can be joined at its port.
+    let opener = match (giver, &address) {
+        (Giver::Predecessor, Address::Unix(_)) => Opener::ThisProgram,
+        (Giver::Predecessor, Address::Tcp(_)) if sockets[0].reuse_port()? => Opener::ThisProgram,
+        _ => Opener::ServiceManager,
+    };
     for (at, listener) in listeners.iter_mut().enumerate().skip(sockets.len()) {
         let shared = &sockets[at % sockets.len()];
         let joined = match &address {
@@ -244,7 +252,11 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
         // The service manager removes its own.
         _ => None,
     };
-    Ok(Bound { listeners, file })
+    Ok(Bound {
+        opener,
+        listeners,
+        file,
+    })
 }
 
 /// The file of a Unix socket, unless another program has taken its path.

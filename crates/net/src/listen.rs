@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -39,15 +40,48 @@ pub struct BoundListener {
     pub(crate) sockets: Vec<Socket>,
     /// The address bound, with the port that the kernel chose for port 0.
     pub address: Address,
+    /// Goes with the sockets.
+    pub(crate) open: Arc<()>,
+}
+
+/// Who opened the sockets of an address, and may have them for longer than this process
+/// accepts there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opener {
+    /// This process, or one that it took over from.
+    ThisProgram,
+    /// The service manager: nobody else can bind the address.
+    ServiceManager,
 }
 
 /// The sockets of an address.
 #[derive(Debug)]
 pub struct Bound {
+    /// Who opened them.
+    pub opener: Opener,
     /// One for each worker.
     pub listeners: Vec<BoundListener>,
     /// The file of a Unix socket.
     pub file: Option<SocketFile>,
+}
+
+/// Tells whether sockets of an address are open in this process.
+#[derive(Debug)]
+pub struct StillOpen(Vec<Weak<()>>);
+
+impl Bound {
+    /// Tells whether these are, as long as they are on their way to a worker or there.
+    pub fn still_open(&self) -> StillOpen {
+        let each = self.listeners.iter();
+        StillOpen(each.map(|it| Arc::downgrade(&it.open)).collect())
+    }
+}
+
+impl StillOpen {
+    /// Whether a worker has one.
+    pub fn is_any(&self) -> bool {
+        self.0.iter().any(|it| it.strong_count() > 0)
+    }
 }
 
 /// Binds `address` once for each worker.
@@ -71,6 +105,7 @@ pub fn bind(address: &Address, accepting: Accepting, workers: usize) -> io::Resu
 pub fn bind_beside(address: &Address, accepting: Accepting, workers: usize) -> io::Result<Bound> {
     match address {
         Address::Tcp(address) => Ok(Bound {
+            opener: Opener::ThisProgram,
             listeners: bind_tcp(*address, accepting, workers)?,
             file: None,
         }),
@@ -95,6 +130,7 @@ pub fn bind_private(path: &Path, backlog: u32) -> io::Result<(BoundListener, Soc
     let bound = BoundListener {
         sockets: vec![socket],
         address: Address::Unix(path.to_owned()),
+        open: Arc::default(),
     };
     Ok((bound, file))
 }
@@ -120,6 +156,7 @@ fn bind_tcp(
         bound.push(BoundListener {
             sockets: vec![socket],
             address: Address::Tcp(address),
+            open: Arc::default(),
         });
     }
     Ok(bound)
@@ -210,9 +247,11 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Bound> {
         Ok(BoundListener {
             sockets: vec![socket.try_clone()?],
             address: Address::Unix(path.to_owned()),
+            open: Arc::default(),
         })
     };
     Ok(Bound {
+        opener: Opener::ThisProgram,
         listeners: (0..workers).map(listener).collect::<io::Result<_>>()?,
         file: Some(file),
     })
@@ -413,6 +452,8 @@ pub struct Listener {
     kind: Kind,
     /// The socket that is looked at first, so that each has its turn.
     first: Cell<usize>,
+    /// Goes after the sockets.
+    _open: Arc<()>,
 }
 
 #[derive(Debug)]
@@ -456,6 +497,7 @@ impl Listener {
                 Address::Unix(_) => Kind::Unix,
             },
             first: Cell::new(0),
+            _open: bound.open,
         })
     }
 
