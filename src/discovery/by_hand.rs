@@ -290,13 +290,15 @@ impl State {
             let saved = self.saved.iter().flat_map(|it| &it.changes);
             for (upstream, changes) in saved.filter(|(name, it)| is_lost(name, it)) {
                 if !before.contains_key(upstream) {
-                    changes.log_lost(upstream, Some(changes));
+                    changes.log_lost(upstream, Some(changes), &[]);
                 }
             }
         }
         self.saved_next.clear();
         for (upstream, changes) in before.iter().filter(|(name, it)| is_lost(name, it)) {
-            changes.log_lost(upstream, self.saved_of(upstream));
+            let now = config.upstreams.iter().find(|it| it.name == *upstream);
+            let list = now.map_or(&[][..], |it| &it.endpoints);
+            changes.log_lost(upstream, self.saved_of(upstream), list);
         }
     }
 

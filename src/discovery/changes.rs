@@ -281,10 +281,61 @@ impl Changes {
         is_removed.then(|| format!("removed {}", by.unwrap_or("by the operator")))
     }
 
-    /// Says that the configuration has won, and whether the state file has some of it for
-    /// when it lists the same again.
-    pub fn log_lost(&self, upstream: &str, saved: Option<&Changes>) {
-        let lost = self.summary();
+    /// Endpoints of a list that were drained or stopped.
+    pub fn out_of_service<'a>(&self, list: &'a [Endpoint]) -> Vec<&'a str> {
+        let is_out =
+            |it: &&Endpoint| matches!(self.admin(&it.name), Some(Admin::Drain | Admin::Stop));
+        list.iter().filter(is_out).map(|it| &*it.name).collect()
+    }
+
+    /// The same, but that nothing is said of whether these endpoints take part.
+    pub fn without_admin(&self, endpoints: &[&str]) -> Self {
+        let mut changes = self.clone();
+        for &endpoint in endpoints {
+            let changed = changes.added.get_mut(endpoint);
+            if let Some(of) = changed.or(changes.set.get_mut(endpoint)) {
+                of.admin = None;
+            }
+        }
+        changes.set.retain(|_, it| *it != bare(it));
+        changes
+    }
+
+    /// Whether the other one says the same of an endpoint. Both are [unsigned](Self::unsigned).
+    pub fn agrees(&self, other: &Changes, endpoint: &str) -> bool {
+        self.added.get(endpoint) == other.added.get(endpoint)
+            && self.set.get(endpoint) == other.set.get(endpoint)
+            && self.removed.contains(endpoint) == other.removed.contains(endpoint)
+    }
+
+    /// Whether nothing is said of an endpoint.
+    pub fn is_silent_of(&self, endpoint: &str) -> bool {
+        self.agrees(&Changes::default(), endpoint)
+    }
+
+    /// What is said of these endpoints.
+    pub fn only(&self, is_meant: impl Fn(&str) -> bool) -> Self {
+        let mut changes = self.clone();
+        changes.added.retain(|name, _| is_meant(name));
+        changes.removed.retain(|name| is_meant(name));
+        changes.set.retain(|name, _| is_meant(name));
+        changes
+    }
+
+    /// Says that the configuration has won with this list, and whether the state file has
+    /// some of it for when it lists the same again. `list` is empty where nothing of it was
+    /// in force.
+    pub fn log_lost(&self, upstream: &str, saved: Option<&Changes>, list: &[Endpoint]) {
+        let out = self.out_of_service(list);
+        let lost = self.without_admin(&out).summary();
+        let stay = match &*out {
+            [] => String::new(),
+            out => format!("; {STAY_OUT}: {}", out.join(", ")),
+        };
+        let lost = match &*lost {
+            "" if !stay.is_empty() => String::new(),
+            lost => format!("; the changes are lost: {lost}"),
+        };
         let saved = saved.filter(|it| it.listed == self.listed);
         let then = match saved {
             None => String::new(),
@@ -299,7 +350,7 @@ impl Changes {
         tracing::warn!(
             upstream,
             "upstream {upstream}: the configuration lists other endpoints than those that the \
-             operator changed; the changes are lost: {lost}{then}"
+             operator changed{lost}{stay}{then}"
         );
     }
 
@@ -309,15 +360,36 @@ impl Changes {
             let names: Vec<_> = names.into_iter().map(String::as_str).collect();
             (!names.is_empty()).then(|| format!("{verb} {}", names.join(", ")))
         };
+        let is_set = |(_, it): &(&String, &EndpointChange)| {
+            let of_list = EndpointChange {
+                admin: None,
+                ..(*it).clone()
+            };
+            of_list != bare(it)
+        };
+        let having = |admin: AdminChange| {
+            let changed = self.added.iter().chain(&self.set);
+            let having = changed.filter(|(_, it)| it.admin == Some(admin));
+            having.map(|it| it.0).collect()
+        };
         let parts = [
             names("added", self.added.keys().collect()),
             names("removed", self.removed.iter().collect()),
-            names("set", self.set.keys().collect()),
+            names(
+                "set",
+                self.set.iter().filter(is_set).map(|it| it.0).collect(),
+            ),
+            names("drained", having(AdminChange::Drain)),
+            names("stopped", having(AdminChange::Stop)),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
         parts.join("; ")
     }
 }
+
+/// What is said of endpoints whose drain outlives the list that it was saved for.
+pub(super) const STAY_OUT: &str =
+    "still drained or stopped, until an operator puts them back or the program ends";
 
 /// A change that says nothing.
 fn bare(of: &EndpointChange) -> EndpointChange {

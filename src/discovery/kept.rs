@@ -242,7 +242,7 @@ impl Discovery {
             };
             if known.listed != changes.listed {
                 if !changes.is_empty() {
-                    changes.log_lost(&upstream, state.saved_of(&upstream));
+                    changes.log_lost(&upstream, state.saved_of(&upstream), &known.list);
                 }
             } else if !changes.is_empty() {
                 state.changes.insert(upstream.clone(), changes);

@@ -426,6 +426,41 @@ fn a_reload_while_a_change_is_saved_wins() {
 }
 
 #[test]
+fn what_is_saved_and_what_is_not_is_told_apart() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.join("state.json");
+    let mut run = Run::of(LIST, &file);
+    let of_list = "upstream app: the running list is not the file's: ";
+    wait(run.change(THREE, ListChange::Add(weighed(1)), Keep::Saved));
+    wait(run.change(TWO, ListChange::Set(weighed(7)), Keep::Running));
+    let both =
+        format!("{of_list}added {THREE} (saved); set {TWO} (not saved: until the program ends)");
+    assert_eq!(run.changed(LIST), both);
+    wait(run.change(THREE, ListChange::Remove, Keep::Running));
+    let undone = format!(
+        "{of_list}set {TWO} (not saved: until the program ends); \
+         undone until the program ends, but saved: added {THREE}"
+    );
+    assert_eq!(run.changed(LIST), undone);
+    // A drain stays with another list, and is no change of that.
+    let drain = EndpointChange {
+        admin: Some(AdminChange::Drain),
+        ..EndpointChange::default()
+    };
+    wait(run.change(ONE, ListChange::Set(drain), Keep::Running));
+    let lost = format!(
+        "upstream app: what the operator changed is lost, for the file's list is another one: \
+         set {TWO}; still drained or stopped, until an operator puts them back or the program \
+         ends: {ONE}"
+    );
+    assert_eq!(run.changed(OTHER_LIST), lost);
+    wait(run.reload(OTHER_LIST, &file));
+    let one = run.shared[0].members()[0].state.clone();
+    let admin = run.shared[0].dispatcher().admin(&one);
+    assert_eq!(AdminChange::from(admin), AdminChange::Drain);
+}
+
+#[test]
 fn a_weight_of_the_list_replaces_one_of_the_run_time() {
     let (discovery, _, shared) = site(LIST);
     let two = shared[0].members()[1].state.clone();

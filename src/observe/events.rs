@@ -58,6 +58,8 @@ fn filter(level: Level) -> Targets {
     };
     Targets::new()
         .with_default(of_libraries)
+        // It warns of each folder that is gone, which is watched for.
+        .with_target("notify", of_libraries.min(LevelFilter::ERROR))
         .with_target(OWN_TARGETS, own)
 }
 

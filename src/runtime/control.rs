@@ -471,6 +471,11 @@ impl Control {
                 tokio::task::spawn_local(in_force.announce(sources, askers, then));
             }
             (Err(rejected), Wanted::File(_)) => {
+                if let Said::Config { .. } = self.said {
+                    // Without mistakes, the same text may come into force another time.
+                    let hash = sources.config.hash;
+                    self.said = Said::Config { hash };
+                }
                 for asker in askers {
                     asker.refuse(&reloads, &rejected);
                 }

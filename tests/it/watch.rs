@@ -9,7 +9,7 @@ use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient};
 use rustix::process::Signal;
 
 use crate::control::ask;
-use crate::reload::{SITE, with_hello, write};
+use crate::reload::{OTHER, SITE, with_hello, write};
 use crate::setup::{assert_serves, figures, get, origin, test};
 use crate::upgrade::Successors;
 
@@ -193,6 +193,30 @@ fn a_config_map_of_kubernetes() {
         }
         assert_eq!(figures(&proxy)["reloads"], 3);
         assert_eq!(figures(&proxy)["reloads_refused"], 0);
+        let said = proxy.stderr();
+        assert!(!said.contains("WARN"), "{said}");
+    });
+}
+
+#[test]
+fn what_was_refused_without_mistakes_is_tried_again() {
+    test(|| {
+        let (_origin, proxy, config) = watched();
+        let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = holder.local_addr().unwrap();
+        let other = OTHER.replace("127.0.0.1:0", &at.to_string());
+        write(&proxy, &format!("{config}{other}"));
+        let refused = || {
+            proxy
+                .stderr()
+                .contains("reload refused: listener other: bind")
+        };
+        until("it is refused", refused);
+        drop(holder);
+        write(&proxy, &format!("{config}{other}"));
+        until("it is in force", || {
+            RawClient::connect(at).is_ok_and(|mut it| it.get("/ping").is_ok())
+        });
     });
 }
 
