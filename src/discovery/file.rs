@@ -150,8 +150,11 @@ fn envoy(assignment: &Value) -> Result<Vec<Endpoint>, String> {
             ];
             only(entry, "an item of `lb_endpoints`", &keys)?;
             let health = either(entry, "health_status", "healthStatus");
-            let is_out = |it: &str| ["UNHEALTHY", "DRAINING", "TIMEOUT"].contains(&it);
-            if health.and_then(Value::as_str).is_some_and(is_out) {
+            // protojson takes the numbers of an enum as well.
+            let out = [("UNHEALTHY", 2), ("DRAINING", 3), ("TIMEOUT", 4)];
+            let is =
+                |(word, number): (&str, u64)| health.is_some_and(|it| *it == word || *it == number);
+            if out.into_iter().any(is) {
                 continue;
             }
             let address = entry.pointer("/endpoint/address");
@@ -277,7 +280,9 @@ mod tests {
                 {"endpoint": {"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 80}}},
                  "loadBalancingWeight": 5},
                 {"endpoint": {"address": {"socketAddress": {"address": "10.0.0.9", "portValue": 80}}},
-                 "healthStatus": "DRAINING"}]},
+                 "healthStatus": "DRAINING"},
+                {"endpoint": {"address": {"socketAddress": {"address": "10.0.0.8", "portValue": 80}}},
+                 "health_status": 2}]},
             {"priority": 1, "lb_endpoints": [
                 {"endpoint": {"address": {"socket_address": {"address": "::1", "port_value": 81}}}},
                 {"endpoint": {"address": {"pipe": {"path": "/run/a.sock"}}}}]}]}"#;

@@ -343,6 +343,24 @@ fn addresses_may_change_at_the_same_ports() {
     });
 }
 
+/// The first process drains for as long as its tunnel is open.
+#[test]
+fn a_process_between_two_others_leaves_nothing_behind() {
+    test(|| {
+        let (_origin, proxy) = operated();
+        let mut tunnel = proxy.client();
+        assert_eq!(tunnel.ask(UPGRADE).unwrap().status, 101);
+        let successors = Successors(&proxy);
+        let second = successors.upgrade();
+        let third = successors.upgrade();
+        until("nothing of the second is left", || {
+            !std::path::Path::new(&format!("/proc/{second}")).exists()
+        });
+        assert!(is_running(proxy.pid()) && is_running(third));
+        drop(tunnel);
+    });
+}
+
 #[test]
 fn the_path_of_a_unix_listener_stays() {
     test(|| {

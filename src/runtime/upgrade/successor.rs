@@ -223,7 +223,19 @@ impl SharedChild {
 
     /// Has it go on by itself.
     fn release(&self) {
-        *self.lock() = State::Released;
+        let before = std::mem::replace(&mut *self.lock(), State::Released);
+        let State::Running(mut child) = before else {
+            return;
+        };
+        // It may end before this process, where a third one takes over from it.
+        let thread = thread::Builder::new().name("upgrade".to_owned());
+        let waiting = thread.spawn(move || {
+            // How it ended is its own affair.
+            let _ = child.wait();
+        });
+        if let Err(error) = waiting {
+            tracing::warn!("upgrade: the end of the new process will not be noted: {error}");
+        }
     }
 
     /// Ends it; how it ended, where it did by itself within this time.
