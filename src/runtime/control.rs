@@ -668,8 +668,6 @@ impl Control {
             })
         };
         let WantedUpgrade { binary, asker } = wanted;
-        // The new process has no path of its own to look at where that is lost by now.
-        self.paths.look_now(&self.process);
         self.upgrading.begin(&self.process, allowed, binary, asker);
     }
 

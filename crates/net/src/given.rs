@@ -7,7 +7,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -15,8 +14,8 @@ use socket2::{Socket, Type};
 
 use crate::address::Address;
 use crate::listen::{
-    Accepting, Bound, BoundListener, FileIdentity, FoundAt, Opener, SocketFile, begin_to_listen,
-    prepare, silent_sibling,
+    Accepting, Bound, BoundListener, FileIdentity, Opener, SocketFile, begin_to_listen, prepare,
+    silent_sibling,
 };
 
 /// Who has opened a socket.
@@ -248,7 +247,10 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
         listeners[at % workers].sockets.push(socket);
     }
     let file = match (&address, giver) {
-        (Address::Unix(path), Giver::Predecessor) => file_of(path, identity_of),
+        // It may be lost: this process is to find that as the one before has.
+        (Address::Unix(path), Giver::Predecessor) => {
+            identity_of.map(|it| SocketFile::given(path.clone(), it))
+        }
         // The service manager removes its own.
         _ => None,
     };
@@ -257,13 +259,6 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
         listeners,
         file,
     })
-}
-
-/// The file of a Unix socket, unless another program has taken its path.
-fn file_of(path: &Path, given: Option<FileIdentity>) -> Option<SocketFile> {
-    let given = given?;
-    let is_there = SocketFile::found_at(path, given) == FoundAt::Own;
-    is_there.then(|| SocketFile::given(path.to_owned(), given))
 }
 
 /// Copies of an address's listening sockets, for a process that takes over.
@@ -326,6 +321,9 @@ impl SocketCopies {
 mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::fd::AsRawFd;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use evenkeel_testkit::TempDir;
 
     use super::*;
     use crate::listen;
@@ -441,6 +439,37 @@ mod tests {
         let _deferred = TcpStream::connect(at).unwrap();
         let error = socket.accept().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_path_that_is_lost_is_known() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.join("web.sock");
+        let address = Address::Unix(path.clone());
+        let before = listen::bind(&address, ACCEPTING, 1).unwrap();
+        let identity = before.file.as_ref().map(SocketFile::identity);
+        let take = || {
+            let copies = SocketCopies::of(&before).unwrap();
+            let mut given = GivenSockets::default();
+            for copy in copies.iter() {
+                let copy = copy.try_clone_to_owned().unwrap();
+                let socket = GivenSocket::new(Giver::Predecessor, "web", copy).unwrap();
+                given.add(socket.with_file(identity));
+            }
+            let none = || Err(io::Error::other("nothing was given"));
+            let bound = given.bind("web", &address, ACCEPTING, 1, none).unwrap();
+            bound.file.unwrap()
+        };
+        assert!(take().is_there());
+        std::fs::remove_file(&path).unwrap();
+        assert!(!take().is_there());
+        let _other = UnixListener::bind(&path).unwrap();
+        let mut file = take();
+        assert!(!file.is_there());
+        // Nor does it remove what is another's.
+        file.take_over();
+        drop(file);
+        UnixStream::connect(&path).unwrap();
     }
 
     #[test]
