@@ -673,11 +673,8 @@ impl Control {
 
     /// A program is ready to take over, or serves; or it fails.
     fn upgraded(&mut self, heard: Result<Heard, Failed>) {
-        let is_draining = matches!(self.stage, Stage::Draining { .. });
-        if !self
-            .upgrading
-            .follow(&mut self.process, is_draining, heard, &mut self.service)
-        {
+        let upgrading = &mut self.upgrading;
+        if !upgrading.follow(&mut self.process, heard, &mut self.service) {
             return;
         }
         self.stage = Stage::Draining {

@@ -704,7 +704,14 @@ fn term_while_the_new_program_starts_ends_both() {
         proxy.terminate();
         assert!(proxy.wait(STEP).expect("it ends").success());
         assert!(holds_within(STEP, || !is_running(pid)));
-        assert_eq!(upgrade.join().unwrap().status.code(), Some(1));
+        let upgrade = upgrade.join().unwrap();
+        assert_eq!(upgrade.status.code(), Some(1));
+        let why = "upgrade failed (stopping): the process is stopping";
+        assert!(text(&upgrade.stderr).contains(why), "{upgrade:?}");
+        until("it is said", || proxy.stderr().contains(why));
+        let said = proxy.stderr();
+        assert_eq!(said.matches("upgrade failed").count(), 1, "{said}");
+        assert!(!said.contains("this process goes on"), "{said}");
     });
 }
 

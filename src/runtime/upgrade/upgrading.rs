@@ -84,14 +84,9 @@ impl Upgrading {
     pub fn follow(
         &mut self,
         process: &mut Process,
-        is_draining: bool,
         heard: Result<Heard, Failed>,
         service: &mut ServiceManager,
     ) -> bool {
-        let heard = match heard {
-            Ok(_) if is_draining => Err(Failed::Stopping),
-            heard => heard,
-        };
         let successor = match heard {
             Ok(Heard::Ready(successor)) => {
                 process.lend_control_path();
@@ -103,9 +98,7 @@ impl Upgrading {
             }
             Ok(Heard::Serving(successor)) => successor,
             Err(failed) => {
-                self.give_up(process, service);
-                self.starting = None;
-                fail(process, &failed, self.asker.take());
+                self.end(process, service, &failed);
                 return false;
             }
         };
@@ -140,14 +133,20 @@ impl Upgrading {
         self.starting.is_some()
     }
 
-    /// Ends a program that is being started, and takes back what it was lent.
-    pub fn give_up(&self, process: &mut Process, service: &mut ServiceManager) {
-        let Some(starting) = &self.starting else {
+    /// Ends a program that is being started: the process is to stop.
+    pub fn give_up(&mut self, process: &mut Process, service: &mut ServiceManager) {
+        self.end(process, service, &Failed::Stopping);
+    }
+
+    /// Ends a program that is being started, takes back what it was lent, and says why.
+    fn end(&mut self, process: &mut Process, service: &mut ServiceManager, failed: &Failed) {
+        let Some(starting) = self.starting.take() else {
             return;
         };
         starting.give_up();
         process.take_back_control_path();
         service.goes_on();
+        fail(process, failed, self.asker.take());
     }
 
     /// Tells the process that has taken over what was counted to the end, and has it hear
@@ -187,14 +186,15 @@ fn start(
     Starting::begin(plan, teller)
 }
 
-/// The process goes on, and says why.
+/// Nobody takes over, and the process says why.
 fn fail(process: &Process, failed: &Failed, asker: Option<oneshot::Sender<Outcome>>) {
     let reason = failed.word();
     process.sources().upgrades.note_failed(reason);
-    tracing::error!(
-        reason,
-        "upgrade failed ({reason}): {failed}; this process goes on"
-    );
+    let then = match failed {
+        Failed::Stopping => "",
+        _ => "; this process goes on",
+    };
+    tracing::error!(reason, "upgrade failed ({reason}): {failed}{then}");
     if let Some(asker) = asker {
         // Who asked may have given up meanwhile.
         let _ = asker.send(Err(format!("upgrade failed ({reason}): {failed}")));
