@@ -23,6 +23,9 @@ use crate::net::clock;
 use crate::observe::figures::AdminWord;
 use crate::upstream::change::log_change;
 
+/// The word where nothing is saved any more: that of reloads.
+const DRAINING: &str = "draining";
+
 /// The state file, as it was read or written last.
 #[derive(Debug, Default)]
 pub(super) struct SavedFile {
@@ -187,14 +190,30 @@ impl Discovery {
     /// # Errors
     /// The running list is to stay as it is.
     async fn save(&self, upstream: &str, endpoint: &str, wanted: &Changes) -> Result<(), String> {
-        let (path, changes, is_damaged) = {
+        let (path, changes, is_damaged, is_draining) = {
             let state = self.state();
             let file = state.saved.as_ref();
             let file = file.ok_or("`server.state_file` names no file to save it in")?;
             let changes = file.with(upstream, endpoint, wanted);
-            (file.path.clone(), changes, file.is_damaged)
+            (
+                file.path.clone(),
+                changes,
+                file.is_damaged,
+                state.is_draining,
+            )
         };
         let shown = path.display().to_string();
+        let refused = |word, why: &str| {
+            self.shown.state_failures().note(word);
+            tracing::error!(
+                failure = word,
+                "state file {shown}: {word}: {why}; nothing was changed"
+            );
+        };
+        if is_draining {
+            refused(DRAINING, "the process drains");
+            return Err("nothing was changed: the process drains".to_owned());
+        }
         let to = path.clone();
         let written = spawn_blocking(move || {
             if is_damaged {
@@ -206,12 +225,7 @@ impl Discovery {
             .await
             .unwrap_or_else(|it| Err(io::Error::other(it)))
             .map_err(|error| {
-                const WORD: &str = "state-unwritable";
-                self.shown.state_failures().note(WORD);
-                tracing::error!(
-                    failure = WORD,
-                    "state file {shown}: {WORD}: {error}; nothing was changed"
-                );
+                refused("state-unwritable", &error.to_string());
                 format!("nothing was changed: write {shown}: {error}")
             })?;
         let mut state = self.state();

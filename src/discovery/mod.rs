@@ -158,6 +158,8 @@ struct State {
     saved: Option<SavedFile>,
     /// Those of configurations that are being prepared, by path, where they are others.
     saved_next: BTreeMap<PathBuf, SavedFile>,
+    /// The process drains: another one may have the state file.
+    is_draining: bool,
 }
 
 impl State {
@@ -303,6 +305,11 @@ impl Discovery {
         let mut state = self.state();
         state.saved_next.clear();
         state.forget_others();
+    }
+
+    /// Saves nothing more: the process drains, and another one may save what it knows.
+    pub fn leave_state_file(&self) {
+        self.state().is_draining = true;
     }
 
     /// Asks the sources for ever, in local tasks beside this one.

@@ -461,6 +461,26 @@ fn what_is_saved_and_what_is_not_is_told_apart() {
 }
 
 #[test]
+fn a_process_that_drains_saves_nothing() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.join("state.json");
+    let run = Run::of(LIST, &file);
+    wait(run.change(ONE, ListChange::Remove, Keep::Saved));
+    run.discovery.leave_state_file();
+    let next = Run::of(LIST, &file);
+    wait(next.change(THREE, ListChange::Add(weighed(1)), Keep::Saved));
+    let refused = wait(run.change(TWO, ListChange::Remove, Keep::Saved));
+    assert_eq!(refused, "nothing was changed: the process drains");
+    assert_eq!(names(&run.shared), [TWO]);
+    let failures = run.discovery.shown().state_failures().read();
+    assert_eq!(failures.iter().find(|it| it.1 > 0), Some(("draining", 1)));
+    assert_eq!(names(&Run::of(LIST, &file).shared), [TWO, THREE]);
+    // What is for this process alone it still does.
+    wait(run.change(TWO, ListChange::Remove, Keep::Running));
+    assert_eq!(names(&run.shared), [""; 0]);
+}
+
+#[test]
 fn a_weight_of_the_list_replaces_one_of_the_run_time() {
     let (discovery, _, shared) = site(LIST);
     let two = shared[0].members()[1].state.clone();

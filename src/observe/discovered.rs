@@ -88,12 +88,13 @@ pub const SOURCE_FAILURES: [&str; 8] = [
     "file-too-large",
 ];
 
-/// The words for why the state file could not be read or written.
-pub const STATE_FAILURES: [&str; 4] = [
+/// The words for why the state file could not be read, or was not written.
+pub const STATE_FAILURES: [&str; 5] = [
     "state-unreadable",
     "state-malformed",
     "state-version",
     "state-unwritable",
+    "draining",
 ];
 
 #[derive(Debug, Clone)]

@@ -29,6 +29,7 @@ impl Process {
     /// listening sockets.
     pub fn drain(&mut self, deadline: Instant) {
         self.sources().is_draining.store(true, Ordering::Relaxed);
+        self.discovery.leave_state_file();
         self.listeners.remove_files();
         self.status_copies = None;
         drop(self.status_file.take());
@@ -52,6 +53,7 @@ impl Process {
     /// has both.
     pub fn hand_over(&mut self, idle_until: Instant, tunnels_until: Instant) {
         self.sources().is_draining.store(true, Ordering::Relaxed);
+        self.discovery.leave_state_file();
         self.listeners.leave_files();
         self.status_copies = None;
         if let Some(file) = self.status_file.take() {
