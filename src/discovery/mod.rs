@@ -169,6 +169,17 @@ impl State {
         sources.filter_map(Question::of).collect()
     }
 
+    /// Whether there is an answer that holds. Nobody asks again what none of the upstreams
+    /// follows: that holds for as long as it said.
+    fn is_known(&self, question: &Question, followed: &HashSet<Question>, now: Instant) -> bool {
+        let Some(said) = self.answers.get(question) else {
+            return false;
+        };
+        // A start goes by what the process before was answered.
+        let is_followed = self.upstreams.is_empty() || followed.contains(question);
+        said.last.is_some() && (is_followed || said.due.is_some_and(|it| it > now))
+    }
+
     /// The files that list their endpoints.
     fn paths(&self) -> HashSet<PathBuf> {
         let files = self.upstreams.values();
@@ -206,7 +217,7 @@ impl Discovery {
         &self.shown
     }
 
-    /// Asks every source of the configuration that has not answered yet, for a moment,
+    /// Asks every source of the configuration of which no answer holds, for a moment,
     /// and fills in the endpoints that each upstream has now.
     ///
     /// # Cancellation
@@ -217,9 +228,12 @@ impl Discovery {
         }
         self.read_files(config).await;
         let names = Names::new(resolvers(config));
-        let is_known = |it: &Said<Answer>| it.last.is_some();
         let mut unknown = questions(config);
-        unknown.retain(|it| !self.state().answers.get(it).is_some_and(is_known));
+        {
+            let (state, now) = (self.state(), Instant::now());
+            let followed = state.questions();
+            unknown.retain(|it| !state.is_known(it, &followed, now));
+        }
         let mut looks = JoinSet::new();
         for question in &unknown {
             let question = question.clone();

@@ -402,6 +402,29 @@ fn a_configuration_that_is_refused_leaves_nothing() {
     assert_eq!(names(&run.shared), [TWO]);
 }
 
+/// A dry run may have asked.
+#[test]
+fn an_answer_that_nobody_follows_holds_as_long_as_it_said() {
+    let (discovery, followed, _) = site("endpoints = ['app.test:80']");
+    let other = question(&config("endpoints = ['other.test:80']", None), 0);
+    let followed = question(&followed, 0);
+    let now = Instant::now();
+    let is_known = |question: &Question, at| {
+        let state = discovery.state();
+        state.is_known(question, &state.questions(), at)
+    };
+    for asked in [&followed, &other] {
+        assert!(!is_known(asked, now));
+        discovery.note_answer(asked, answer(vec![target("10.0.0.1:0")]));
+        assert!(is_known(asked, now));
+    }
+    let later = now + Duration::from_secs(31);
+    assert!(is_known(&followed, later));
+    assert!(!is_known(&other, later));
+    discovery.note_answer(&other, Err(failure()));
+    assert!(!is_known(&other, now));
+}
+
 #[test]
 fn a_reload_while_a_change_is_saved_wins() {
     let dir = TempDir::new().unwrap();
