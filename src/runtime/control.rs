@@ -88,7 +88,7 @@ impl ControlThread {
 }
 
 /// Starts the thread, which starts the process; `signals` takes them over there, or
-/// leaves them alone.
+/// leaves them alone. `None` where one came that ends the process before it serves.
 ///
 /// # Errors
 /// The process can't be started.
@@ -97,7 +97,7 @@ pub(super) fn start(
     source: ConfigSource,
     inheritance: Inheritance,
     signals: fn() -> io::Result<Signals>,
-) -> io::Result<Running> {
+) -> io::Result<Option<Running>> {
     let (mailbox, messages) = mpsc::unbounded_channel();
     let (started, is_started) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("control".to_owned());
@@ -118,18 +118,13 @@ pub(super) fn start(
     })?;
     let control = ControlThread { mailbox, thread };
     match is_started.recv() {
-        Ok(known) => Ok(Running {
+        Ok(known) => Ok(Some(Running {
             control,
             current: known.current,
             status_address: known.status_address,
             addresses: known.addresses,
-        }),
-        Err(_) => {
-            let ended = control.join();
-            Err(ended
-                .err()
-                .unwrap_or_else(|| io::Error::other("nothing was started")))
-        }
+        })),
+        Err(_) => control.join().map(|()| None),
     }
 }
 
@@ -154,10 +149,21 @@ fn run(
     if let Some(discovered) = inheritance.discovered() {
         discovery.restore_sources(discovered);
     }
-    runtime.block_on(discovery.prepare(&mut config));
+    // Before what takes time: a signal is heard of by whoever serves then.
+    let mut signals = runtime.block_on(async { signals() })?;
+    let stopped = runtime.block_on(async {
+        tokio::select! {
+            () = discovery.prepare(&mut config) => None,
+            name = signals.stop() => Some(name),
+        }
+    });
+    if let Some(name) = stopped {
+        let why = format!("{name} ended the process before it served");
+        tracing::info!("{why}");
+        inheritance.refuse(&io::Error::other(why));
+        return Ok(());
+    }
     let in_runtime = runtime.enter();
-    // Before anyone can connect: from then on a signal is to drain.
-    let signals = signals()?;
     let (process, duties) = Process::start(config, discovery, inheritance)?;
     let known = Known {
         current: process.current.clone(),

@@ -66,6 +66,8 @@ fn raise_descriptor_limit() {
 /// Runs until TERM, INT or QUIT, then drains, after QUIT without a deadline. A later TERM
 /// or INT that is not the same wish cuts what is still open. USR1 opens the files of the
 /// access logs anew. HUP, and an operator, have the configuration loaded again from `source`.
+/// While the first answers of name servers are waited for, the former end the start at once,
+/// and the latter count once it is over.
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be
@@ -77,9 +79,10 @@ pub fn run(config: Config, source: ConfigSource) -> io::Result<()> {
     let _ = disable_transparent_huge_pages(true);
     raise_descriptor_limit();
     let inheritance = Inheritance::of_environment()?;
-    control::start(config, source, inheritance, Signals::take)?
-        .control
-        .join()
+    match control::start(config, source, inheritance, Signals::take)? {
+        Some(running) => running.control.join(),
+        None => Ok(()),
+    }
 }
 
 /// Binds every listener and starts the workers and the control thread. Signals are
@@ -88,12 +91,13 @@ pub fn run(config: Config, source: ConfigSource) -> io::Result<()> {
 /// # Errors
 /// As for [`run`].
 pub fn start(config: Config) -> io::Result<Running> {
-    control::start(
+    let started = control::start(
         config,
         ConfigSource::default(),
         Inheritance::default(),
         || Ok(Signals::Left),
-    )
+    )?;
+    started.ok_or_else(|| io::Error::other("nothing was started"))
 }
 
 impl Running {

@@ -822,7 +822,7 @@ mod tests {
         };
         let signals = || Ok(Signals::Left);
         let running = control::start(loaded.config, source, Inheritance::default(), signals);
-        let running = running.unwrap();
+        let running = running.unwrap().unwrap();
         let mut client = UnixStream::connect(&socket).unwrap();
         client.write_all(b"reload\n").unwrap();
         is_begun.recv().unwrap();

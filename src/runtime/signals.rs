@@ -59,6 +59,17 @@ impl Signals {
         })
     }
 
+    /// The name of the next signal that is to stop the process; others wait.
+    ///
+    /// # Cancellation
+    /// No signal is lost by dropping the future.
+    pub async fn stop(&mut self) -> &'static str {
+        match self {
+            Signals::Taken { stop, .. } => stop.next().await,
+            Signals::Left => std::future::pending().await,
+        }
+    }
+
     /// The wish behind the next signal.
     ///
     /// # Cancellation

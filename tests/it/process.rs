@@ -1,6 +1,7 @@
 //! The process: ending, draining, running out of descriptors.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -32,6 +33,83 @@ fn term_without_work_ends_at_once_with_success() {
         );
         assert!(idle.is_closed());
     });
+}
+
+/// It waits for the first answer of a name server then.
+#[test]
+fn signals_during_the_start() {
+    test(|| {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().display().to_string();
+        let started = || {
+            let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let server = format!("resolvers = [\"{}\"]", silent.local_addr().unwrap());
+            let site = Site {
+                server: &server,
+                ..Site::default()
+            };
+            let config = site.config(&["app.test:80".to_owned()]);
+            std::fs::write(dir.join("evenkeel.toml"), config.replace("$DIR", &path)).unwrap();
+            let mut command = Command::new(program());
+            command
+                .args(["run", "--config"])
+                .arg(dir.join("evenkeel.toml"))
+                .env_remove("container")
+                .stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+            silent.recv(&mut [0; 512]).unwrap();
+            let process = Started {
+                child,
+                _name_server: silent,
+            };
+            (process, lines.map(Result::unwrap))
+        };
+        for (signal, name) in [
+            (Signal::TERM, "TERM"),
+            (Signal::QUIT, "QUIT"),
+            (Signal::INT, "INT"),
+        ] {
+            let (mut process, mut lines) = started();
+            process.signal(signal);
+            let said = format!("{name} ended the process before it served");
+            assert!(lines.any(|it| it.contains(&said)), "{name}");
+            assert!(lines.all(|it| !it.contains("listening")), "{name}");
+            assert!(process.child.wait().unwrap().success(), "{name}");
+        }
+        for (signals, said) in [
+            (&[Signal::USR1, Signal::HUP][..], "reloaded: configuration"),
+            (&[Signal::USR2], "upgrade: starting"),
+        ] {
+            let (mut process, mut lines) = started();
+            signals.iter().for_each(|it| process.signal(*it));
+            assert!(lines.any(|it| it.contains("listener web: listening")));
+            assert!(lines.any(|it| it.contains(said)), "{said}");
+            process.signal(Signal::TERM);
+            assert!(process.child.wait().unwrap().success());
+        }
+    });
+}
+
+/// A process, killed on drop, and the name server that does not answer it.
+struct Started {
+    child: Child,
+    _name_server: UdpSocket,
+}
+
+impl Started {
+    fn signal(&self, signal: Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 #[test]
