@@ -70,6 +70,7 @@ pub(super) fn request_errors(exchanges: &ExchangeFigures) -> u64 {
         End::Failure(failure) => matches!(
             failure,
             Failure::HeadTimeout
+                | Failure::FirstBytesTimeout
                 | Failure::ProxyHeader
                 | Failure::ProxyHeaderTimeout
                 | Failure::BodyTimeout

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::future_pool::FuturePool;
 use super::{ClientConnection, OpenConnection, http1, serve_connection};
+use crate::config::ClientProtocol;
 use crate::exchange::context::ListenerSide;
 use crate::exchange::remote::Remote;
 use crate::exchange::{Client, Http1Side, Worker, answer, room};
@@ -129,7 +130,7 @@ async fn admit(
         Ok(incoming) => incoming,
         Err(incoming) => {
             counters.connections_no_descriptor.add(1);
-            refuse(worker, incoming, NO_DESCRIPTOR);
+            refuse(worker, listener, incoming, NO_DESCRIPTOR);
             return Ok(None);
         }
     };
@@ -138,7 +139,7 @@ async fn admit(
     };
     if !take_place(worker, listener, need).await {
         counters.connections_refused.add(1);
-        refuse(worker, incoming, need);
+        refuse(worker, listener, incoming, need);
         return Ok(None);
     }
     let peer = incoming.peer;
@@ -214,8 +215,11 @@ async fn take_place(worker: &Worker, listener: &ListenerSide, need: Need) -> boo
 }
 
 /// Answers a connection that there is no room for, and closes it.
-fn refuse(worker: &Worker, incoming: Incoming, need: Need) {
-    let answer = answer::refusal(worker, need.failure().into());
+fn refuse(worker: &Worker, listener: &ListenerSide, incoming: Incoming, need: Need) {
+    let answer = match listener.setting(|it| it.protocol) {
+        ClientProtocol::Http => answer::refusal(worker, need.failure().into()),
+        ClientProtocol::Tcp => Vec::new(),
+    };
     incoming.answer_and_close(&answer);
 }
 

@@ -10,13 +10,14 @@ mod drain;
 mod future_pool;
 pub(crate) mod http1;
 mod proxy_protocol;
+mod tcp;
 
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use crate::config::HeaderPresence;
+use crate::config::{ClientProtocol, HeaderPresence};
 use crate::exchange::context::ListenerSide;
 use crate::exchange::{Client, Worker, box_cold};
 use crate::net::stream::Peeked;
@@ -130,6 +131,9 @@ where
                 None => return,
             }
             wait = wait.on();
+        }
+        if open.listener.setting(|it| it.protocol) == ClientProtocol::Tcp {
+            return box_cold(tcp::serve(worker.clone(), connection)).await;
         }
         Hint::Connection.set(&*connection);
         connection.timer.hint_prefetch(Hint::Timer as usize);

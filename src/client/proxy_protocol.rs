@@ -11,8 +11,9 @@ use evenkeel_proto::proxy_protocol::{self, MAX_HEADER_LEN, Start};
 
 use super::drain::linger;
 use super::http1::{self, Arrival};
+use super::tcp;
 use super::{ClientConnection, Wait, wait_for_request};
-use crate::config::HeaderPresence;
+use crate::config::{ClientProtocol, HeaderPresence};
 use crate::exchange::{Client, Context, Next, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
@@ -20,8 +21,8 @@ use crate::net::clock;
 use crate::net::stream::Stream;
 use crate::net::timer::Timer;
 
-/// Takes the header off a connection of HTTP, and its address for the client's; `None`
-/// where the connection is to be closed. One without its header is answered.
+/// Takes the header off a connection, and its address for the client's; `None` where
+/// the connection is to be closed. One without its header is answered, over HTTP.
 ///
 /// The header and the first byte of the first request have one timeout together.
 ///
@@ -66,6 +67,10 @@ pub(super) async fn take_header(
             let took = clock::since(started);
             let arrival = Arrival { started, took };
             let context = Context::new(worker.clone(), &connection.client.listener);
+            if context.listener().protocol == ClientProtocol::Tcp {
+                tcp::refuse(&context, &mut connection, started, failure);
+                return None;
+            }
             refuse(&context, &mut connection, buffer, arrival, failure).await;
         }
     }

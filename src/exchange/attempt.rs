@@ -1,6 +1,7 @@
 //! One attempt at one endpoint: connect, send, wait for the response's head,
 //! then relay it.
 
+mod connect;
 mod finish;
 mod head;
 mod open;
@@ -53,11 +54,46 @@ pub(super) enum UpstreamConnection {
     New,
 }
 
+/// A kind of attempts: what is done at an endpoint that has a slot.
+pub(super) trait Attempting {
+    /// What an attempt leaves that has not failed.
+    type Done;
+
+    /// Makes one attempt.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes the endpoint's connection.
+    fn attempt(
+        exchange: &mut Exchange<'_>,
+        slot: &Slot<'_>,
+        request: &RequestBody<'_>,
+        connection: UpstreamConnection,
+        watch: &mut ClientWatch,
+    ) -> impl Future<Output = Attempt<Self::Done>>;
+}
+
+/// Attempts that send a request and relay its response.
+pub(super) struct Requests;
+
+impl Attempting for Requests {
+    type Done = Outcome;
+
+    fn attempt(
+        exchange: &mut Exchange<'_>,
+        slot: &Slot<'_>,
+        request: &RequestBody<'_>,
+        connection: UpstreamConnection,
+        watch: &mut ClientWatch,
+    ) -> impl Future<Output = Attempt> {
+        attempt(exchange, slot, request, connection, watch)
+    }
+}
+
 /// What came of an attempt.
 #[derive(Debug)]
-pub(super) enum Attempt {
-    /// A response was relayed, whole or not.
-    Finished(Outcome),
+pub(super) enum Attempt<T = Outcome> {
+    /// It has not failed: a response was relayed, whole or not.
+    Finished(T),
     /// No response has begun.
     Failed {
         /// What to answer if there is no further attempt.
@@ -95,24 +131,6 @@ impl Attempt {
         }
     }
 
-    /// There is no connection to the endpoint.
-    fn not_opened(failure: Failure) -> Self {
-        let retry = match failure {
-            Failure::TotalTimeout
-            | Failure::Stopped
-            | Failure::GenerationTimeout
-            | Failure::ClientGone => Retry::Never,
-            Failure::Saturated => Retry::WhereThereIsRoom,
-            _ => Retry::Elsewhere,
-        };
-        Attempt::Failed {
-            end: failure.into(),
-            retry,
-            is_blamed: false,
-            unread: None,
-        }
-    }
-
     /// How it failed, if it did.
     fn end(&self) -> Option<End> {
         match self {
@@ -132,6 +150,26 @@ impl Attempt {
             *unread = read;
         }
         self
+    }
+}
+
+impl<T> Attempt<T> {
+    /// There is no connection to the endpoint.
+    fn not_opened(failure: Failure) -> Self {
+        let retry = match failure {
+            Failure::TotalTimeout
+            | Failure::Stopped
+            | Failure::GenerationTimeout
+            | Failure::ClientGone => Retry::Never,
+            Failure::Saturated => Retry::WhereThereIsRoom,
+            _ => Retry::Elsewhere,
+        };
+        Attempt::Failed {
+            end: failure.into(),
+            retry,
+            is_blamed: false,
+            unread: None,
+        }
     }
 }
 
@@ -200,11 +238,10 @@ enum Begun {
     Tunnel(usize, Buffer),
 }
 
-/// Makes one attempt.
-///
-/// # Cancellation
-/// Dropping the future closes the endpoint's connection.
-pub(super) fn attempt(
+pub(super) use connect::Connections;
+
+/// Makes one attempt of [`Requests`].
+fn attempt(
     exchange: &mut Exchange<'_>,
     slot: &Slot<'_>,
     request: &RequestBody<'_>,

@@ -30,6 +30,11 @@ const TINY_CHUNKS_READ_LEN: usize = 16 * 1024;
 /// A rest of a body from this length on goes by way of a pipe, in bytes. A shorter one
 /// is copied in the time that two more system calls take.
 pub const SPLICED_MIN: u64 = 64 * 1024;
+/// A read of this length tells that a body without a length comes in bulk, in bytes: what
+/// follows goes by way of a pipe, until a turn brings less.
+const BULKY_MIN: usize = SPLICED_MIN as usize;
+/// Most that is spliced of a body without a length in a turn: whatever the pipe takes.
+const UNKNOWN_LEN: u64 = 1 << 30;
 /// Longest line with the size of a chunk, in bytes.
 pub const CHUNK_SIZE_LINE_LEN: usize = b"0000000000000000\r\n".len();
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
@@ -66,6 +71,8 @@ pub struct Http1Source {
     has_tiny_chunks: bool,
     /// Most content of a chunked body.
     limit_bytes: Option<u64>,
+    /// Whether it comes in bulk, where its length is unknown: by its last read.
+    is_bulky: bool,
 }
 
 /// The sink of a body.
@@ -103,7 +110,7 @@ impl Way {
         sink: &BodySink,
         to: &Carrier<'_>,
     ) -> Self {
-        let is_long = source.unseen_len() >= SPLICED_MIN;
+        let is_long = source.unseen_len() >= SPLICED_MIN || source.is_bulky();
         if is_long && !sink.is_closed() && from.can_splice() && to.can_splice() {
             Way::Spliced
         } else {
@@ -120,6 +127,7 @@ impl BodySource {
             decoder,
             has_tiny_chunks: false,
             limit_bytes: None,
+            is_bulky: false,
         })
     }
 
@@ -140,6 +148,12 @@ impl BodySource {
     pub fn unseen_len(&self) -> u64 {
         let BodySource::Http1(http1) = self;
         http1.decoder.unseen_len()
+    }
+
+    /// Whether a body without a length comes in bulk.
+    fn is_bulky(&self) -> bool {
+        let BodySource::Http1(http1) = self;
+        http1.is_bulky
     }
 
     /// Chunks that were decoded so far.
@@ -175,10 +189,21 @@ impl BodySource {
         pipe: &mut Pipe,
     ) -> Poll<Result<Option<u64>, PumpEnd>> {
         let BodySource::Http1(http1) = self;
-        let unseen_len = http1.decoder.unseen_len();
+        let is_bulky = std::mem::take(&mut http1.is_bulky);
+        let unseen_len = if is_bulky {
+            UNKNOWN_LEN
+        } else {
+            http1.decoder.unseen_len()
+        };
         from.poll_read_into(cx, pipe, unseen_len)
             .map(|read| match read {
+                // A read says that it is the end.
+                Ok(0) if is_bulky => Ok(None),
                 Ok(0) => Err(PumpEnd::SourceCut),
+                Ok(len) if is_bulky => {
+                    http1.is_bulky = len >= BULKY_MIN;
+                    Ok(Some(len as u64))
+                }
                 Ok(len) => {
                     let len = len as u64;
                     http1.decoder.pass(len);
@@ -222,6 +247,10 @@ impl BodySource {
         let taken = take_front(&mut http1.decoder, to.transcode, buffer);
         let ready = taken.map_err(PumpEnd::Malformed)?;
         http1.is_done = http1.decoder.is_done();
+        // What goes on as it is, and has no end but that of the connection.
+        http1.is_bulky = ready >= BULKY_MIN
+            && to.transcode == Transcode::Raw
+            && matches!(http1.decoder, BodyDecoder::UntilClose);
         Ok(ready)
     }
 

@@ -63,6 +63,8 @@ pub struct Worker {
     pub open_count: Cell<usize>,
     /// Heads of requests to be filled again.
     pub heads: Heads,
+    /// What a connection of TCP has in the place of a head.
+    pub no_head: RequestHead,
     /// Where heads are written before they are sent; never held over a wait.
     pub scratch: RefCell<Vec<u8>>,
     /// Where a response's head is read into; never held over a wait.
@@ -302,6 +304,7 @@ impl Worker {
             ends_tunnels: Cell::new(false),
             open_count: Cell::new(0),
             heads: Heads::default(),
+            no_head: RequestHead::default(),
             scratch: RefCell::default(),
             response_head: RefCell::new(ResponseHead::default()),
             sessions: Sessions::default(),

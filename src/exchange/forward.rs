@@ -11,7 +11,7 @@ use evenkeel_policy::endpoint::Tried;
 use evenkeel_policy::observation::Observed;
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::attempt::{self, Attempt, Retry, UpstreamConnection};
+use super::attempt::{Attempt, Attempting, Requests, Retry, UpstreamConnection};
 use super::buffering::{self, ReadAhead};
 use super::outcome::{Outcome, Unanswered};
 use super::queueing::{Queueing, Unserved};
@@ -47,7 +47,7 @@ pub fn forward(
                 let wanted = wanted(exchange, upstream, proxying, key);
                 upstream.count_request();
                 let forwarded = if body.is_whole() || !buffering::reads_ahead(upstream, body) {
-                    try_endpoints(exchange, &wanted, upstream, body).await
+                    try_endpoints::<Requests, _>(exchange, &wanted, upstream, body, outcome).await
                 } else {
                     box_cold(read_ahead(exchange, wanted, upstream, body)).await
                 };
@@ -67,8 +67,18 @@ pub fn forward(
     }
 }
 
+/// What is left of an exchange once its response was relayed: its slot is free.
+fn outcome(_slot: Slot<'_>, outcome: Outcome) -> Outcome {
+    outcome
+}
+
 /// What the exchange wants of its upstream.
-fn wanted(exchange: &Exchange<'_>, upstream: &Upstream, proxying: &Proxying, key: u64) -> Wanted {
+pub(super) fn wanted(
+    exchange: &Exchange<'_>,
+    upstream: &Upstream,
+    proxying: &Proxying,
+    key: u64,
+) -> Wanted {
     let pinned = &exchange.context.pinned;
     Wanted {
         key,
@@ -120,11 +130,11 @@ async fn read_ahead(
     // Its place in the queue is that of the moment.
     wanted.arrived = exchange.progress.arrived();
     let Some(ahead) = read else {
-        return try_endpoints(exchange, &wanted, upstream, body).await;
+        return try_endpoints::<Requests, _>(exchange, &wanted, upstream, body, outcome).await;
     };
     let tried = {
         let body = ahead.body(body);
-        try_endpoints(exchange, &wanted, upstream, &body).await
+        try_endpoints::<Requests, _>(exchange, &wanted, upstream, &body, outcome).await
     };
     match tried {
         Ok(mut outcome) => {
@@ -139,16 +149,18 @@ async fn read_ahead(
     }
 }
 
-/// Goes from endpoint to endpoint until one answers.
+/// Goes from endpoint to endpoint until an attempt does not fail. `finished` makes of
+/// it and of its slot what the caller goes on with.
 ///
 /// # Errors
 /// No response has begun.
-fn try_endpoints(
+pub(super) fn try_endpoints<'u, A: Attempting, T>(
     exchange: &mut Exchange<'_>,
     wanted: &Wanted,
-    upstream: &Upstream,
+    upstream: &'u Upstream,
     body: &RequestBody<'_>,
-) -> impl Future<Output = Result<Outcome, Unanswered>> {
+    finished: impl FnOnce(Slot<'u>, A::Done) -> T,
+) -> impl Future<Output = Result<T, Unanswered>> {
     async move {
         let mut watch = ClientWatch::of(exchange, wanted.arrived);
         if body.is_followed() {
@@ -190,9 +202,9 @@ fn try_endpoints(
                 }
             };
             count_attempt(exchange, &slot, attempts.connection);
-            let attempt = attempt::attempt(exchange, &slot, body, attempts.connection, &mut watch);
+            let attempt = A::attempt(exchange, &slot, body, attempts.connection, &mut watch);
             let (end, retry, blamed, unread) = match attempt.await {
-                Attempt::Finished(outcome) => return Ok(outcome),
+                Attempt::Finished(done) => return Ok(finished(slot, done)),
                 Attempt::Failed {
                     end,
                     retry,

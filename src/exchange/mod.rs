@@ -27,6 +27,7 @@ pub(crate) mod remote;
 mod request;
 pub mod room;
 mod side;
+pub mod tcp;
 mod tunnel;
 mod watch;
 
@@ -109,6 +110,11 @@ impl<'a> Exchange<'a> {
     /// The head, unless what came is none.
     pub fn head_read(&self) -> Option<&'a RequestHead> {
         (self.head.wire.end > 0).then_some(self.head)
+    }
+
+    /// Whether it is a connection of TCP, which has no head.
+    pub fn is_tcp(&self) -> bool {
+        self.listener().protocol == config::ClientProtocol::Tcp
     }
 
     /// Settings of the listener that accepted the client.

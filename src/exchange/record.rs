@@ -115,7 +115,7 @@ impl Exchange<'_> {
             self.side.end_response();
         }
         let now = clock::now();
-        let is_head_read = self.head_read().is_some();
+        let is_head_read = self.head_read().is_some() || self.is_tcp();
         let progress = &mut self.progress;
         let figures = &mut progress.figures;
         figures.end = end;

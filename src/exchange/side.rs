@@ -22,6 +22,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use evenkeel_proto::http1::write::{self, Kept, Persistence, ResponseEdits, Transcode};
 use evenkeel_proto::{BodyFraming, RequestHead, ResponseHead, Version};
@@ -261,6 +262,24 @@ impl ClientSide<'_> {
             ClientSide::Http1(http1) => http1.stream.unacknowledged_len(),
             #[cfg(test)]
             ClientSide::Multiplexed(_) => 0,
+        }
+    }
+
+    /// Has the kernel find out when the client is dead: see [`Stream::watch_peer`].
+    pub(super) fn watch_peer(&mut self, dead_after: Duration) {
+        match self {
+            ClientSide::Http1(http1) => http1.stream.watch_peer(dead_after),
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => {}
+        }
+    }
+
+    /// Makes the coming close a reset.
+    pub(super) fn abort_on_close(&mut self) {
+        match self {
+            ClientSide::Http1(http1) => http1.stream.abort_on_close(),
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! Tunnels: bytes both ways after a change of protocols (101).
+//! Tunnels: bytes both ways, over TCP or after a change of protocols (101).
 
 use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};
@@ -16,30 +16,45 @@ use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
 
 /// Carries bytes both ways until both sides have closed, one of them broke,
-/// nothing moved for `idle_timeout`, or the program stops. A side that closes its
-/// sending half only has that passed on.
+/// nothing moved for `idle_timeout`, it took too long in all, or the program stops. A
+/// side that closes its sending half only has that passed on. `on_answer` is called
+/// with the endpoint's first bytes.
 pub(super) async fn carry(
     exchange: &mut Exchange<'_>,
-    mut stream: Stream,
+    stream: &mut Stream,
     first: TunnelStart,
     idle_timeout: Duration,
+    on_answer: impl FnOnce(),
 ) -> Carried {
-    let start = |buffer: Buffer| {
-        let len = buffer.len();
+    let start = |buffer: Option<Buffer>| {
+        let len = buffer.as_ref().map_or(0, Buffer::len);
         let source = BodySource::http1(BodyDecoder::UntilClose);
-        Pump::new(source, BodySink::http1(Transcode::Raw), Some(buffer), len)
+        Pump::new(source, BodySink::http1(Transcode::Raw), buffer, len)
     };
+    let mut on_answer = Some(on_answer);
     let mut up = Direction::Open(start(first.from_client));
     let mut down = Direction::Open(start(first.from_upstream));
-    // A tunnel may take as long as it likes in all.
-    exchange.total_deadline = u64::MAX;
-    exchange.set_timeout(idle_timeout);
+    exchange.set_bounded_timeout(idle_timeout);
+    let mut closed_first = None;
     let _counted = exchange.context.generation().count_tunnel();
     let end = poll_fn(|cx| {
         let client = &mut exchange.side.carrier();
-        let endpoint = &mut (&mut stream).into();
+        let endpoint = &mut (&mut *stream).into();
         let up_moved = up.poll(cx, client, endpoint);
         let down_moved = down.poll(cx, endpoint, client);
+        if down_moved
+            && down.bytes_read() > 0
+            && let Some(on_answer) = on_answer.take()
+        {
+            on_answer();
+        }
+        if closed_first.is_none() {
+            closed_first = if !down.is_open() {
+                Some(Side::Endpoint)
+            } else {
+                (!up.is_open()).then_some(Side::Client)
+            };
+        }
         if up.is_over(&down) {
             return Poll::Ready(End::Tunnel);
         }
@@ -47,7 +62,7 @@ pub(super) async fn carry(
             let Progress { track, figures, .. } = &exchange.progress;
             track.set_bytes_in(figures.bytes_in + up.bytes_read());
             track.set_bytes_out(figures.bytes_out + down.bytes_written());
-            exchange.set_timeout(idle_timeout);
+            exchange.set_bounded_timeout(idle_timeout);
         }
         if exchange.context.ends_tunnels.get() {
             Poll::Ready(Failure::Stopped.into())
@@ -66,7 +81,20 @@ pub(super) async fn carry(
         end,
         up_bytes: up.bytes_written(),
         down_bytes: down.bytes_read(),
+        closed_first,
+        broken: match (&up, &down) {
+            (Direction::Broken(_), _) => Some(Side::Client),
+            (_, Direction::Broken(_)) => Some(Side::Endpoint),
+            _ => None,
+        },
     }
+}
+
+/// One of the two peers of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Endpoint,
 }
 
 /// What a tunnel carried.
@@ -77,13 +105,17 @@ pub(super) struct Carried {
     pub up_bytes: u64,
     /// From the endpoint, after what came with its head.
     pub down_bytes: u64,
+    /// Who closed its sending side first, or broke.
+    pub closed_first: Option<Side>,
+    /// Whose connection broke, and with it the tunnel.
+    pub broken: Option<Side>,
 }
 
 /// What each side of a tunnel has sent before it began.
 pub(super) struct TunnelStart {
-    pub from_client: Buffer,
-    /// Begins with the head of the 101.
-    pub from_upstream: Buffer,
+    pub from_client: Option<Buffer>,
+    /// Begins with the head of the 101, over HTTP.
+    pub from_upstream: Option<Buffer>,
 }
 
 /// One direction of a tunnel.
@@ -125,6 +157,10 @@ impl Direction {
             _ => Direction::Broken(pump),
         };
         true
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self, Direction::Open(_))
     }
 
     fn pump(&self) -> &Pump {

@@ -23,7 +23,7 @@ use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 
 use crate::client::http1::check_limits;
-use crate::config::{self, Action, Candidate, Config, Proxying, without_passwords};
+use crate::config::{self, Action, Candidate, ClientProtocol, Config, Proxying, without_passwords};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::refused_end;
@@ -71,6 +71,10 @@ fn explain_on(
 ) -> Result<(Explanation, Option<Prospect>), Unexplained> {
     let (listener, why) = find_listener(config, asked)?;
     let settings = &config.listeners[listener];
+    if settings.protocol == ClientProtocol::Tcp {
+        let name = settings.name.clone();
+        return Err(Unexplained::Tcp { name });
+    }
     // As an accepted connection has it.
     let client = match asked.client {
         Some(address) => Some(address.to_canonical()),

@@ -354,12 +354,26 @@ pub enum Unexplained {
         /// The names that there are.
         known: Vec<String>,
     },
+    /// The listener takes connections of TCP, and no requests.
+    Tcp {
+        /// Its name.
+        name: String,
+    },
 }
 
 impl std::fmt::Display for Unexplained {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Unexplained::NoListener { name, known } = self;
-        let known = known.join(", ");
-        write!(out, "there is no listener {name:?}; there are {known}")
+        match self {
+            Unexplained::NoListener { name, known } => {
+                let known = known.join(", ");
+                write!(out, "there is no listener {name:?}; there are {known}")
+            }
+            Unexplained::Tcp { name } => {
+                write!(
+                    out,
+                    "the listener {name:?} has connections of TCP, and no requests"
+                )
+            }
+        }
     }
 }

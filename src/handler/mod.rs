@@ -3,6 +3,7 @@
 //! Each action has a file here, with its `Handler`. The table of actions is in the
 //! configuration; [`with_action!`] calls the handler of one.
 
+mod connection;
 pub(crate) mod files;
 mod fixed;
 mod last_hop;
@@ -20,6 +21,7 @@ use crate::config::{Action, Config, Proxying, with_action};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{Exchange, Next, Outcome, box_cold};
 use crate::metrics::end::{End, Failure};
+pub use connection::{Beginning, handle_connection};
 use files::FilesPlan;
 use last_hop::LastHop;
 pub(crate) use proxy::balance_key;

@@ -63,6 +63,7 @@ mod sockets;
 mod stale;
 mod status;
 mod status_page;
+mod tcp;
 mod top;
 mod tracing;
 mod trusted;

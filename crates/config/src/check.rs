@@ -6,6 +6,7 @@
 mod access_log;
 mod paths;
 pub(super) mod surroundings;
+mod tcp;
 mod upstream;
 
 use std::collections::HashMap;
@@ -32,6 +33,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_addresses(file, report);
     check_status(file, report);
     check_routes(file, names, report);
+    tcp::check(file, report);
     access_log::check(file, report);
     check_otlp(file, report);
     upstream::check(file, names, report);

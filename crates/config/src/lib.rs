@@ -196,6 +196,38 @@ pub enum Adopt {
     New,
 }
 
+/// What the clients of a listener speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientProtocol {
+    /// HTTP/1: each request takes a route.
+    Http,
+    /// Anything: each connection takes a route.
+    Tcp,
+}
+
+/// What has to be read of a connection before its route can be chosen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preread {
+    /// Whether a route asks about the ClientHello of TLS.
+    pub client_hello: bool,
+    /// The beginnings that routes ask about.
+    pub beginnings: Vec<Vec<u8>>,
+}
+
+impl Preread {
+    /// Whether a route is chosen before the client has sent anything.
+    pub fn is_nothing(&self) -> bool {
+        !self.client_hello && self.beginnings.is_empty()
+    }
+
+    /// Whether further bytes may decide about one of the beginnings.
+    pub fn is_undecided(&self, first: &[u8]) -> bool {
+        let is_longer = |it: &&Vec<u8>| it.len() > first.len();
+        let mut longer = self.beginnings.iter().filter(is_longer);
+        longer.any(|it| it.starts_with(first))
+    }
+}
+
 /// What is made of a client that closes its sending side before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfClose {

@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use evenkeel_policy::route::{RouteTable, Rule};
+use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
 use super::action::{Around, WrittenAction};
 use super::check;
@@ -22,8 +22,8 @@ use super::tree::SourcePlace;
 use super::value::Peer;
 use super::written::{self, DiskParts, File, ListenerParts, Names, OtlpParts, actions};
 use super::{
-    Action, Config, Disk, HeaderPresence, Identity, Listener, Otlp, Peers, ProxySenders, Proxying,
-    Route, Status, Upstream,
+    Action, ClientProtocol, Config, Disk, HeaderPresence, Identity, Listener, Otlp, Peers, Preread,
+    ProxySenders, Proxying, Route, Status, Upstream,
 };
 use evenkeel_net::listen::Accepting;
 
@@ -49,7 +49,7 @@ pub(super) fn resolve(
         return None;
     }
     let rules = file.route.value.as_ref()?.iter();
-    let rules = rules
+    let rules: Vec<_> = rules
         .map(|route| rule(route, &names))
         .collect::<Option<_>>()?;
     let listeners = file.listener.value.as_ref()?.iter().enumerate();
@@ -61,7 +61,7 @@ pub(super) fn resolve(
         server: server.resolve()?,
         state_file: (server.state_file.value.as_ref()).map(|it| surroundings.folder.join(&it.0)),
         listeners: listeners
-            .map(|(i, it)| listener(it, i, &trusted))
+            .map(|(i, it)| listener(it, i, &trusted, &rules))
             .collect::<Option<_>>()?,
         route_table: RouteTable::new(rules),
         routes: routes?,
@@ -149,7 +149,12 @@ fn check_mode(path: &Path, place: &SourcePlace, report: &mut Report) {
 }
 
 /// `default` is the server's `trusted_proxies`.
-fn listener(it: &written::ListenerTable, index: usize, default: &Peers) -> Option<Listener> {
+fn listener(
+    it: &written::ListenerTable,
+    index: usize,
+    default: &Peers,
+    rules: &[Rule],
+) -> Option<Listener> {
     it.resolve_with(ListenerParts {
         name: it.name_at(index),
         accepting: Accepting {
@@ -172,7 +177,27 @@ fn listener(it: &written::ListenerTable, index: usize, default: &Peers) -> Optio
             Some(own) => peers(own.iter().map(|it| it.value)),
         },
         identity: identity(it)?,
+        preread: match it.protocol.value? {
+            ClientProtocol::Http => Preread::default(),
+            ClientProtocol::Tcp => preread(index, rules),
+        },
     })
+}
+
+/// What the rules that a connection of this listener may meet ask of its first bytes.
+fn preread(listener: usize, rules: &[Rule]) -> Preread {
+    let mut preread = Preread::default();
+    let rules = rules.iter().filter(|it| it.may_meet(listener));
+    for condition in rules.flat_map(Rule::conditions) {
+        match condition {
+            Condition::Sni(_) | Condition::Alpn(_) => preread.client_hello = true,
+            Condition::FirstBytes(wanted) => preread.beginnings.extend(wanted.0.iter().cloned()),
+            _ => {}
+        }
+    }
+    preread.beginnings.sort();
+    preread.beginnings.dedup();
+    preread
 }
 
 fn peers(written: impl Iterator<Item = Peer>) -> Peers {

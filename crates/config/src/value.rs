@@ -356,6 +356,29 @@ impl FromText for Text {
     }
 }
 
+/// What a connection begins with: at least one byte.
+#[derive(Debug)]
+pub struct Beginning(pub Vec<u8>);
+
+impl FromText for Beginning {
+    const FORM: &'static str = "the beginning of what a client sends, such as `\"SSH-\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        match text.len() {
+            0 => Err(Fault::new("every client begins with nothing")
+                .help("leave out `first_bytes` to match every client")),
+            1..=MAX_BEGINNING_LEN => Ok(Self(text.as_bytes().to_vec())),
+            _ => Err(Fault::new(format!(
+                "no more than {MAX_BEGINNING_LEN} bytes are compared"
+            ))),
+        }
+    }
+}
+
+/// Longest beginning that is compared, in bytes: it fits into the buffer of a
+/// connection.
+const MAX_BEGINNING_LEN: usize = 256;
+
 /// The methods that clients use most (RFC 9110 §9).
 const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT",

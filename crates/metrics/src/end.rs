@@ -17,6 +17,8 @@ reasons! {
         ProxyHeader => 400, "proxy-header", "the connection does not begin with a PROXY protocol header";
         /// A header of the PROXY protocol did not come in time.
         ProxyHeaderTimeout => 408, "proxy-header-timeout", "the PROXY protocol header did not arrive in time";
+        /// A client of TCP sent only a part of what its route depends on.
+        FirstBytesTimeout => 408, "first-bytes-timeout", "the first bytes of the connection did not arrive in time";
         /// The body did not come in time.
         BodyTimeout => 408, "body-timeout", "the request body did not arrive in time";
         /// The body is over the limit.

@@ -11,6 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -236,6 +237,13 @@ impl Stream {
     /// system call is made only to confirm it.
     pub fn has_unread(&mut self) -> bool {
         with_transport!(Transport, &self.0, it => it.is_readable()) && self.peek() == Peeked::Data
+    }
+
+    /// Has the kernel end a connection whose peer acknowledges nothing for `dead_after`
+    /// (`TCP_USER_TIMEOUT`), and ask one that is silent whether it is there. Nothing
+    /// happens on a Unix socket.
+    pub fn watch_peer(&self, dead_after: Duration) {
+        with_transport!(Transport, &self.0, it => it.watch_peer(dead_after));
     }
 
     /// Makes the coming close a reset, so that the peer can't take what it got

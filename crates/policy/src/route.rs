@@ -52,6 +52,18 @@ pub trait Facts {
     /// Values of every field that an endpoint may take for one of this name, in
     /// order: `X_User` counts as `X-User`.
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]>;
+    /// The name that a client of TLS asks for (SNI); empty where there is none.
+    fn sni(&self) -> &[u8] {
+        b""
+    }
+    /// The protocols that a client of TLS offers (ALPN), in order.
+    fn alpn(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::empty()
+    }
+    /// What the connection begins with, where that was read before a route is chosen.
+    fn first_bytes(&self) -> &[u8] {
+        b""
+    }
 }
 
 /// What one route asks of a request: every condition in it.
@@ -72,6 +84,20 @@ impl Rule {
             conditions: conditions.into(),
             decided: Decided::default(),
         }
+    }
+
+    /// What it asks for, all of it.
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// Whether what came by the listener of this index may meet it.
+    pub fn may_meet(&self, listener: usize) -> bool {
+        let is_kept_out = |it: &Condition| match it {
+            Condition::Listener(wanted) => !wanted.0.contains(&listener),
+            _ => false,
+        };
+        !self.conditions.iter().any(is_kept_out)
     }
 
     /// Whether every request meets it.

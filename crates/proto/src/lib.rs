@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cdn_loop;
+pub mod client_hello;
 pub mod coding;
 pub mod date;
 pub mod error;

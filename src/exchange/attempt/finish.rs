@@ -270,10 +270,13 @@ impl<'a, 'e> Sent<'a, 'e> {
         progress.track.enter(Stage::Tunnel);
         let idle_timeout = self.slot.upstream().config().timeouts.idle;
         let start = TunnelStart {
-            from_client,
-            from_upstream: buffer,
+            from_client: Some(from_client),
+            from_upstream: Some(buffer),
         };
-        let carried = tunnel::carry(self.exchange, self.stream, start, idle_timeout).await;
+        // A tunnel may take as long as it likes in all.
+        self.exchange.total_deadline = u64::MAX;
+        let (exchange, stream) = (&mut *self.exchange, &mut self.stream);
+        let carried = tunnel::carry(exchange, stream, start, idle_timeout, || {}).await;
         // What went to the client began with the head.
         let figures = &mut self.exchange.progress.figures;
         figures.body_bytes_out = figures.body_bytes_out.saturating_sub(head_len as u64);

@@ -25,7 +25,9 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
     match failure {
         // As an answer that is configured.
         Failure::NoRoute => (b'L', b'R'),
-        Failure::HeadTimeout | Failure::ProxyHeaderTimeout => (b'c', b'R'),
+        Failure::HeadTimeout | Failure::FirstBytesTimeout | Failure::ProxyHeaderTimeout => {
+            (b'c', b'R')
+        }
         Failure::BodyTimeout => (b'c', at),
         Failure::BodyTooLarge => (b'P', at),
         Failure::ConnectMethod | Failure::Loop | Failure::ProxyHeader => (b'P', b'R'),
@@ -90,6 +92,7 @@ mod tests {
             (F::NoRoute, Local, "LR--"),
             (F::AmbiguousPath, Local, "PR--"),
             (F::HeadTimeout, Head, "cR--"),
+            (F::FirstBytesTimeout, Local, "cR--"),
             (F::ProxyHeader, Head, "PR--"),
             (F::ProxyHeaderTimeout, Head, "cR--"),
             (F::BodyTimeout, Response, "cH--"),

@@ -5,7 +5,7 @@ use crate::diagnostics::Report;
 use crate::setting::Setting;
 use crate::shape::{Choice, Shape};
 use crate::tree::Node;
-use crate::{Adopt, BalanceKey, EventFormat, Family, HalfClose, Level, ResolveTo};
+use crate::{Adopt, BalanceKey, ClientProtocol, EventFormat, Family, HalfClose, Level, ResolveTo};
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
@@ -63,6 +63,11 @@ choice!(Adopt {
     "off" => Adopt::Off, "the client's is passed on like any field, and nothing is made of it";
     "keep" => Adopt::Keep, "the client's where it is well-formed, else a new one";
     "new" => Adopt::New, "always a new one; the client's is not passed on";
+});
+
+choice!(ClientProtocol {
+    "http" => ClientProtocol::Http, "HTTP/1.0 and 1.1";
+    "tcp" => ClientProtocol::Tcp, "any: a route is chosen for each connection, and its bytes go both ways as they are";
 });
 
 choice!(HalfClose {

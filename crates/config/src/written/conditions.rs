@@ -8,7 +8,7 @@ use evenkeel_proto::Scheme;
 
 use super::super::reserved::HeaderName;
 use super::super::setting::{Field, Map, OneOrMore, Placed, options};
-use super::super::value::{Client, Host, Method, Path, Text, WantedValue};
+use super::super::value::{Beginning, Client, Host, Method, Path, Text, WantedValue};
 use super::names::Names;
 
 /// Defines the keys of `match` as options, and how they become conditions.
@@ -82,6 +82,16 @@ conditions! {
         query: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
         /// Its cookies, written as in `header`.
         cookie: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
+        /// The server that a client of TLS names (SNI), written as in `host`. TLS is
+        /// not ended for it: this is for listeners of TCP.
+        sni: OneOrMore<Host> = Optional("any") => |names, _| items(names, |it| it.0.clone(), condition::Sni),
+        /// A protocol that a client of TLS offers (ALPN), such as `h2`. This is for
+        /// listeners of TCP.
+        alpn: OneOrMore<Text> = Optional("any") => |names, _| items(names, |it| it.0.clone(), condition::Alpn),
+        /// What the client sends first, such as `SSH-`. A client that sends nothing
+        /// within the listener's `timeouts.first_bytes` waits for the server to begin:
+        /// it takes a route without this condition. This is for listeners of TCP.
+        first_bytes: OneOrMore<Beginning> = Optional("any") => |texts, _| items(texts, |it| it.0.clone(), condition::FirstBytes),
         /// The client's address or network.
         client: OneOrMore<Client> = Optional("any") => |clients, _| items(clients, |it| it.0, condition::Client),
         /// The scheme of the URL that the client asked for. That is `http`, unless

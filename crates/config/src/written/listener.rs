@@ -4,8 +4,9 @@ use super::OwnAccessLog;
 use super::forms::short_for;
 use crate::quantity::{Length, Part, Size, Timeout};
 use crate::setting::{Bounded, OneOrMore, Placed, options};
+use crate::tree::{Node, Value};
 use crate::value::{Bind, Name, Peer};
-use crate::{Adopt, HalfClose, Identity, Peers, ProxySenders};
+use crate::{Adopt, ClientProtocol, HalfClose, Identity, Peers, Preread, ProxySenders};
 use evenkeel_net::listen::Accepting;
 
 options! {
@@ -22,12 +23,16 @@ options! {
         trusted_proxies: Peers,
         /// What its requests are called.
         identity: Identity,
+        /// What has to be read of a connection of TCP before its route is chosen.
+        preread: Preread,
     } {
         /// The name that logs, counters and routes use.
         name: Name = Optional("`listener-N`, counted from 1") => by_hand,
         /// Where it listens. Without an address in front of the port it
         /// listens on every IPv4 address; `[::]` is for IPv6.
         bind: Bind = Required,
+        /// What its clients speak.
+        protocol: ClientProtocol = Default("'http'"),
         /// Length of the kernel's queue of connections not yet accepted; the
         /// kernel may cap it lower.
         backlog: Bounded<u32, 1, 1_000_000> = Default("4096") => by_hand,
@@ -35,8 +40,8 @@ options! {
         /// has sent something, for a second at most (`TCP_DEFER_ACCEPT`): that
         /// saves one wake-up for each. A client that is silent is no open
         /// connection for so long, and is reset if the program stops
-        /// meanwhile.
-        defer_accept: bool = Default("true") => by_hand,
+        /// meanwhile. Over TCP the server may be the one that begins.
+        defer_accept: bool = Depends(defer_accept_default, "`true`; `false` with `protocol = \"tcp\"`") => by_hand,
         /// Proxies in front that say who their client is in a header of the PROXY
         /// protocol, version 1 or 2. That client is then the client everywhere:
         /// in conditions, keys, logs and `X-Forwarded-For`.
@@ -138,7 +143,17 @@ options! {
         body: Timeout = Default("'30s'"),
         /// Longest time that a connection waits for its next request.
         idle: Timeout = Default("'60s'"),
+        /// Longest time that a connection of TCP has for the bytes that its route
+        /// depends on. One that has sent nothing by then takes a route that does not
+        /// ask for them; one that has sent a part is closed.
+        first_bytes: Timeout = Default("'3s'"),
     }
+}
+
+fn defer_accept_default(listener: &Node) -> Option<String> {
+    let protocol = listener.entry("protocol").map(|it| &it.node.value);
+    let is_tcp = matches!(protocol, Some(Value::Text(word)) if word == "tcp");
+    Some((!is_tcp).to_string())
 }
 
 options! {

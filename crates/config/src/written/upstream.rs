@@ -300,9 +300,16 @@ options! {
         /// From the last byte of the request to the first of the response; the
         /// answer is 504 beyond it. Each interim response (1xx) begins it anew.
         first_byte: Timeout = Default("'60s'"),
-        /// Longest silence within a response or a tunnel.
+        /// Longest silence within a response, or a tunnel after a change of protocols
+        /// (a WebSocket).
         idle: Timeout = Default("'60s'"),
-        /// The whole exchange, retries included.
+        /// Longest silence of a connection of TCP, both ways.
+        tcp_idle: Timeout = Default("'10m'"),
+        /// Of a connection of TCP: how long its client or its endpoint may acknowledge
+        /// nothing (`TCP_USER_TIMEOUT`). One that is silent is asked by the kernel
+        /// (`SO_KEEPALIVE`) before half of that time is over.
+        dead_peer: Timeout = Default("'2m'"),
+        /// The whole exchange, retries included. Over TCP that is the whole connection.
         total: Timeout = Optional("no limit"),
     }
 }

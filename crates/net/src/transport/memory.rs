@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::{Follow, Peeked};
 use crate::descriptors::Taker;
@@ -262,6 +263,8 @@ impl End {
     pub fn is_readable(&self) -> bool {
         self.incoming.carried().is_readable()
     }
+
+    pub fn watch_peer(&self, _dead_after: Duration) {}
 
     pub fn abort_on_close(&mut self) {
         self.is_aborted = true;

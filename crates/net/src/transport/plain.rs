@@ -7,11 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use rustix::fs::sendfile;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::ioctl::{Getter, Opcode, ioctl};
 use rustix::net::{RecvFlags, SendFlags};
+use socket2::TcpKeepalive;
 
 use super::{Follow, Peeked};
 use crate::descriptors::{Taker, is_reserved};
@@ -21,6 +23,10 @@ use crate::tasks;
 
 /// Asks how much a socket has sent that is not acknowledged (tcp(7)).
 const SIOCOUTQ: Opcode = 0x5411;
+
+/// Pauses between probes in the time after which a silent peer is dead: it is asked
+/// first when half of them are over.
+const KEEP_ALIVE_PARTS: u32 = 8;
 
 /// A connected socket that does not block. Nothing is held here: what has come is
 /// with the kernel.
@@ -241,10 +247,22 @@ impl Plain {
         self.0.is_ready(Side::Read)
     }
 
+    pub fn watch_peer(&self, dead_after: Duration) {
+        let socket = socket2::SockRef::from(self);
+        let pause = (dead_after / KEEP_ALIVE_PARTS).max(Duration::from_secs(1));
+        let probes = TcpKeepalive::new()
+            .with_time(pause * (KEEP_ALIVE_PARTS / 2))
+            .with_interval(pause)
+            .with_retries(KEEP_ALIVE_PARTS / 2);
+        // A Unix socket has neither: its peer is gone when its process is.
+        let _ = socket.set_tcp_keepalive(&probes);
+        let _ = socket.set_tcp_user_timeout(Some(dead_after));
+    }
+
     pub fn abort_on_close(&self) {
         let socket = socket2::SockRef::from(self);
         // A socket that is gone already needs no reset.
-        let _ = socket.set_linger(Some(std::time::Duration::ZERO));
+        let _ = socket.set_linger(Some(Duration::ZERO));
     }
 }
 

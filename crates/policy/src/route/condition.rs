@@ -1,8 +1,10 @@
 //! What a rule asks of a request. Each kind of condition is a file of this folder, and
 //! a row of the table below.
 
+mod alpn;
 mod client;
 mod cookie;
+mod first_bytes;
 mod header;
 mod host;
 mod listener;
@@ -10,12 +12,15 @@ mod method;
 mod path;
 mod query;
 mod scheme;
+mod sni;
 mod value;
 
 use super::{Facts, RoutedRequest};
+pub use alpn::Alpn;
 pub use client::Client;
 pub use cookie::Cookie;
 pub(super) use cookie::cookies;
+pub use first_bytes::FirstBytes;
 pub use header::Header;
 pub use host::Host;
 pub use listener::Listener;
@@ -24,6 +29,7 @@ pub use path::Path;
 pub use query::Query;
 pub(super) use query::parameters;
 pub use scheme::Scheme;
+pub use sni::Sni;
 pub use value::ValuePattern;
 
 /// What every kind of condition does.
@@ -123,6 +129,9 @@ conditions! {
     Scheme,
     Method,
     Host,
+    Sni,
+    Alpn,
+    FirstBytes,
     Client,
     Path,
     Query,

@@ -1,0 +1,121 @@
+//! Routes of listeners of TCP: a connection shows less than a request.
+
+use crate::ClientProtocol;
+use crate::diagnostics::Report;
+use crate::setting::Field;
+use crate::tree::SourcePlace;
+use crate::written::{File, ListenerTable, Match, Route};
+
+/// Reports routes that no connection or no request can take.
+pub(super) fn check(file: &File, report: &mut Report) {
+    if report.is_syntax_broken() {
+        return;
+    }
+    let listeners = file.listener.value.iter().flatten().enumerate();
+    let listeners: Vec<_> = listeners
+        .map(|(index, it)| (it.name_at(index), it))
+        .collect();
+    let routes = file.route.value.iter().flatten();
+    for route in routes {
+        check_route(route, &listeners, report);
+    }
+    for (name, listener) in &listeners {
+        if listener.protocol.value == Some(ClientProtocol::Tcp) {
+            check_listener(name, listener, file, report);
+        }
+    }
+}
+
+/// Warns of a listener whose connections find no upstream.
+fn check_listener(name: &str, listener: &ListenerTable, file: &File, report: &mut Report) {
+    let routes = file.route.value.iter().flatten();
+    let mut taking = routes.filter(|it| it.upstream.written && may_meet(it, name));
+    if taking.next().is_none() {
+        report
+            .warning(
+                &listener.protocol.place,
+                format!("no route takes the connections of `{name}`: they are closed"),
+            )
+            .help(format!(
+                "add one:\n[[route]]\nmatch = {{ listener = \"{name}\" }}\nupstream = \"NAME\""
+            ));
+    }
+}
+
+fn may_meet(route: &Route, listener: &str) -> bool {
+    let wanted = route.r#match.value.as_ref();
+    let wanted = wanted.and_then(|it| it.listener.value.as_ref());
+    wanted.is_none_or(|it| it.0.iter().any(|it| it.value.0 == listener))
+}
+
+fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &mut Report) {
+    let Some(wanted) = &route.r#match.value else {
+        return;
+    };
+    let met = listeners.iter().filter(|(name, _)| may_meet(route, name));
+    let protocols: Vec<_> = met.map(|(_, it)| it.protocol.value).collect();
+    let all_speak =
+        |protocol| !protocols.is_empty() && protocols.iter().all(|it| *it == Some(protocol));
+    if all_speak(ClientProtocol::Tcp) && !route.upstream.written {
+        let others = route.actions();
+        if let Some(action) = others.iter().find(|it| it.is_written) {
+            report
+                .mistake(
+                    action.place,
+                    format!(
+                        "`{}` answers requests, and this route has connections of TCP",
+                        action.key
+                    ),
+                )
+                .help("send them to an upstream: upstream = \"NAME\"");
+        }
+    }
+    for (key, is_written, place) in of_requests(wanted) {
+        if is_written && all_speak(ClientProtocol::Tcp) {
+            report
+                .mistake(
+                    place,
+                    format!("`{key}` is of requests, and this route has connections of TCP"),
+                )
+                .help("of a connection, `listener`, `client`, `sni`, `alpn` and `first_bytes` can be asked");
+        }
+    }
+    for (key, is_written, place) in of_connections(wanted) {
+        if is_written && all_speak(ClientProtocol::Http) {
+            report
+                .mistake(
+                    place,
+                    format!("`{key}` is of connections, and this route has requests of HTTP"),
+                )
+                .help("it goes with a listener that has `protocol = \"tcp\"`");
+        }
+    }
+}
+
+type Written<'a> = (&'static str, bool, &'a SourcePlace);
+
+fn written<'a, T>(key: &'static str, field: &'a Field<T>) -> Written<'a> {
+    (key, field.written, &field.place)
+}
+
+/// The keys of `match` that a connection of TCP has nothing of.
+fn of_requests(wanted: &Match) -> [Written<'_>; 7] {
+    [
+        written("host", &wanted.host),
+        written("path", &wanted.path),
+        written("method", &wanted.method),
+        written("header", &wanted.header),
+        written("query", &wanted.query),
+        written("cookie", &wanted.cookie),
+        written("scheme", &wanted.scheme),
+    ]
+}
+
+/// The keys of `match` that are read of a connection alone.
+fn of_connections(wanted: &Match) -> [Written<'_>; 3] {
+    [
+        written("sni", &wanted.sni),
+        written("alpn", &wanted.alpn),
+        written("first_bytes", &wanted.first_bytes),
+    ]
+}

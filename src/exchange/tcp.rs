@@ -1,0 +1,195 @@
+//! A connection of TCP: an endpoint with a slot, then bytes both ways as they are.
+//!
+//! It gets its slot as a request of HTTP does: see `exchange::forward`. The
+//! slot is its until both sides have closed.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use evenkeel_policy::Instant;
+use evenkeel_policy::observation::{Answer, Observed};
+use evenkeel_proto::BodyFraming;
+use evenkeel_proto::http1::BodyDecoder;
+use evenkeel_proto::proxy_protocol::{Extensions, Version};
+
+use super::attempt::Connections;
+use super::forward::{try_endpoints, wanted};
+use super::outcome::Unanswered;
+use super::request::RequestBody;
+use super::tunnel::{self, Carried, Side, TunnelStart};
+use super::{Exchange, box_cold, proxy_header};
+use crate::config::Proxying;
+use crate::metrics::end::{End, Failure};
+use crate::net::buffer::Buffer;
+use crate::net::clock;
+use crate::net::stream::Stream;
+use crate::observe::access_log::Phase;
+use crate::observe::sessions::Stage;
+use crate::upstream::{Slot, Upstream};
+
+/// What was read of a client before its route was chosen.
+#[derive(Debug)]
+pub struct First {
+    /// The bytes.
+    pub bytes: Option<Buffer>,
+    /// The server that it names in them, by TLS.
+    pub server_name: Option<Box<[u8]>>,
+}
+
+/// Connects the client with an endpoint, and carries bytes both ways until both have
+/// closed. `key` is for balancers that go by one.
+///
+/// # Cancellation
+/// Dropping the future closes the endpoint's connection and gives the slot back.
+pub async fn carry(
+    exchange: &mut Exchange<'_>,
+    proxying: &Proxying,
+    key: u64,
+    first: First,
+) -> End {
+    let context = exchange.context;
+    let upstream = context.upstream(proxying.upstream);
+    exchange.progress.figures.upstream = Some(upstream.index() as u32);
+    let timeouts = &upstream.config().timeouts;
+    exchange.total_deadline = timeouts
+        .total
+        .map_or(u64::MAX, |total| context.wheel.deadline(total));
+    upstream.count_request();
+    // Boxed: nothing of it is needed while bytes are carried.
+    let connecting = box_cold(connect(exchange, upstream, proxying, key));
+    let (slot, mut stream) = match connecting.await {
+        Ok(connected) => connected,
+        Err(unanswered) => return unanswered.end,
+    };
+    exchange.side.watch_peer(timeouts.dead_peer);
+    stream.watch_peer(timeouts.dead_peer);
+    let connected_at = clock::now();
+    let connect_time = exchange.progress.figures.times.connect;
+    exchange.progress.figures.phase = Phase::Data;
+    exchange.progress.figures.responded = Some(connected_at);
+    exchange.progress.track.enter(Stage::Tunnel);
+    let answered_at = Cell::new(None);
+    let answer = || answered(&slot, connect_time, &answered_at);
+    let start = TunnelStart {
+        from_client: match upstream.config().proxy_protocol {
+            Some(version) => Some(behind_proxy_header(exchange, version, first)),
+            None => first.bytes,
+        },
+        from_upstream: None,
+    };
+    let carried = tunnel::carry(exchange, &mut stream, start, timeouts.tcp_idle, answer).await;
+    let end = end(&carried);
+    if answered_at.get().is_none() && !end.is_endpoint_fault() {
+        // It had no reason to say anything.
+        answered(&slot, connect_time, &answered_at);
+    } else if let Some(at) = answered_at.get() {
+        let times = &mut exchange.progress.figures.times;
+        times.first_byte = Some(at.duration_since(connected_at));
+    }
+    let counters = slot.counters();
+    counters.bytes_out.add(carried.up_bytes);
+    counters.bytes_in.add(carried.down_bytes);
+    if end.is_endpoint_fault() {
+        counters.failures.add(1);
+    }
+    if end == End::Failure(Failure::UpstreamClosed) {
+        slot.observe(Observed::Failed, clock::now());
+    }
+    if let Some(side) = carried.broken {
+        box_cold(pass_reset_on(exchange, &mut stream, side)).await;
+    }
+    end
+}
+
+/// The client's first bytes behind the header that tells the endpoint who it is.
+#[cold]
+fn behind_proxy_header(exchange: &Exchange<'_>, version: Version, first: First) -> Buffer {
+    let mut header = Vec::new();
+    let authority = first.server_name.as_deref().filter(|it| !it.is_empty());
+    let extensions = Extensions {
+        authority,
+        ..Extensions::default()
+    };
+    let connected_to = exchange.side.local_address();
+    let client = exchange.client;
+    proxy_header::write(&mut header, version, client, connected_to, extensions);
+    let bytes = first.bytes.as_ref().map_or(&[][..], Buffer::filled);
+    let mut both = Buffer::with_capacity(header.len() + bytes.len());
+    let fits = both.append(&header) && both.append(bytes);
+    debug_assert!(fits, "the buffer was made for them");
+    both
+}
+
+/// A connection to an endpoint, and its slot.
+///
+/// # Errors
+/// There is none.
+async fn connect<'u>(
+    exchange: &mut Exchange<'_>,
+    upstream: &'u Upstream,
+    proxying: &Proxying,
+    key: u64,
+) -> Result<(Slot<'u>, Stream), Unanswered> {
+    let wanted = wanted(exchange, upstream, proxying, key);
+    // The client's bytes stay where they are meanwhile, so that another endpoint can
+    // have them.
+    let nothing = RequestBody {
+        head: exchange.head,
+        bytes: &[],
+        valid_len: 0,
+        decoder: BodyDecoder::new(BodyFraming::None),
+    };
+    let both = |slot, stream| (slot, stream);
+    try_endpoints::<Connections, _>(exchange, &wanted, upstream, &nothing, both).await
+}
+
+/// The endpoint has taken the connection and was of use: balancers learn from the
+/// time that it took to connect. One that closes without a byte has not been.
+fn answered(slot: &Slot<'_>, connect_time: Option<Duration>, at: &Cell<Option<Instant>>) {
+    let now = clock::now();
+    at.set(Some(now));
+    let answer = Answer {
+        first_byte: connect_time,
+        is_error: false,
+    };
+    slot.observe(Observed::Head(answer), now);
+}
+
+/// How it ended.
+fn end(carried: &Carried) -> End {
+    if carried.end != End::Tunnel {
+        return carried.end;
+    }
+    match (carried.closed_first, carried.broken) {
+        (Some(Side::Endpoint), _) if carried.down_bytes == 0 => Failure::UpstreamClosed.into(),
+        (_, Some(Side::Client)) => Failure::ClientGone.into(),
+        (_, Some(Side::Endpoint)) => Failure::UpstreamCut.into(),
+        (_, None) => End::Tunnel,
+    }
+}
+
+/// How often it is looked whether all bytes have arrived.
+const DELIVERY_PAUSE: Duration = Duration::from_millis(10);
+/// Longest time that bytes have to arrive before a reset.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Resets the connection of the other side once all that was written to it has
+/// arrived: a reset would overtake what the kernel still holds.
+async fn pass_reset_on(exchange: &mut Exchange<'_>, stream: &mut Stream, broken: Side) {
+    let wheel = &exchange.context.wheel;
+    let deadline = wheel.deadline(DELIVERY_TIMEOUT);
+    loop {
+        let held = match broken {
+            Side::Client => stream.unacknowledged_len(),
+            Side::Endpoint => exchange.side.unacknowledged_len(),
+        };
+        if held == 0 || wheel.now() >= deadline || exchange.context.cut_off().is_some() {
+            break;
+        }
+        wheel.sleep(DELIVERY_PAUSE).await;
+    }
+    match broken {
+        Side::Client => stream.abort_on_close(),
+        Side::Endpoint => exchange.side.abort_on_close(),
+    }
+}

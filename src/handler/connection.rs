@@ -1,0 +1,117 @@
+//! What a connection of TCP gets: the upstream of the first route that it takes.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use evenkeel_policy::route::{BalanceKey, Facts};
+use evenkeel_proto::client_hello::ClientHello;
+
+use crate::config::Action;
+use crate::exchange::Exchange;
+use crate::exchange::tcp::{self, First};
+use crate::metrics::end::{End, Failure};
+use crate::net::buffer::Buffer;
+
+/// What a client sent before its route was chosen.
+pub struct Beginning {
+    /// All of it.
+    pub bytes: Buffer,
+    /// What it says, where it is the ClientHello of TLS.
+    pub hello: Option<ClientHello>,
+}
+
+/// Carries the client's bytes to an endpoint and back, until both have closed. `first` is
+/// what was read of them, where routes ask about it.
+///
+/// # Cancellation
+/// Dropping the future closes the endpoint's connection.
+pub async fn handle_connection(exchange: &mut Exchange<'_>, first: Option<Beginning>) -> End {
+    let context = exchange.context;
+    let facts = ConnectionFacts::new(exchange, first.as_ref());
+    let found = context.config().route_table.find(&facts);
+    let key = BalanceKey::Client.hash(&facts);
+    let Ok(route) = found else {
+        return Failure::NoRoute.into();
+    };
+    exchange.progress.figures.route = Some(route as u32);
+    let generation = context.generation().number;
+    exchange.progress.track.set_route(generation, route);
+    let Action::Upstream(proxying) = &context.config().routes[route].action else {
+        // It answers requests.
+        return Failure::NoRoute.into();
+    };
+    let (bytes, hello) = first.map_or((None, None), |it| (Some(it.bytes), it.hello));
+    let first = First {
+        bytes: bytes.filter(|it| !it.is_empty()),
+        server_name: hello.map(|it| it.server_name),
+    };
+    tcp::carry(exchange, proxying, key, first).await
+}
+
+/// A connection as the route table asks about it: it has nothing of a request.
+pub(crate) struct ConnectionFacts<'a> {
+    /// Index of the listener.
+    pub listener: usize,
+    /// Address of the client; `None` over a Unix socket.
+    pub client: Option<IpAddr>,
+    /// What the client sent, as far as routes ask about it.
+    pub first: &'a [u8],
+    pub hello: Option<&'a ClientHello>,
+}
+
+impl<'a> ConnectionFacts<'a> {
+    fn new(exchange: &Exchange<'_>, first: Option<&'a Beginning>) -> Self {
+        ConnectionFacts {
+            listener: exchange.context.listener_index(),
+            client: exchange.client.remote().address,
+            first: first.map_or(&[], |it| it.bytes.filled()),
+            hello: first.and_then(|it| it.hello.as_ref()),
+        }
+    }
+}
+
+impl Facts for ConnectionFacts<'_> {
+    fn listener(&self) -> usize {
+        self.listener
+    }
+
+    fn method(&self) -> &[u8] {
+        b""
+    }
+
+    fn host(&self) -> &[u8] {
+        b""
+    }
+
+    fn path(&self) -> &[u8] {
+        b""
+    }
+
+    fn query(&self) -> &[u8] {
+        b""
+    }
+
+    fn client(&self) -> IpAddr {
+        // A process of this machine, on a Unix socket.
+        self.client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    fn scheme(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn fields<'a>(&'a self, _name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        std::iter::empty()
+    }
+
+    fn sni(&self) -> &[u8] {
+        self.hello.map_or(&[], |it| &it.server_name)
+    }
+
+    fn alpn(&self) -> impl Iterator<Item = &[u8]> {
+        self.hello.into_iter().flat_map(ClientHello::protocols)
+    }
+
+    fn first_bytes(&self) -> &[u8] {
+        self.first
+    }
+}

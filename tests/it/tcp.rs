@@ -1,0 +1,472 @@
+//! Connections of TCP: carried as they are, with slots, a queue and routes of their own.
+
+use std::io::{ErrorKind, Read};
+use std::net::TcpStream;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use evenkeel_testkit::deadline::{STEP, until};
+use evenkeel_testkit::{Proxy, RawClient, RawOrigin};
+use serde_json::Value;
+
+use crate::setup::{figures, nobody, pattern, program, test};
+
+/// A listener of TCP with further keys, and this text behind it.
+fn start(listener: &str, rest: &str) -> Proxy {
+    let config = format!(
+        "[server]\nworkers = 1\n[status]\nbind = \"127.0.0.1:0\"\n\
+         [access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\
+         [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\nprotocol = \"tcp\"\n{listener}\n{rest}"
+    );
+    Proxy::start(program(), &config).unwrap()
+}
+
+/// The same, with one upstream for everything.
+fn before(endpoints: &[String], upstream: &str) -> Proxy {
+    let endpoints: Vec<_> = endpoints
+        .iter()
+        .map(|it| {
+            if it.starts_with('{') {
+                it.clone()
+            } else {
+                format!("\"{it}\"")
+            }
+        })
+        .collect();
+    let endpoints = endpoints.join(", ");
+    start(
+        "",
+        &format!(
+            "[[route]]\nupstream = \"app\"\n[upstream.app]\nendpoints = [{endpoints}]\n{upstream}"
+        ),
+    )
+}
+
+/// The only line of the log, once it is there.
+#[track_caller]
+fn line(proxy: &Proxy) -> Value {
+    until("it is logged", || !proxy.access_log().is_empty());
+    proxy.access_log_json()[0].clone()
+}
+
+/// An origin that sends back what it gets, until the client has closed.
+fn echo() -> RawOrigin {
+    saying("")
+}
+
+/// The same, which says this first.
+fn saying(greeting: &'static str) -> RawOrigin {
+    RawOrigin::start(move |_, mut stream| {
+        let mut read = || -> std::io::Result<()> {
+            stream.send(greeting)?;
+            loop {
+                let byte = stream.read_len(1)?;
+                stream.send(byte)?;
+            }
+        };
+        let _ = read();
+    })
+    .unwrap()
+}
+
+#[test]
+fn bytes_go_both_ways_as_they_are() {
+    test(|| {
+        let origin = saying("220 ready\r\n");
+        let proxy = before(&[origin.address.to_string()], "");
+        let mut client = proxy.client();
+        // The server begins, as those of mail do.
+        assert_eq!(client.read_len(11).unwrap(), b"220 ready\r\n");
+        for text in ["EHLO a\r\n", "\0\x01", "GET / HTTP/1.1\r\n\r\n"] {
+            client.send(text).unwrap();
+            assert_eq!(client.read_len(text.len()).unwrap(), text.as_bytes());
+        }
+        client.finish_sending().unwrap();
+        assert!(client.is_closed());
+        let line = line(&proxy);
+        assert_eq!(line["end"], "tunnel", "{line}");
+        assert_eq!(line["bytes_in"], 28, "{line}");
+        assert_eq!(line["bytes_out"], 39, "{line}");
+        assert_eq!(line["endpoint"], origin.address.to_string(), "{line}");
+        let figures = figures(&proxy);
+        let endpoint = &figures["upstreams"][0]["endpoints"][0];
+        assert_eq!(endpoint["in_flight"], 0, "{endpoint}");
+    });
+}
+
+#[test]
+fn a_side_that_has_sent_everything_still_gets_everything() {
+    test(|| {
+        const LEN: usize = 4 << 20;
+        let (came, arrived) = channel();
+        let origin = RawOrigin::start(move |number, mut stream| {
+            if number == 0 {
+                // It waits for the client's end before it answers.
+                let all = stream.read_to_end().unwrap();
+                stream.send(format!("{} bytes", all.len())).unwrap();
+            } else {
+                // It closes first, and the client goes on.
+                stream.send("done").unwrap();
+                stream.finish_sending().unwrap();
+                came.send(stream.read_to_end().unwrap().len()).unwrap();
+            }
+        })
+        .unwrap();
+        let proxy = before(&[origin.address.to_string()], "");
+        let mut client = proxy.client();
+        client.send(pattern(LEN as u64)).unwrap();
+        client.finish_sending().unwrap();
+        assert_eq!(client.read_to_end().unwrap(), b"4194304 bytes");
+        let mut client = proxy.client();
+        assert_eq!(client.read_to_end().unwrap(), b"done");
+        client.send(pattern(LEN as u64)).unwrap();
+        client.finish_sending().unwrap();
+        assert_eq!(arrived.recv_timeout(STEP).unwrap(), LEN);
+    });
+}
+
+#[test]
+fn a_reset_is_passed_on_behind_the_data() {
+    test(|| {
+        // Less than the kernel takes at once: a reset drops what is not sent.
+        const LEN: usize = 20_000;
+        let (came, arrived) = channel();
+        let origin = RawOrigin::start(move |number, mut stream| {
+            if number == 0 {
+                let read = stream.read_len(LEN).map(|it| it.len());
+                let end = stream.read_len(1).map_err(|it| it.kind());
+                came.send((read.ok(), end.err())).unwrap();
+            } else {
+                stream.send(pattern(LEN as u64)).unwrap();
+                stream.reset();
+            }
+        })
+        .unwrap();
+        let proxy = before(&[origin.address.to_string()], "");
+        let mut client = proxy.client();
+        client.send(pattern(LEN as u64)).unwrap();
+        client.reset();
+        let expected = (Some(LEN), Some(ErrorKind::ConnectionReset));
+        assert_eq!(arrived.recv_timeout(STEP).unwrap(), expected);
+        assert_eq!(line(&proxy)["end"], "client-gone");
+        let mut client = TcpStream::connect(proxy.socket_addr("web")).unwrap();
+        client.set_read_timeout(Some(STEP)).unwrap();
+        let mut all = vec![0; LEN];
+        client.read_exact(&mut all).unwrap();
+        let end = client.read(&mut [0]).unwrap_err();
+        assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+        until("it is logged", || proxy.access_log().len() == 2);
+        assert_eq!(proxy.access_log_json()[1]["end"], "upstream-cut");
+    });
+}
+
+#[test]
+fn a_client_waits_for_a_slot_and_may_be_refused_one() {
+    test(|| {
+        let origin = saying("hi");
+        let endpoint = format!("{{ address = \"{}\", max_in_flight = 1 }}", origin.address);
+        let proxy = before(&[endpoint], "queue = { max = 1, timeout = \"20s\" }");
+        let mut first = proxy.client();
+        assert_eq!(first.read_len(2).unwrap(), b"hi");
+        let mut second = proxy.client();
+        second.send("early").unwrap();
+        let waiting = || figures(&proxy)["upstreams"][0]["waiting"] == 1;
+        until("the second one waits", waiting);
+        // There is no room for a third.
+        let mut third = proxy.client();
+        assert!(third.is_closed());
+        assert_eq!(line(&proxy)["end"], "queue-full");
+        drop(first);
+        assert_eq!(second.read_len(7).unwrap(), b"hiearly");
+        drop(second);
+        until("both are logged", || proxy.access_log().len() == 3);
+        let queued = &proxy.access_log_json()[2];
+        assert_eq!(queued["reason"], "queued", "{queued}");
+        // One that leaves gives its place up.
+        let mut first = proxy.client();
+        assert_eq!(first.read_len(2).unwrap(), b"hi");
+        let second = proxy.client();
+        until("the second one waits", waiting);
+        std::thread::sleep(Duration::from_millis(150));
+        drop(second);
+        until("its place is free", || !waiting());
+    });
+}
+
+#[test]
+fn a_connection_that_fails_moves_on_with_all_of_its_bytes() {
+    test(|| {
+        let origin = echo();
+        let endpoints = [nobody(), nobody(), origin.address.to_string()];
+        let proxy = before(&endpoints, "balance = \"round-robin\"");
+        for _ in 0..20 {
+            let mut client = proxy.client();
+            client.send("all of it").unwrap();
+            assert_eq!(client.read_len(9).unwrap(), b"all of it");
+        }
+        until("all are logged", || proxy.access_log().len() == 20);
+        for line in proxy.access_log_json() {
+            assert_eq!(line["endpoint"], origin.address.to_string(), "{line}");
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_that_closes_at_once_does_not_attract_all() {
+    test(|| {
+        let broken = RawOrigin::start(|_, _| {}).unwrap();
+        let origins = [echo(), echo()];
+        let mut endpoints: Vec<_> = origins.iter().map(|it| it.address.to_string()).collect();
+        endpoints.push(broken.address.to_string());
+        let proxy = before(&endpoints, "balance = \"least-connections\"");
+        let mut answered = 0;
+        for _ in 0..200 {
+            let mut client = proxy.client();
+            client.send("a").unwrap();
+            answered += usize::from(client.read_len(1).is_ok());
+        }
+        assert!(answered >= 150, "{answered} of 200 were answered");
+        assert!(broken.connections() <= 50, "{}", broken.connections());
+        let closed = |it: &Value| it["end"] == "upstream-closed";
+        until("it is logged", || {
+            proxy
+                .access_log_json()
+                .iter()
+                .filter(|it| closed(it))
+                .count()
+                > 0
+        });
+    });
+}
+
+#[test]
+fn a_later_tier_is_used_when_the_first_one_has_nothing() {
+    test(|| {
+        let (first, second) = (saying("1"), saying("2"));
+        let at = |address: &str, tier| format!("{{ address = \"{address}\", tier = {tier} }}");
+        let (first, second) = (first.address.to_string(), second.address.to_string());
+        let proxy = before(&[at(&first, 0), at(&second, 1)], "");
+        for _ in 0..5 {
+            assert_eq!(proxy.client().read_len(1).unwrap(), b"1");
+        }
+        let proxy = before(&[at(&nobody(), 0), at(&second, 1)], "");
+        for _ in 0..5 {
+            assert_eq!(proxy.client().read_len(1).unwrap(), b"2");
+        }
+    });
+}
+
+#[test]
+fn silence_and_length_have_bounds() {
+    test(|| {
+        let origin = echo();
+        let address = [origin.address.to_string()];
+        for (timeouts, end) in [
+            ("tcp_idle = \"200ms\"", "tunnel-idle"),
+            ("total = \"300ms\"", "total-timeout"),
+        ] {
+            let proxy = before(&address, &format!("timeouts = {{ {timeouts} }}"));
+            let mut client = proxy.client();
+            client.send("a").unwrap();
+            assert_eq!(client.read_len(1).unwrap(), b"a");
+            assert!(client.is_closed());
+            assert_eq!(line(&proxy)["end"], end);
+        }
+    });
+}
+
+/// Routes by what a client says first, with further keys of the listener.
+fn routed(
+    listener: &str,
+    named: &RawOrigin,
+    h2: &RawOrigin,
+    ssh: &RawOrigin,
+    other: &RawOrigin,
+) -> Proxy {
+    let upstream = |name: &str, origin: &RawOrigin| {
+        format!("[upstream.{name}]\nendpoints = [\"{}\"]\n", origin.address)
+    };
+    let routes = "[[route]]\nmatch = { listener = \"web\", sni = \"*.a.test\" }\nupstream = \"named\"\n\
+         [[route]]\nmatch = { alpn = \"h2\" }\nupstream = \"h2\"\n\
+         [[route]]\nmatch = { first_bytes = \"SSH-\" }\nupstream = \"ssh\"\n\
+         [[route]]\nupstream = \"other\"\n";
+    let upstreams = [("named", named), ("h2", h2), ("ssh", ssh), ("other", other)];
+    let upstreams: String = upstreams.map(|(name, it)| upstream(name, it)).concat();
+    start(listener, &format!("{routes}{upstreams}"))
+}
+
+/// A ClientHello of TLS in one record, with this name and these protocols.
+fn hello(name: &str, protocols: &[&str]) -> Vec<u8> {
+    let prefixed = |len: usize, bytes: &[u8]| {
+        let number = bytes.len().to_be_bytes();
+        [&number[number.len() - len..], bytes].concat()
+    };
+    let extension = |kind: u16, data: &[u8]| [&kind.to_be_bytes()[..], &prefixed(2, data)].concat();
+    let mut extensions = Vec::new();
+    if !name.is_empty() {
+        let entry = [&[0][..], &prefixed(2, name.as_bytes())].concat();
+        extensions.extend(extension(0, &prefixed(2, &entry)));
+    }
+    if !protocols.is_empty() {
+        let names: Vec<u8> = protocols
+            .iter()
+            .flat_map(|it| prefixed(1, it.as_bytes()))
+            .collect();
+        extensions.extend(extension(16, &prefixed(2, &names)));
+    }
+    let body = [
+        &[3, 3][..],
+        &[7; 32],
+        &prefixed(1, b""),
+        &prefixed(2, &[0x13, 0x01]),
+        &prefixed(1, &[0]),
+        &prefixed(2, &extensions),
+    ];
+    let message = [&[1][..], &prefixed(3, &body.concat())].concat();
+    [&[22, 3, 1][..], &prefixed(2, &message)].concat()
+}
+
+#[test]
+fn routes_go_by_what_a_client_says_first() {
+    test(|| {
+        let origins = [
+            saying("named"),
+            saying("h2"),
+            saying("ssh"),
+            saying("other"),
+        ];
+        let [named, h2, ssh, other] = &origins;
+        let proxy = routed(
+            "timeouts = { first_bytes = \"300ms\" }",
+            named,
+            h2,
+            ssh,
+            other,
+        );
+        for (first, expected) in [
+            (hello("x.a.test", &["h2"]), "named"),
+            (hello("X.A.TEST", &[]), "named"),
+            (hello("a.test", &["http/1.1", "h2"]), "h2"),
+            (hello("", &["h2"]), "h2"),
+            (hello("b.test", &[]), "other"),
+            (b"SSH-2.0-client\r\n".to_vec(), "ssh"),
+            (b"SSX".to_vec(), "other"),
+        ] {
+            let mut client = proxy.client();
+            client.send(&first).unwrap();
+            let greeting = client.read_len(expected.len()).unwrap();
+            assert_eq!(greeting, expected.as_bytes(), "{first:?}");
+            let echo = client.read_len(first.len()).unwrap();
+            assert_eq!(echo, first, "nothing is lost");
+        }
+        // Byte by byte.
+        let mut client = RawClient::connect(proxy.socket_addr("web")).unwrap();
+        for byte in hello("x.a.test", &[]) {
+            client.send([byte]).unwrap();
+        }
+        assert_eq!(client.read_len(5).unwrap(), b"named");
+        // One that waits for its server to begin.
+        let mut client = proxy.client();
+        assert_eq!(client.read_len(5).unwrap(), b"other");
+    });
+}
+
+#[test]
+fn a_beginning_that_does_not_come_whole_is_closed() {
+    test(|| {
+        let origins = [
+            saying("named"),
+            saying("h2"),
+            saying("ssh"),
+            saying("other"),
+        ];
+        let [named, h2, ssh, other] = &origins;
+        let proxy = routed(
+            "timeouts = { first_bytes = \"300ms\" }",
+            named,
+            h2,
+            ssh,
+            other,
+        );
+        let mut client = proxy.client();
+        client.send(&hello("x.a.test", &[])[..20]).unwrap();
+        assert!(client.is_closed());
+        assert_eq!(line(&proxy)["end"], "first-bytes-timeout");
+        // A probe sends nothing, and no endpoint hears of it.
+        drop(proxy.client());
+        until("it is logged", || proxy.access_log().len() == 2);
+        assert_eq!(proxy.access_log_json()[1]["end"], "client-gone");
+        for origin in &origins {
+            assert_eq!(origin.connections(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_client_is_told_and_known_by_the_proxy_protocol() {
+    test(|| {
+        let origin = echo();
+        let proxy = before(&[origin.address.to_string()], "proxy_protocol = \"v1\"");
+        let mut client = proxy.client();
+        client.send("hello").unwrap();
+        let port = proxy.socket_addr("web").port();
+        let expected = "PROXY TCP4 127.0.0.1 127.0.0.1 ";
+        assert_eq!(
+            client.read_len(expected.len()).unwrap(),
+            expected.as_bytes()
+        );
+        let rest = format!(" {port}\r\nhello");
+        let all = client.read_len("12345".len() + rest.len()).unwrap();
+        assert!(all.ends_with(rest.as_bytes()), "{}", all.escape_ascii());
+        // What comes in front of the connection is not the client's.
+        let upstream = format!(
+            "[[route]]\nmatch = {{ client = \"192.0.2.9\" }}\nupstream = \"app\"\n\
+             [upstream.app]\nendpoints = [\"{}\"]",
+            origin.address
+        );
+        let proxy = start("proxy_protocol = { from = [\"127.0.0.1\"] }", &upstream);
+        let mut client = proxy.client();
+        client
+            .send("PROXY TCP4 192.0.2.9 192.0.2.1 4000 5432\r\nhello")
+            .unwrap();
+        assert_eq!(client.read_len(5).unwrap(), b"hello");
+        drop(client);
+        assert_eq!(line(&proxy)["client"], "192.0.2.9");
+        // Without the header it is closed, and not answered.
+        let mut client = proxy.client();
+        client.send("hello").unwrap();
+        assert_eq!(client.read_to_end().unwrap(), b"");
+        until("it is logged", || proxy.access_log().len() == 2);
+        assert_eq!(proxy.access_log_json()[1]["end"], "proxy-header");
+    });
+}
+
+#[test]
+fn what_answers_requests_takes_no_connection() {
+    test(|| {
+        let proxy = start(
+            "",
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nanswer = { status = 204 }",
+        );
+        assert!(proxy.client().is_closed());
+        assert_eq!(line(&proxy)["end"], "no-route");
+    });
+}
+
+#[test]
+fn a_client_of_a_unix_socket_is_carried_too() {
+    test(|| {
+        let origin = echo();
+        let rest = format!(
+            "[[route]]\nupstream = \"app\"\n[upstream.app]\nendpoints = [\"{}\"]",
+            origin.address
+        );
+        let proxy = start(
+            "",
+            &format!("[[listener]]\nbind = \"unix:$DIR/tcp.sock\"\nprotocol = \"tcp\"\n{rest}"),
+        );
+        let mut client = RawClient::connect_unix(proxy.path("tcp.sock")).unwrap();
+        client.send("hello").unwrap();
+        assert_eq!(client.read_len(5).unwrap(), b"hello");
+    });
+}
