@@ -349,10 +349,19 @@ pub struct ExplainRequest {
     /// An endpoint of the upstream: why it is there, or is not (with --live)
     #[arg(long, value_name = "NAME", requires = "live")]
     pub endpoint: Option<String>,
-    /// The method
+    /// The server that a client of TCP names by TLS
+    #[arg(long, value_name = "NAME")]
+    pub sni: Option<String>,
+    /// A protocol that a client of TCP offers by TLS
+    #[arg(long, value_name = "NAME")]
+    pub alpn: Vec<String>,
+    /// What a client of TCP sends first
+    #[arg(long, value_name = "TEXT")]
+    pub first_bytes: Option<String>,
+    /// The method; TCP for a connection to a listener of TCP
     #[arg(value_name = "METHOD")]
     pub method: String,
-    /// The URL, or a path alone with `-H 'Host: …'`
+    /// The URL, or a path alone with `-H 'Host: …'`; of a connection the port, as in :5432
     #[arg(value_name = "URL")]
     pub url: String,
 }

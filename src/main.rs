@@ -11,7 +11,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
-use evenkeel::explain::{self, asked::Asked};
+use evenkeel::explain::{
+    self,
+    asked::{Asked, AskedConnection, NoRequest},
+};
 use evenkeel::observe::events::{self, EventLog};
 use evenkeel::runtime::{Audience, ConfigSource, Load, Refusal, Rejected, Reloaded};
 use evenkeel::watching::WatchedPaths;
@@ -199,9 +202,24 @@ fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(
     ))
 }
 
+/// The request, or the connection of TCP, that is asked about.
+fn asked(request: &cli::ExplainRequest) -> Result<Asked, NoRequest> {
+    let connection = AskedConnection {
+        server_name: request.sni.clone().unwrap_or_default(),
+        protocols: request.alpn.clone(),
+        first_bytes: request.first_bytes.clone().unwrap_or_default(),
+    };
+    if request.method == "TCP" {
+        Asked::connection(&request.url, connection)
+    } else if connection == AskedConnection::default() {
+        Asked::new(&request.method, &request.url, &request.headers)
+    } else {
+        cli::wrong_call("--sni, --alpn and --first-bytes are of connections: the method is TCP")
+    }
+}
+
 fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Failed> {
-    let asked = Asked::new(&request.method, &request.url, &request.headers)
-        .unwrap_or_else(|error| cli::wrong_call(&error.to_string()));
+    let asked = asked(&request).unwrap_or_else(|error| cli::wrong_call(&error.to_string()));
     let asked = Asked {
         client: request.client,
         listener: request.listener,

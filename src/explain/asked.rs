@@ -24,6 +24,21 @@ pub struct Asked {
     pub endpoint: Option<String>,
     /// Address of the client; of this machine if it is left out.
     pub client: Option<IpAddr>,
+    /// What the client sends first, where a connection of TCP is asked about and no
+    /// request.
+    #[serde(default)]
+    pub connection: Option<AskedConnection>,
+}
+
+/// What a client of TCP sends first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AskedConnection {
+    /// The server that it names by TLS (SNI); empty for none.
+    pub server_name: String,
+    /// The protocols that it offers by TLS (ALPN).
+    pub protocols: Vec<String>,
+    /// Its first bytes.
+    pub first_bytes: String,
 }
 
 /// Why something is no request to explain.
@@ -87,6 +102,25 @@ impl Asked {
             listener: None,
             endpoint: None,
             client: None,
+            connection: None,
+        })
+    }
+
+    /// A connection of TCP to `address`: a port behind a colon, with or without a host.
+    ///
+    /// # Errors
+    /// The port is no number.
+    pub fn connection(address: &str, connection: AskedConnection) -> Result<Self, NoRequest> {
+        let Url { port, .. } = Url::split(address)?;
+        Ok(Asked {
+            title: format!("TCP {address}"),
+            request: String::new(),
+            port,
+            is_https: false,
+            listener: None,
+            endpoint: None,
+            client: None,
+            connection: Some(connection),
         })
     }
 }

@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime};
 
 use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
-use evenkeel_policy::route::{BalanceKey, Condition, Trial};
+use evenkeel_policy::route::{BalanceKey, Condition, Facts, Trial};
+use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
@@ -29,7 +30,7 @@ use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::refused_end;
 use crate::exchange::remote::{RelayedClient, Remote};
 use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
-use crate::handler::{self, Plan, RequestFacts};
+use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
 use crate::metrics::end::{End, Failure};
 use crate::net::Address;
 use crate::net::clock;
@@ -71,9 +72,16 @@ fn explain_on(
 ) -> Result<(Explanation, Option<Prospect>), Unexplained> {
     let (listener, why) = find_listener(config, asked)?;
     let settings = &config.listeners[listener];
-    if settings.protocol == ClientProtocol::Tcp {
+    let protocol = match asked.connection {
+        None => ClientProtocol::Http,
+        Some(_) => ClientProtocol::Tcp,
+    };
+    if settings.protocol != protocol {
         let name = settings.name.clone();
-        return Err(Unexplained::Tcp { name });
+        return Err(match settings.protocol {
+            ClientProtocol::Tcp => Unexplained::Tcp { name },
+            ClientProtocol::Http => Unexplained::Http { name },
+        });
     }
     // As an accepted connection has it.
     let client = match asked.client {
@@ -84,6 +92,7 @@ fn explain_on(
     let peer = Remote::new(client, 0);
     let mut explanation = Explanation {
         request: asked.title.clone(),
+        is_connection: asked.connection.is_some(),
         client: peer.to_string(),
         relayed: None,
         not_believed: Vec::new(),
@@ -100,8 +109,42 @@ fn explain_on(
         action: None,
         refused: None,
     };
-    let prospect = explain_request(config, running, asked, &peer, listener, &mut explanation);
+    let prospect = match &asked.connection {
+        None => explain_request(config, running, asked, &peer, listener, &mut explanation),
+        Some(connection) => {
+            let hello = ClientHello::new(&connection.server_name, &connection.protocols);
+            let facts = ConnectionFacts {
+                listener,
+                client: peer.address,
+                first: connection.first_bytes.as_bytes(),
+                hello: hello.as_ref(),
+            };
+            explain_connection(config, running, &facts, &mut explanation)
+        }
+    };
     Ok((explanation, prospect))
+}
+
+/// Explains what becomes of a connection of TCP; what an upstream is asked with, if it
+/// comes to one.
+fn explain_connection(
+    config: &Config,
+    running: Option<&[Arc<Dispatcher>]>,
+    facts: &ConnectionFacts<'_>,
+    explanation: &mut Explanation,
+) -> Option<Prospect> {
+    explain_routes(config, facts, explanation);
+    let Ok((_, proxying)) = facts.find_route(config) else {
+        explanation.refused = Some(Refused::new(Failure::NoRoute.into(), None));
+        return None;
+    };
+    let key = BalanceKey::Client;
+    let prospect = prospect_of(proxying, key.hash(facts));
+    let takes_key = config.upstreams[proxying.upstream].balance.takes_key();
+    let key = takes_key.then(|| key_step(&key, prospect.asking.key, facts, facts.client));
+    let step = upstream_step(config, running, &prospect, key, Vec::new());
+    explanation.action = Some(ActionStep::Upstream(Box::new(step)));
+    Some(prospect)
 }
 
 /// Explains what becomes of the request; what an upstream is asked with, if it comes
@@ -217,14 +260,15 @@ impl Routed<'_> {
     }
 
     fn upstream_step(&self, proxying: Proxying) -> (UpstreamStep, Prospect) {
-        let prospect = prospect_of(self.config, proxying, self.facts);
-        let step = upstream_step(
-            self.config,
-            self.running,
-            &prospect,
-            self.facts,
-            self.relayed,
-        );
+        let (config, facts) = (self.config, self.facts);
+        let settings = &config.upstreams[proxying.upstream];
+        let prospect = prospect_of(proxying, handler::balance_key(settings, facts));
+        let takes_key = settings.balance.takes_key();
+        let hash = prospect.asking.key;
+        let key = takes_key.then(|| key_step(&settings.key, hash, facts, facts.client));
+        let name = name_of(self.running);
+        let head = head_lines(config, settings, &name, facts, self.relayed);
+        let step = upstream_step(config, self.running, &prospect, key, head);
         (step, prospect)
     }
 
@@ -257,7 +301,7 @@ impl Routed<'_> {
 }
 
 /// Says which routes are tried, and what other readings of the path find.
-fn explain_routes(config: &Config, facts: &RequestFacts<'_>, explanation: &mut Explanation) {
+fn explain_routes(config: &Config, facts: &impl Facts, explanation: &mut Explanation) {
     let trials = config.route_table.explain(facts);
     let behind = config.routes.iter().skip(trials.len());
     explanation.not_reached = behind.map(|it| it.name.clone()).collect();
@@ -377,14 +421,13 @@ impl Prospect {
 }
 
 /// What the request asks the upstream with.
-fn prospect_of(config: &Config, proxying: Proxying, facts: &RequestFacts<'_>) -> Prospect {
-    let settings = &config.upstreams[proxying.upstream];
+fn prospect_of(proxying: Proxying, key: u64) -> Prospect {
     let now = clock::now();
     Prospect {
         upstream: proxying.upstream,
         asking: Asking {
             tried: &[],
-            key: handler::balance_key(settings, facts),
+            key,
             pinned_to: None,
             lane: proxying.lane,
             priority: proxying.priority,
@@ -398,8 +441,8 @@ fn upstream_step(
     config: &Config,
     running: Option<&[Arc<Dispatcher>]>,
     prospect: &Prospect,
-    facts: &RequestFacts<'_>,
-    relayed: Option<Relayed<'_>>,
+    key: Option<KeyStep>,
+    head: Vec<String>,
 ) -> UpstreamStep {
     let Prospect { upstream, asking } = prospect;
     let settings = &config.upstreams[*upstream];
@@ -417,7 +460,6 @@ fn upstream_step(
         }
     };
     let balance = settings.balance;
-    let takes_key = balance.takes_key();
     let mut chooser = Chooser::new(dispatcher.members(), balance, 0);
     let asked = prospect.asking_of(settings, dispatcher);
     let outlook = dispatcher.outlook(&mut chooser.clone(), &asked);
@@ -432,7 +474,7 @@ fn upstream_step(
         name: settings.name.clone(),
         balance: balance.word().to_owned(),
         ranking: balance.help().replace('`', ""),
-        key: takes_key.then(|| key_step(&settings.key, asking.key, facts)),
+        key,
         endpoint: endpoint
             .flatten()
             .and_then(|id| dispatcher.endpoint(id))
@@ -463,7 +505,7 @@ fn upstream_step(
             total_ms: timeouts.total.map(millis),
         },
         now: running.map(|_| now_step(outlook, settings)),
-        head: head_lines(config, settings, &name_of(running), facts, relayed),
+        head,
     }
 }
 
@@ -481,14 +523,14 @@ fn millis(duration: Duration) -> u64 {
     duration.as_millis() as u64
 }
 
-fn key_step(key: &BalanceKey, hash: u64, facts: &RequestFacts<'_>) -> KeyStep {
+fn key_step(key: &BalanceKey, hash: u64, facts: &impl Facts, client: Option<IpAddr>) -> KeyStep {
     let (of, found) = match key {
         BalanceKey::Uri => ("path and query".into(), None),
         BalanceKey::Header(name) => (format!("header {name}"), key.part(facts)),
         BalanceKey::Cookie(name) => (format!("cookie {name}"), key.part(facts)),
         BalanceKey::Query(name) => (format!("query {name}"), key.part(facts)),
         BalanceKey::Client => {
-            let client = facts.client.map(|it| it.to_string().into_bytes());
+            let client = client.map(|it| it.to_string().into_bytes());
             ("client".into(), client)
         }
     };

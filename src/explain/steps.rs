@@ -10,6 +10,9 @@ pub use crate::handler::{AnswerStep, RedirectStep};
 pub struct Explanation {
     /// Method, host and target, as sent.
     pub request: String,
+    /// Whether it is a connection of TCP, and no request.
+    #[serde(default)]
+    pub is_connection: bool,
     /// Address of the client.
     pub client: String,
     /// Whom a trusted proxy names as the client, where the request is from one.
@@ -359,6 +362,11 @@ pub enum Unexplained {
         /// Its name.
         name: String,
     },
+    /// The listener takes requests of HTTP.
+    Http {
+        /// Its name.
+        name: String,
+    },
 }
 
 impl std::fmt::Display for Unexplained {
@@ -368,12 +376,15 @@ impl std::fmt::Display for Unexplained {
                 let known = known.join(", ");
                 write!(out, "there is no listener {name:?}; there are {known}")
             }
-            Unexplained::Tcp { name } => {
-                write!(
-                    out,
-                    "the listener {name:?} has connections of TCP, and no requests"
-                )
-            }
+            Unexplained::Tcp { name } => write!(
+                out,
+                "the listener {name:?} has connections of TCP, and no requests: ask with \
+                 `evenkeel explain TCP :PORT`"
+            ),
+            Unexplained::Http { name } => write!(
+                out,
+                "the listener {name:?} has requests of HTTP: ask with a method and a URL"
+            ),
         }
     }
 }

@@ -14,6 +14,8 @@ use crate::metrics::quantity::counted;
 struct Page {
     out: String,
     colour: Colour,
+    /// What is explained.
+    subject: &'static str,
 }
 
 /// Endpoints that left and are shown.
@@ -33,6 +35,11 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
     let mut page = Page {
         out: String::new(),
         colour,
+        subject: if explanation.is_connection {
+            "the connection"
+        } else {
+            "the request"
+        },
     };
     let title = page.paint(Tone::Strong, &explanation.request);
     let of = if explanation.live {
@@ -166,7 +173,8 @@ impl Page {
         } else {
             self.paint(Tone::Strong, &found.join(" and "))
         };
-        self.line(&format!("  {sign} {asks}: the request has {has}"));
+        let subject = self.subject;
+        self.line(&format!("  {sign} {asks}: {subject} has {has}"));
     }
 
     fn readings(&mut self, readings: &[ReadingStep]) {
@@ -313,7 +321,9 @@ impl Page {
             time(timeouts.idle_ms),
             step.retries
         ));
-        self.line("the endpoint gets:");
+        if !step.head.is_empty() {
+            self.line("the endpoint gets:");
+        }
         for line in &step.head {
             let line = self.paint(Tone::Faint, line);
             self.line(&format!("  {line}"));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use evenkeel_policy::route::{BalanceKey, Facts};
 use evenkeel_proto::client_hello::ClientHello;
 
-use crate::config::Action;
+use crate::config::{Action, Config, Proxying};
 use crate::exchange::Exchange;
 use crate::exchange::tcp::{self, First};
 use crate::metrics::end::{End, Failure};
@@ -27,24 +27,21 @@ pub struct Beginning {
 pub async fn handle_connection(exchange: &mut Exchange<'_>, first: Option<Beginning>) -> End {
     let context = exchange.context;
     let facts = ConnectionFacts::new(exchange, first.as_ref());
-    let found = context.config().route_table.find(&facts);
+    let found = facts.find_route(context.config());
     let key = BalanceKey::Client.hash(&facts);
-    let Ok(route) = found else {
-        return Failure::NoRoute.into();
+    let (route, proxying) = match found {
+        Ok(found) => found,
+        Err(failure) => return failure.into(),
     };
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
-    let Action::Upstream(proxying) = &context.config().routes[route].action else {
-        // It answers requests.
-        return Failure::NoRoute.into();
-    };
     let (bytes, hello) = first.map_or((None, None), |it| (Some(it.bytes), it.hello));
     let first = First {
         bytes: bytes.filter(|it| !it.is_empty()),
         server_name: hello.map(|it| it.server_name),
     };
-    tcp::carry(exchange, proxying, key, first).await
+    tcp::carry(exchange, &proxying, key, first).await
 }
 
 /// A connection as the route table asks about it: it has nothing of a request.
@@ -56,6 +53,21 @@ pub(crate) struct ConnectionFacts<'a> {
     /// What the client sent, as far as routes ask about it.
     pub first: &'a [u8],
     pub hello: Option<&'a ClientHello>,
+}
+
+impl ConnectionFacts<'_> {
+    /// The route that the connection takes, and its upstream.
+    ///
+    /// # Errors
+    /// No route takes it, or the first one that does answers requests.
+    pub fn find_route(&self, config: &Config) -> Result<(usize, Proxying), Failure> {
+        let route = config.route_table.find(self);
+        let route = route.map_err(|_| Failure::NoRoute)?;
+        match config.routes[route].action {
+            Action::Upstream(proxying) => Ok((route, proxying)),
+            _ => Err(Failure::NoRoute),
+        }
+    }
 }
 
 impl<'a> ConnectionFacts<'a> {

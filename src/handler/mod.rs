@@ -21,6 +21,7 @@ use crate::config::{Action, Config, Proxying, with_action};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{Exchange, Next, Outcome, box_cold};
 use crate::metrics::end::{End, Failure};
+pub(crate) use connection::ConnectionFacts;
 pub use connection::{Beginning, handle_connection};
 use files::FilesPlan;
 use last_hop::LastHop;

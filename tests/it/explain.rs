@@ -545,3 +545,52 @@ fn live_says_what_would_happen_now() {
         assert!(text.contains(expected), "{text}");
     });
 }
+
+#[test]
+fn says_where_a_connection_of_tcp_goes() {
+    test(|| {
+        let site = Site {
+            server: "control = \"$DIR/control.sock\"",
+            listener: "[[listener]]\nname = \"tls\"\nbind = \"127.0.0.1:0\"\nprotocol = \"tcp\"\n\
+                       [[route]]\nname = \"named\"\nmatch = { listener = \"tls\", sni = \"*.a.test\" }\n\
+                       upstream = \"app\"",
+            upstream: "balance = \"carp\"",
+            ..Site::default()
+        };
+        let proxy = site.start(&["127.0.0.1:9".into()]);
+        let config = proxy.path("evenkeel.toml");
+        let ask = |args: &[&str]| {
+            let mut command = Command::new(program());
+            command
+                .args(["explain", "--config"])
+                .arg(&config)
+                .args(args);
+            let Output { stdout, stderr, .. } = command.output().unwrap();
+            String::from_utf8([stdout, stderr].concat()).unwrap()
+        };
+        for live in [&[][..], &["--live"]] {
+            let connection = ["TCP", ":443", "--listener", "tls", "--sni", "x.a.test"];
+            let text = ask(&[&connection[..], live].concat());
+            for expected in [
+                "TCP :443 from 127.0.0.1",
+                "route named: matches",
+                "sni *.a.test: the connection has x.a.test",
+                "key: client: 127.0.0.1",
+            ] {
+                assert!(text.contains(expected), "{expected}\n{text}");
+            }
+            assert!(!text.contains("the endpoint gets"), "{text}");
+        }
+        let text = ask(&["TCP", ":443", "--listener", "tls", "--sni", "b.test"]);
+        assert!(text.contains("route named: does not match"), "{text}");
+        let text = ask(&["GET", "/", "--listener", "tls", "-H", "Host: a"]);
+        assert!(
+            text.contains("connections of TCP, and no requests"),
+            "{text}"
+        );
+        let text = ask(&["TCP", ":80", "--listener", "web"]);
+        assert!(text.contains("requests of HTTP"), "{text}");
+        let text = ask(&["GET", "http://a/", "--sni", "a"]);
+        assert!(text.contains("the method is TCP"), "{text}");
+    });
+}

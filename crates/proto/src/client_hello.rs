@@ -185,6 +185,19 @@ impl<'a> Reader<'a> {
 }
 
 impl ClientHello {
+    /// One that names this server and offers these protocols; `None` for neither.
+    pub fn new(server_name: &str, protocols: &[String]) -> Option<Self> {
+        let prefixed = |it: &String| {
+            let name = &it.as_bytes()[..it.len().min(usize::from(u8::MAX))];
+            [&[name.len() as u8], name].concat()
+        };
+        let hello = ClientHello {
+            server_name: server_name.as_bytes().into(),
+            protocols: protocols.iter().flat_map(prefixed).collect(),
+        };
+        (hello != ClientHello::default()).then_some(hello)
+    }
+
     /// The protocols offered, in order.
     pub fn protocols(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = Reader(&self.protocols);
