@@ -34,7 +34,7 @@ pub(super) fn check_status(end: ProbeEnd) -> &'static str {
         ProbeEnd::ConnectTimeout => "L4TOUT",
         ProbeEnd::AnswerTimeout => "L7TOUT",
         ProbeEnd::Malformed | ProbeEnd::Content => "L7RSP",
-        ProbeEnd::Status => "L7STS",
+        ProbeEnd::Status | ProbeEnd::Refused => "L7STS",
     }
 }
 

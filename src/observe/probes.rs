@@ -32,11 +32,13 @@ pub enum ProbeEnd {
     ConnectTimeout,
     /// The answer was not there in time.
     AnswerTimeout,
-    /// The connection broke, or what came is no HTTP.
+    /// The connection broke, or what came is nothing of the protocol.
     Malformed,
+    /// The server speaks the protocol, and says that it serves nobody.
+    Refused,
     /// The answer has another status than it should.
     Status,
-    /// The answer's body lacks what it should have.
+    /// The answer lacks what it should have.
     Content,
 }
 

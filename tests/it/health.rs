@@ -23,7 +23,7 @@ fn probed(keys: &str) -> String {
     format!("health = {{ interval = \"100ms\", fall = 2, {keys} }}")
 }
 
-fn site_with(upstream: &str, endpoints: &[String]) -> Proxy {
+pub fn site_with(upstream: &str, endpoints: &[String]) -> Proxy {
     Site {
         upstream,
         server: "[status]\nbind = \"127.0.0.1:0\"",
@@ -33,7 +33,7 @@ fn site_with(upstream: &str, endpoints: &[String]) -> Proxy {
 }
 
 /// The endpoints' states, in words.
-fn states(proxy: &Proxy) -> Vec<String> {
+pub fn states(proxy: &Proxy) -> Vec<String> {
     let figures = figures(proxy);
     let endpoints = figures["upstreams"][0]["endpoints"].as_array().unwrap();
     let states = endpoints.iter().map(|it| it["state"].as_str().unwrap());
@@ -41,7 +41,7 @@ fn states(proxy: &Proxy) -> Vec<String> {
 }
 
 #[track_caller]
-fn assert_said(proxy: &Proxy, line: &str) {
+pub fn assert_said(proxy: &Proxy, line: &str) {
     until(&format!("{line:?} in the event log"), || {
         proxy.stderr().contains(line)
     });

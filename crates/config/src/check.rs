@@ -4,6 +4,7 @@
 //! found, so that every mistake is reported at once.
 
 mod access_log;
+mod health;
 mod paths;
 pub(super) mod surroundings;
 mod tcp;

@@ -351,6 +351,60 @@ pub struct Lane {
     pub max_in_flight: u32,
 }
 
+/// What a probe does with the connection that it opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Check {
+    /// Nothing: that it opens is enough.
+    Connect,
+    /// An HTTP request must have the answer that is expected.
+    Http(ProbeRequest),
+    /// Bytes are sent, and others must come back.
+    Bytes {
+        /// What is sent; may be empty.
+        send: Vec<u8>,
+        /// What the answer must contain.
+        receive: Vec<u8>,
+    },
+    /// A login to PostgreSQL is begun.
+    Postgres {
+        /// The name of the login.
+        user: String,
+    },
+    /// A login to MySQL or MariaDB is made without a password.
+    Mysql {
+        /// The name of the login.
+        user: String,
+    },
+    /// `PING` is sent to Redis.
+    Redis,
+    /// A mail server is greeted.
+    Smtp,
+    /// A ClientHello is sent.
+    Tls {
+        /// The server name that it asks for.
+        server_name: Option<String>,
+    },
+}
+
+/// The protocol that a probe speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProbeProtocol {
+    /// None, or bytes of the operator's.
+    Tcp,
+    /// HTTP/1.1.
+    Http,
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL or MariaDB.
+    Mysql,
+    /// Redis.
+    Redis,
+    /// SMTP.
+    Smtp,
+    /// TLS.
+    Tls,
+}
+
 /// An HTTP request that shows whether an endpoint is well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeRequest {

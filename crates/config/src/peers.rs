@@ -420,6 +420,15 @@ const KEYS: &[(&str, Meaning)] = &[
     // Keys of probes.
     ("uri url", key("upstream.NAME.health", "path")),
     (
+        "check_type probe_type",
+        key("upstream.NAME.health", "protocol"),
+    ),
+    ("send_string send_text", key("upstream.NAME.health", "send")),
+    ("send_binary", key("upstream.NAME.health", "send_hex")),
+    ("expect_string", key("upstream.NAME.health", "receive")),
+    ("expect_binary", key("upstream.NAME.health", "receive_hex")),
+    ("username login", key("upstream.NAME.health", "user")),
+    (
         "inter check_interval",
         key("upstream.NAME.health", "interval"),
     ),
@@ -511,6 +520,14 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("jsonl ndjson", "json", ""),
     ("plain console logfmt human pretty", "text", ""),
     ("journal systemd", "journald", ""),
+    // Protocols of probes.
+    ("postgresql pgsql pg pgsql_check", "postgres", ""),
+    ("mariadb mysql_check percona", "mysql", ""),
+    ("valkey keydb redis_check", "redis", ""),
+    ("esmtp mail lmtp smtpchk", "smtp", ""),
+    ("ssl https ssl_hello_chk", "tls", ""),
+    ("connect tcp_check none", "tcp", ""),
+    ("http1 httpchk http/1.1", "http", ""),
     // Disciplines.
     ("lifo", "adaptive-lifo", ""),
 ];

@@ -226,6 +226,53 @@ impl FromText for ProbePath {
     }
 }
 
+/// Bytes in hex.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HexBytes(pub Vec<u8>);
+
+impl FromText for HexBytes {
+    const FORM: &'static str = "bytes in hex, such as `\"50494e470d0a\"`";
+    const PATTERN: Option<&'static str> = Some("^( *[0-9A-Fa-f]{2})* *$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let fault = |text: &str| Fault::new(format!("`{text}` is no byte in hex"));
+        let mut bytes = Vec::new();
+        for part in text.split(' ') {
+            if part.starts_with("0x") || part.starts_with("0X") {
+                return Err(fault(part).help("write the digits without `0x`"));
+            }
+            for pair in part.as_bytes().chunks(2) {
+                let digits = std::str::from_utf8(pair).unwrap_or(part);
+                let is_pair = pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
+                let byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_pair);
+                bytes.push(byte.ok_or_else(|| {
+                    fault(digits).help("two digits are a byte, as in \"50 49 4e 47\"")
+                })?);
+            }
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// The name that a probe logs in with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginName(pub String);
+
+impl FromText for LoginName {
+    const FORM: &'static str = "the name of a user, such as `\"evenkeel\"`";
+    const PATTERN: Option<&'static str> = Some("^[^\\u0000-\\u001f]{1,63}$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if text.is_empty() || text.len() > 63 || text.chars().any(char::is_control) {
+            return Err(
+                Fault::new(format!("`{}` is no name of a user", text.escape_debug()))
+                    .help("a name has 1 to 63 bytes, and no control characters"),
+            );
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
 /// Statuses from one to another, both included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusRange(pub RangeInclusive<u16>);

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use evenkeel_config::{
-    AccessLogFormat, Action, BalanceKey, Colour, Disk, Files, Loaded, NameLookup, Proxying, Report,
-    Upstream,
+    AccessLogFormat, Action, BalanceKey, Check, Colour, Disk, Files, Loaded, NameLookup,
+    ProbeRequest, Proxying, Report, Upstream,
 };
 use evenkeel_net::Address;
 use evenkeel_policy::health::HealthSettings;
@@ -209,7 +209,7 @@ fn assert_loads_to_itself(name: &str, text: &str) -> Loaded {
     let second = load(&first.effective);
     assert_eq!(first.effective, second.effective, "{name}");
     let secrets = first.config.upstreams.iter().flat_map(|it| &it.probe);
-    let secrets = secrets.flat_map(|it| &it.request);
+    let secrets = secrets.filter_map(|it| asked(&it.check));
     let secrets: Vec<_> = secrets.flat_map(|it| &it.headers).collect();
     let shown = [&first.config, &second.config].map(|config| {
         let shown = format!("{config:#?}");
@@ -304,6 +304,14 @@ fn defaults_are_filled_in() {
     ));
 }
 
+/// The request of a probe by HTTP.
+fn asked(check: &Check) -> Option<&ProbeRequest> {
+    match check {
+        Check::Http(request) => Some(request),
+        _ => None,
+    }
+}
+
 /// The upstream `app` of [`PLAIN`] with these lines added.
 fn upstream_with(lines: &str) -> Upstream {
     let loaded = assert_loads_to_itself("test.toml", &format!("{PLAIN}{lines}"));
@@ -353,7 +361,7 @@ fn the_probes_of_an_example() {
         panic!("{:?}", config.upstreams)
     };
     let probe = api.probe.as_ref().unwrap();
-    let request = probe.request.as_ref().unwrap();
+    let request = asked(&probe.check).unwrap();
     assert_eq!(probe.port, Some(9090));
     assert_eq!(
         (request.method.as_str(), request.path.as_str()),
@@ -366,14 +374,64 @@ fn the_probes_of_an_example() {
     );
     assert_eq!(request.expect, [200..=200, 300..=399]);
     assert_eq!(request.body.as_deref(), Some("\"database\": \"up\""));
-    let request = app.probe.as_ref().unwrap().request.as_ref().unwrap();
+    let request = asked(&app.probe.as_ref().unwrap().check).unwrap();
     assert_eq!(request.expect, [200..=399]);
     assert_eq!((request.method.as_str(), &request.host), ("GET", &None));
     assert_eq!(app.health.slow_start, Some(Duration::from_secs(30)));
     let probe = search.probe.as_ref().unwrap();
-    assert!(probe.request.is_none() && !search.health.guard);
+    assert_eq!(
+        (&probe.check, search.health.guard),
+        (&Check::Connect, false)
+    );
     assert_eq!(probe.interval, Duration::from_secs(5));
     assert_eq!(probe.timeout, Duration::from_secs(1));
+}
+
+#[test]
+fn probes_of_other_protocols() {
+    let check = |keys: &str| {
+        upstream_with(&format!("health = {{ {keys} }}"))
+            .probe
+            .unwrap()
+            .check
+    };
+    let pong = Check::Bytes {
+        send: b"PING\r\n".into(),
+        receive: b"+PONG".into(),
+    };
+    assert_eq!(check(r#"send = "PING\r\n", receive = "+PONG""#), pong);
+    let hex = "protocol = 'tcp', send_hex = '50494e47 0D0a', receive_hex = '2b 50 4f 4e 47'";
+    assert_eq!(check(hex), pong);
+    let Check::Bytes { send, .. } = check("receive = 'ready'") else {
+        panic!("no bytes")
+    };
+    assert!(send.is_empty());
+    assert_eq!(check("protocol = 'tcp'"), Check::Connect);
+    let request = check("protocol = 'http'");
+    let request = asked(&request).unwrap();
+    assert_eq!(
+        (&*request.path, &request.expect[..]),
+        ("/", &[200..=399][..])
+    );
+    let user = || "evenkeel".to_owned();
+    assert_eq!(
+        check("protocol = 'postgres'"),
+        Check::Postgres { user: user() }
+    );
+    assert_eq!(check("protocol = 'mysql'"), Check::Mysql { user: user() });
+    let user = "monitor".to_owned();
+    assert_eq!(
+        check("protocol = 'mysql', user = 'monitor'"),
+        Check::Mysql { user }
+    );
+    assert_eq!(check("protocol = 'redis'"), Check::Redis);
+    assert_eq!(check("protocol = 'smtp'"), Check::Smtp);
+    assert_eq!(check("protocol = 'tls'"), Check::Tls { server_name: None });
+    let server_name = Some("db.example.com".to_owned());
+    assert_eq!(
+        check("protocol = 'tls', host = 'db.example.com'"),
+        Check::Tls { server_name }
+    );
 }
 
 #[test]
@@ -413,7 +471,7 @@ fn defaults_that_depend_on_other_keys() {
     );
     assert_eq!(upstream_with("buffer = false").buffer, None);
     let statuses = "health = { path = '/', expect = '204' }";
-    assert_eq!(probe(statuses).request.unwrap().expect, [204..=204]);
+    assert_eq!(asked(&probe(statuses).check).unwrap().expect, [204..=204]);
     let answer = |file: &str| {
         let line = format!("queue.answer = {{ file = '{file}', retry_after = '1500ms' }}");
         upstream_with(&line).queue.answer

@@ -1,7 +1,8 @@
 //! HTTP messages without I/O: bytes in, spans and decisions out.
 //!
 //! A head is one byte buffer plus [`Span`]s into it ([`head`]); HTTP/1 fills
-//! it by parsing in place ([`http1`]), and [`wire`] is what it alone knows of it. Nothing here opens a socket, reads a
+//! it by parsing in place ([`http1`]), and [`wire`] is what it alone knows of it. [`probe`] has what
+//! probes say in other protocols. Nothing here opens a socket, reads a
 //! clock or knows an async runtime, and nothing the network sends can panic.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ pub mod fuzz;
 pub mod head;
 pub mod http1;
 pub mod identity;
+pub mod probe;
 pub mod proxy_protocol;
 pub mod representation;
 pub mod span;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_policy::endpoint::Flag;
+use evenkeel_proto::probe::Fault;
 use tokio::time::sleep_until;
 
 use super::admission::Admission;
@@ -12,7 +13,7 @@ use crate::metrics::quantity::counted;
 use crate::net::clock;
 use crate::observe::inquiry::{Inquiry, make_room};
 use crate::observe::probes::ProbeEnd;
-use crate::upstream::probe::{Awaited, Passed, ProbeFailure, probe, probed_address};
+use crate::upstream::probe::{Answer, Awaited, Passed, ProbeFailure, probe, probed_address};
 
 /// Part of the interval by which a probe comes earlier or later.
 const JITTER: f64 = 0.1;
@@ -93,7 +94,7 @@ impl Watch {
         let begun = Instant::now();
         let outcome = probe_once(endpoint, settings, &self.upstream.common.inquiries).await;
         let (took, answer) = match &outcome {
-            Ok(passed) => (passed.elapsed, passed.to_string()),
+            Ok(passed) => (passed.elapsed, passed.answer.to_string()),
             Err(failure) => (begun.elapsed(), failure.to_string()),
         };
         let (end, status) = end_of(&outcome);
@@ -166,8 +167,13 @@ fn shown(elapsed: Duration) -> String {
 /// How a probe ended, and the status of the answer.
 fn end_of(outcome: &Result<Passed, ProbeFailure>) -> (ProbeEnd, Option<u16>) {
     let failure = match outcome {
-        Ok(Passed { status: None, .. }) => return (ProbeEnd::Connected, None),
-        Ok(Passed { status, .. }) => return (ProbeEnd::Answered, *status),
+        Ok(Passed { answer, .. }) => {
+            let end = match answer {
+                Answer::Opened => ProbeEnd::Connected,
+                Answer::Status(_) | Answer::Words(_) => ProbeEnd::Answered,
+            };
+            return (end, answer.status());
+        }
         Err(failure) if failure.is_local() => return (ProbeEnd::Local, None),
         Err(failure) => failure,
     };
@@ -175,10 +181,13 @@ fn end_of(outcome: &Result<Passed, ProbeFailure>) -> (ProbeEnd, Option<u16>) {
         ProbeFailure::Connect(_) => (ProbeEnd::ConnectFailed, None),
         ProbeFailure::Timeout { awaited, .. } => match awaited {
             Awaited::Connection => (ProbeEnd::ConnectTimeout, None),
-            Awaited::Answer => (ProbeEnd::AnswerTimeout, None),
+            Awaited::Answer | Awaited::Words(_) => (ProbeEnd::AnswerTimeout, None),
         },
+        ProbeFailure::Fault(Fault::Refused { .. }) => (ProbeEnd::Refused, None),
+        ProbeFailure::Fault(Fault::Missing { .. }) => (ProbeEnd::Content, None),
         ProbeFailure::Broken(_)
-        | ProbeFailure::Closed
+        | ProbeFailure::Closed { .. }
+        | ProbeFailure::Fault(Fault::Unexpected { .. })
         | ProbeFailure::Head(_)
         | ProbeFailure::Body(_) => (ProbeEnd::Malformed, None),
         ProbeFailure::Status(status) => (ProbeEnd::Status, Some(*status)),

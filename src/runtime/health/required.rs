@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::MOST_AT_ONCE;
 use super::probing::probe_once;
-use crate::config::{Config, Endpoint, Probe, Upstream};
+use crate::config::{Check, Config, Endpoint, Probe, Upstream};
 use crate::observe::inquiry::Inquiry;
 use crate::runtime::permits::Permits;
 use crate::upstream::SharedUpstream;
@@ -63,7 +63,7 @@ impl NewUpstream {
             interval: LONGEST,
             timeout: upstream.timeouts.connect,
             port: None,
-            request: None,
+            check: Check::Connect,
             proxy_protocol: upstream.proxy_protocol,
         };
         NewUpstream {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
 
 use evenkeel_net::Address;
 use evenkeel_policy::balance::{Balance, WeightMode};
@@ -16,10 +15,8 @@ use super::super::shape::alternatives;
 use super::super::tree::SourcePlace;
 use super::super::value::{Destination, EndpointAddress, Name, Text};
 use super::super::written::{self, File, Names, ShortEndpoint, UpstreamTable};
+use super::health;
 use crate::ResolveTo;
-
-/// Probes that follow each other faster than this would be a load.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Reports what is wrong or doubtful about the upstreams of `file`.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
@@ -39,7 +36,9 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         check_lane_use(upstream, file, report);
         check_balance(value, report);
         check_queue(value, report);
-        check_health(value, report);
+        if let Some(health) = &value.health.value {
+            health::check(health, report);
+        }
         let Some(endpoints) = &value.endpoints.value else {
             continue;
         };
@@ -334,70 +333,6 @@ fn check_lanes(upstream: &UpstreamTable, endpoints: &[Placed<ShortEndpoint>], re
                 .help(format!(
                     "`max_in_flight` of all endpoints adds up to {slots}; a lane is a part of that"
                 ));
-        }
-    }
-}
-
-fn check_health(upstream: &UpstreamTable, report: &mut Report) {
-    let Some(health) = &upstream.health.value else {
-        return;
-    };
-    let of_request = [
-        ("method", health.method.written, &health.method.place),
-        ("host", health.host.written, &health.host.place),
-        ("headers", health.headers.written, &health.headers.place),
-        ("expect", health.expect.written, &health.expect.place),
-        ("body", health.body.written, &health.body.place),
-    ];
-    for (key, _, place) in of_request.into_iter().filter(|(_, written, _)| *written) {
-        if !health.path.written && !report.is_syntax_broken() {
-            report
-                .mistake(place, format!("`{key}` without `path`"))
-                .help("without a path a probe opens a connection and asks nothing; add one, such as path = \"/healthz\"");
-        }
-    }
-    let is_head = health
-        .method
-        .value
-        .as_ref()
-        .is_some_and(|it| it.0 == "HEAD");
-    if is_head && health.body.written {
-        report
-            .mistake(&health.body.place, "an answer to HEAD has no body")
-            .related(&health.method.place, "asked for here");
-    }
-    if let Some(Text(body)) = &health.body.value
-        && body.is_empty()
-    {
-        report
-            .mistake(&health.body.place, "every body contains an empty text")
-            .help("leave out `body`");
-    }
-    check_probe_times(health, report);
-}
-
-fn check_probe_times(health: &written::HealthTable, report: &mut Report) {
-    let (Some(interval), Some(timeout)) = (health.interval.value, health.timeout.value) else {
-        return;
-    };
-    if interval.0 < SHORTEST_INTERVAL {
-        report
-            .mistake(
-                &health.interval.place,
-                "probes this often would be a load of their own",
-            )
-            .help("write 10ms or more");
-    } else if timeout.0 > interval.0 {
-        let found = report.mistake(
-            &health.timeout.place,
-            "a probe may take longer than the time to the next one",
-        );
-        found.help(format!(
-            "write {:?} or less, or a longer `interval`",
-            interval.0
-        ));
-        if health.interval.written {
-            found.related(&health.interval.place, "the next one comes after this");
         }
     }
 }

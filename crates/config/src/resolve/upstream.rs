@@ -13,13 +13,13 @@ use super::super::diagnostics::Report;
 use super::super::queue_answer;
 use super::super::setting::{Bounded, Map, Placed, Resolve};
 use super::super::surroundings::{NameLookup, Surroundings};
-use super::super::value::{Destination, EndpointAddress, Forwarding};
+use super::super::value::{Destination, EndpointAddress, Forwarding, HexBytes, Text};
 use super::super::written::{
     self, EndpointParts, ProbeParts, QueueParts, ShortEndpoint, UpstreamParts, listed,
 };
 use super::super::{
-    BalanceKey, Endpoint, EndpointSource, Lane, NameSource, Probe, ProbeRequest, Queue,
-    ServiceSource, Upstream,
+    BalanceKey, Check, Endpoint, EndpointSource, Lane, NameSource, Probe, ProbeProtocol,
+    ProbeRequest, Queue, ServiceSource, Upstream,
 };
 use evenkeel_net::Address;
 
@@ -141,22 +141,45 @@ fn health(it: &written::UpstreamTable) -> Option<HealthSettings> {
 }
 
 fn probe(it: &written::HealthTable, header: Option<HeaderVersion>) -> Option<Probe> {
-    let request = match &it.path.value {
-        Some(path) => Some(ProbeRequest {
+    let user = || it.user.value.as_ref().map(|it| it.0.clone());
+    let check = match it.protocol.value? {
+        ProbeProtocol::Tcp => bytes_of_check(it),
+        ProbeProtocol::Http => Check::Http(ProbeRequest {
             method: it.method.value.as_ref()?.0.clone(),
-            path: path.0.clone(),
+            path: it.path.value.as_ref()?.0.clone(),
             host: it.host.value.as_ref().map(|host| host.0.clone()),
             headers: it.headers.value.as_ref()?.resolve()?,
             expect: it.expect.value.as_ref()?.resolve()?,
             body: it.body.value.as_ref().map(|text| text.0.clone()),
         }),
-        None => None,
+        ProbeProtocol::Postgres => Check::Postgres { user: user()? },
+        ProbeProtocol::Mysql => Check::Mysql { user: user()? },
+        ProbeProtocol::Redis => Check::Redis,
+        ProbeProtocol::Smtp => Check::Smtp,
+        ProbeProtocol::Tls => Check::Tls {
+            server_name: it.host.value.as_ref().map(|host| host.0.clone()),
+        },
     };
     it.resolve_with(ProbeParts {
-        request,
+        check,
         // Another port may be another server's.
         proxy_protocol: header.filter(|_| it.port.value.is_none()),
     })
+}
+
+/// The check by bytes of the operator's; without any a connection is enough.
+fn bytes_of_check(it: &written::HealthTable) -> Check {
+    let bytes = |text: &Option<Text>, hex: &Option<HexBytes>| {
+        let text = text.as_ref().map(|it| it.0.clone().into_bytes());
+        text.or_else(|| hex.as_ref().map(|it| it.0.clone()))
+    };
+    match bytes(&it.receive.value, &it.receive_hex.value) {
+        Some(receive) => Check::Bytes {
+            send: bytes(&it.send.value, &it.send_hex.value).unwrap_or_default(),
+            receive,
+        },
+        None => Check::Connect,
+    }
 }
 
 /// Whether endpoints may come that are not written.

@@ -5,7 +5,10 @@ use crate::diagnostics::Report;
 use crate::setting::Setting;
 use crate::shape::{Choice, Shape};
 use crate::tree::Node;
-use crate::{Adopt, BalanceKey, ClientProtocol, EventFormat, Family, HalfClose, Level, ResolveTo};
+use crate::{
+    Adopt, BalanceKey, ClientProtocol, EventFormat, Family, HalfClose, Level, ProbeProtocol,
+    ResolveTo,
+};
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
@@ -57,6 +60,16 @@ choice!(Family {
 choice!(Initial {
     "down" => Initial::Down, "it gets no requests; the first probe decides alone, whatever `rise` and `fall` say";
     "up" => Initial::Up, "it gets requests; the first probe counts as any other";
+});
+
+choice!(ProbeProtocol {
+    "tcp" => ProbeProtocol::Tcp, "a connection that opens, or `send` and `receive`";
+    "http" => ProbeProtocol::Http, "a request with `path`";
+    "postgres" => ProbeProtocol::Postgres, "a login to PostgreSQL; a server that asks for a password passes, one that is starting up or full fails";
+    "mysql" => ProbeProtocol::Mysql, "a login to MySQL or MariaDB; a server that refuses the login passes, one that is full or has blocked the host fails";
+    "redis" => ProbeProtocol::Redis, "`PING`; a server that wants a password passes, one that is loading its data or has lost its master fails";
+    "smtp" => ProbeProtocol::Smtp, "the greeting, `EHLO` and `QUIT`; a reply of 4xx or 5xx fails";
+    "tls" => ProbeProtocol::Tls, "a ClientHello; a ServerHello passes, an alert fails";
 });
 
 choice!(Adopt {

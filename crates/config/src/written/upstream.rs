@@ -14,10 +14,10 @@ use crate::setting::{
 use crate::shape::Shape;
 use crate::tree::{Node, Value};
 use crate::value::{
-    EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, Method, Name, ProbePath,
-    ServiceName, StatusRange, Text,
+    EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, HexBytes, LoginName, Method,
+    Name, ProbePath, ServiceName, StatusRange, Text,
 };
-use crate::{BalanceKey, Family, Lane, MAX_WEIGHT, ProbeRequest, ResolveTo};
+use crate::{BalanceKey, Check, Family, Lane, MAX_WEIGHT, ProbeProtocol, ResolveTo};
 
 use evenkeel_net::Address;
 use evenkeel_policy::balance::{Balance, WeightMode};
@@ -200,23 +200,36 @@ options! {
     /// requests until they pass again.
     pub struct HealthTable as "a health check"
     for #[derive(Debug, Clone, PartialEq, Eq)] Probe with ProbeParts {
-        /// What is asked; `None` is a connection that opens.
-        request: Option<ProbeRequest>,
+        /// What is done with the connection.
+        check: Check,
         /// The header of the PROXY protocol that each probe begins with.
         proxy_protocol: Option<HeaderVersion>,
     } {
-        /// The path that is asked for.
-        path: ProbePath = Optional("a connection that opens is enough") => by_hand,
+        /// What a probe does with the connection that it opens.
+        protocol: ProbeProtocol = Depends(protocol_default, "`\"http\"` with `path`, else `\"tcp\"`") => by_hand,
+        /// The path that is asked for, over HTTP.
+        path: ProbePath = Depends(path_default, "`\"/\"` with `protocol = \"http\"`; else nothing is asked") => by_hand,
         /// Method of the request.
         method: Method = Depends(method_default, "`\"GET\"`") => by_hand,
-        /// Value of `Host`.
-        host: FieldValue = Optional("the endpoint's address, as written") => by_hand,
+        /// Value of `Host`; with `protocol = "tls"` the server name (SNI).
+        host: FieldValue = Optional("the endpoint's address, as written; no SNI") => by_hand,
         /// Further header fields: name to value. No output shows the values.
         headers: Map<ProbeField, Secret<FieldValue>> = Default("{}") => by_hand,
         /// Statuses that pass.
         expect: OneOrMore<StatusRange> = Depends(expect_default, "`\"200-399\"`") => by_hand,
         /// Text that the first 64 KiB of the body must contain.
         body: Text = Optional("any body") => by_hand,
+        /// Text that is sent. Outputs show it: it is no place for a password.
+        send: Text = Optional("nothing is sent") => by_hand,
+        /// The same as bytes in hex.
+        send_hex: HexBytes = Optional("nothing is sent") => by_hand,
+        /// Text that the first 4096 bytes of the answer must contain.
+        receive: Text = Optional("no answer is waited for") => by_hand,
+        /// The same as bytes in hex.
+        receive_hex: HexBytes = Optional("no answer is waited for") => by_hand,
+        /// The name that a probe of PostgreSQL, MySQL or MariaDB logs in with,
+        /// without a password. It need not exist.
+        user: LoginName = Depends(user_default, "`\"evenkeel\"`") => by_hand,
         /// The port to probe.
         port: Bounded<u16, 1, 65535> = Optional("the endpoint's own"),
         /// Time between two probes of an endpoint.
@@ -450,12 +463,35 @@ fn target_default(queue: &Node) -> Option<String> {
     (discipline != Discipline::Fifo).then(|| "'100ms'".into())
 }
 
+/// What a probe does where no protocol is written.
+fn protocol_default(health: &Node) -> Option<String> {
+    let has_path = health.entry("path").is_some();
+    Some(if has_path { "'http'" } else { "'tcp'" }.into())
+}
+
+fn asks_by_http(health: &Node) -> bool {
+    match health.entry("protocol") {
+        Some(_) => sibling(health, "protocol") == Some(ProbeProtocol::Http),
+        None => health.entry("path").is_some(),
+    }
+}
+
+fn path_default(health: &Node) -> Option<String> {
+    asks_by_http(health).then(|| "'/'".into())
+}
+
 fn method_default(health: &Node) -> Option<String> {
-    health.entry("path").map(|_| "'GET'".into())
+    asks_by_http(health).then(|| "'GET'".into())
 }
 
 fn expect_default(health: &Node) -> Option<String> {
-    health.entry("path").map(|_| "'200-399'".into())
+    asks_by_http(health).then(|| "'200-399'".into())
+}
+
+fn user_default(health: &Node) -> Option<String> {
+    let protocol = sibling(health, "protocol")?;
+    let logs_in = matches!(protocol, ProbeProtocol::Postgres | ProbeProtocol::Mysql);
+    logs_in.then(|| "'evenkeel'".into())
 }
 
 fn probe_timeout_default(health: &Node) -> Option<String> {
