@@ -140,9 +140,12 @@ fn explain_connection(
     };
     let key = BalanceKey::Client;
     let prospect = prospect_of(proxying, key.hash(facts));
-    let takes_key = config.upstreams[proxying.upstream].balance.takes_key();
+    let settings = &config.upstreams[proxying.upstream];
+    let takes_key = settings.balance.takes_key();
     let key = takes_key.then(|| key_step(&key, prospect.asking.key, facts, facts.client));
-    let step = upstream_step(config, running, &prospect, key, Vec::new());
+    let mut step = upstream_step(config, running, &prospect, key, Vec::new());
+    step.timeouts.first_byte_ms = None;
+    step.timeouts.idle_ms = millis(settings.timeouts.tcp_idle);
     explanation.action = Some(ActionStep::Upstream(Box::new(step)));
     Some(prospect)
 }
@@ -500,7 +503,7 @@ fn upstream_step(
         retries: settings.retries,
         timeouts: TimeoutsStep {
             connect_ms: millis(timeouts.connect),
-            first_byte_ms: millis(timeouts.first_byte),
+            first_byte_ms: Some(millis(timeouts.first_byte)),
             idle_ms: millis(timeouts.idle),
             total_ms: timeouts.total.map(millis),
         },

@@ -313,8 +313,8 @@ pub struct QueueStep {
 pub struct TimeoutsStep {
     /// Opening a connection.
     pub connect_ms: u64,
-    /// To the first byte of the response.
-    pub first_byte_ms: u64,
+    /// To the first byte of the response; of a connection of TCP there is no such bound.
+    pub first_byte_ms: Option<u64>,
     /// Longest silence after that.
     pub idle_ms: u64,
     /// The whole exchange.

@@ -314,10 +314,13 @@ impl Page {
             Some(total) => format!(", {} in all", time(total)),
             None => String::new(),
         };
+        let first_byte = match timeouts.first_byte_ms {
+            Some(first_byte) => format!(", first byte {}", time(first_byte)),
+            None => String::new(),
+        };
         self.line(&format!(
-            "  timeouts: connect {}, first byte {}, silence {}{total}; at most {} retries",
+            "  timeouts: connect {}{first_byte}, silence {}{total}; at most {} retries",
             time(timeouts.connect_ms),
-            time(timeouts.first_byte_ms),
             time(timeouts.idle_ms),
             step.retries
         ));

@@ -576,6 +576,7 @@ fn says_where_a_connection_of_tcp_goes() {
                 "route named: matches",
                 "sni *.a.test: the connection has x.a.test",
                 "key: client: 127.0.0.1",
+                "timeouts: connect 1s, silence 600s",
             ] {
                 assert!(text.contains(expected), "{expected}\n{text}");
             }
