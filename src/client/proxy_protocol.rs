@@ -14,12 +14,10 @@ use super::http1::{self, Arrival};
 use super::tcp;
 use super::{ClientConnection, Wait, wait_for_request};
 use crate::config::{ClientProtocol, HeaderPresence};
-use crate::exchange::{Client, Context, Next, Worker};
+use crate::exchange::{Context, Next, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::net::stream::Stream;
-use crate::net::timer::Timer;
 
 /// Takes the header off a connection, and its address for the client's; `None` where
 /// the connection is to be closed. One without its header is answered, over HTTP.
@@ -43,20 +41,7 @@ pub(super) async fn take_header(
     let mut buffer = Buffer::small();
     let read = if is_there {
         started = clock::now();
-        let ClientConnection {
-            http1,
-            timer,
-            client,
-        } = &mut *connection;
-        read(
-            worker,
-            &mut http1.stream,
-            timer,
-            client,
-            presence,
-            &mut buffer,
-        )
-        .await
+        read(worker, &mut connection, presence, &mut buffer).await
     } else {
         Err(Missing::Refused(Failure::ProxyHeaderTimeout))
     };
@@ -84,7 +69,7 @@ fn is_late(worker: &Worker, connection: &ClientConnection) -> bool {
 }
 
 /// Why a connection has no header.
-pub(super) enum Missing {
+enum Missing {
     /// The peer closed it without a byte, as probes do.
     Closed,
     /// It is refused, or was cut off.
@@ -94,22 +79,26 @@ pub(super) enum Missing {
 /// Reads the header into `buffer`, and takes what it says over into `client`. Where it
 /// may be missing, and is, nothing is read.
 ///
-/// Waits no longer than `timer`, which the caller has set. Answers nothing: what a
-/// refused client is told is the caller's.
+/// Waits no longer than the connection's timer, which the caller has set. Answers
+/// nothing: what a refused client is told is the caller's.
 ///
 /// Invariant: no byte behind the header is taken. Bytes are looked at first, and
 /// taken once it is known that they belong to the header.
 ///
 /// # Errors
 /// Why there is none.
-pub(super) async fn read(
+async fn read(
     worker: &Worker,
-    stream: &mut Stream,
-    timer: &Timer,
-    client: &mut Client,
+    connection: &mut ClientConnection,
     presence: HeaderPresence,
     buffer: &mut Buffer,
 ) -> Result<(), Missing> {
+    let ClientConnection {
+        http1,
+        timer,
+        client,
+    } = connection;
+    let stream = &mut http1.stream;
     let refused = |failure| Poll::Ready(Err(Missing::Refused(failure)));
     // Bytes that were looked at and may not belong to a header.
     let mut undecided = 0;

@@ -16,6 +16,7 @@ use evenkeel_proto::http1::write::{self, ClientInfo};
 use evenkeel_proto::proxy_protocol::{Extensions, Version};
 use evenkeel_proto::{BodyFraming, Credentials, ResponseError};
 
+pub(super) use self::connect::Connections;
 use self::head::{Interim, Received, response_buffer};
 use self::open::{Opened, Origin, open, take_idle};
 use super::body::{PumpEnd, SPLICED_MIN, TAILROOM};
@@ -85,7 +86,34 @@ impl Attempting for Requests {
         connection: UpstreamConnection,
         watch: &mut ClientWatch,
     ) -> impl Future<Output = Attempt> {
-        attempt(exchange, slot, request, connection, watch)
+        async move {
+            let mut sent = {
+                let opened = match take_idle(exchange, slot, connection) {
+                    Some(opened) => Ok(opened),
+                    None => box_cold(open(exchange, slot, request, watch)).await,
+                };
+                match opened {
+                    Ok(opened) => Sent::new(exchange, slot, request, opened, watch),
+                    Err(failure) => return Attempt::not_opened(failure),
+                }
+            };
+            sent.exchange.progress.figures.phase = Phase::Response;
+            if sent.send_head().is_err() {
+                // The endpoint took none of it, so it can't have acted on it.
+                return sent.lost_connection(Sending::Nothing);
+            }
+            sent.set_timeout();
+            sent.exchange.progress.track.enter(match sent.pump {
+                Some(_) => Stage::Request,
+                None => Stage::Wait,
+            });
+            let begun = sent.await_response().await;
+            let rest = match sent.answer_at_once(begun) {
+                Ok(attempt) => return attempt,
+                Err(rest) => rest,
+            };
+            rest.await
+        }
     }
 }
 
@@ -236,46 +264,6 @@ enum Begun {
     Response(Response, Buffer),
     /// A head of this length and the tunnel's first bytes, in a buffer.
     Tunnel(usize, Buffer),
-}
-
-pub(super) use connect::Connections;
-
-/// Makes one attempt of [`Requests`].
-fn attempt(
-    exchange: &mut Exchange<'_>,
-    slot: &Slot<'_>,
-    request: &RequestBody<'_>,
-    connection: UpstreamConnection,
-    watch: &mut ClientWatch,
-) -> impl Future<Output = Attempt> {
-    async move {
-        let mut sent = {
-            let opened = match take_idle(exchange, slot, connection) {
-                Some(opened) => Ok(opened),
-                None => box_cold(open(exchange, slot, request, watch)).await,
-            };
-            match opened {
-                Ok(opened) => Sent::new(exchange, slot, request, opened, watch),
-                Err(failure) => return Attempt::not_opened(failure),
-            }
-        };
-        sent.exchange.progress.figures.phase = Phase::Response;
-        if sent.send_head().is_err() {
-            // The endpoint took none of it, so it can't have acted on it.
-            return sent.lost_connection(Sending::Nothing);
-        }
-        sent.set_timeout();
-        sent.exchange.progress.track.enter(match sent.pump {
-            Some(_) => Stage::Request,
-            None => Stage::Wait,
-        });
-        let begun = sent.await_response().await;
-        let rest = match sent.answer_at_once(begun) {
-            Ok(attempt) => return attempt,
-            Err(rest) => rest,
-        };
-        rest.await
-    }
 }
 
 /// How much of a request went to the endpoint before its connection was lost.

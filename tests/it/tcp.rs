@@ -187,6 +187,7 @@ fn a_client_waits_for_a_slot_and_may_be_refused_one() {
         assert_eq!(first.read_len(2).unwrap(), b"hi");
         let second = proxy.client();
         until("the second one waits", waiting);
+        // A FIN that comes within 100 ms may be that of one that waits for its answer.
         std::thread::sleep(Duration::from_millis(150));
         drop(second);
         until("its place is free", || !waiting());
@@ -275,24 +276,22 @@ fn silence_and_length_have_bounds() {
     });
 }
 
-/// Routes by what a client says first, with further keys of the listener.
-fn routed(
-    listener: &str,
-    named: &RawOrigin,
-    h2: &RawOrigin,
-    ssh: &RawOrigin,
-    other: &RawOrigin,
-) -> Proxy {
-    let upstream = |name: &str, origin: &RawOrigin| {
-        format!("[upstream.{name}]\nendpoints = [\"{}\"]\n", origin.address)
-    };
+/// Routes by what a client says first. Each origin says the name of its upstream.
+fn routed() -> ([RawOrigin; 4], Proxy) {
+    let names = ["named", "h2", "ssh", "other"];
+    let origins = names.map(saying);
+    let upstreams = names
+        .iter()
+        .zip(&origins)
+        .map(|(name, origin)| format!("[upstream.{name}]\nendpoints = [\"{}\"]\n", origin.address));
+    let upstreams: String = upstreams.collect();
     let routes = "[[route]]\nmatch = { listener = \"web\", sni = \"*.a.test\" }\nupstream = \"named\"\n\
          [[route]]\nmatch = { alpn = \"h2\" }\nupstream = \"h2\"\n\
          [[route]]\nmatch = { first_bytes = \"SSH-\" }\nupstream = \"ssh\"\n\
          [[route]]\nupstream = \"other\"\n";
-    let upstreams = [("named", named), ("h2", h2), ("ssh", ssh), ("other", other)];
-    let upstreams: String = upstreams.map(|(name, it)| upstream(name, it)).concat();
-    start(listener, &format!("{routes}{upstreams}"))
+    let timeouts = "timeouts = { first_bytes = \"300ms\" }";
+    let proxy = start(timeouts, &format!("{routes}{upstreams}"));
+    (origins, proxy)
 }
 
 /// A ClientHello of TLS in one record, with this name and these protocols.
@@ -329,20 +328,7 @@ fn hello(name: &str, protocols: &[&str]) -> Vec<u8> {
 #[test]
 fn routes_go_by_what_a_client_says_first() {
     test(|| {
-        let origins = [
-            saying("named"),
-            saying("h2"),
-            saying("ssh"),
-            saying("other"),
-        ];
-        let [named, h2, ssh, other] = &origins;
-        let proxy = routed(
-            "timeouts = { first_bytes = \"300ms\" }",
-            named,
-            h2,
-            ssh,
-            other,
-        );
+        let (_origins, proxy) = routed();
         for (first, expected) in [
             (hello("x.a.test", &["h2"]), "named"),
             (hello("X.A.TEST", &[]), "named"),
@@ -374,20 +360,7 @@ fn routes_go_by_what_a_client_says_first() {
 #[test]
 fn a_beginning_that_does_not_come_whole_is_closed() {
     test(|| {
-        let origins = [
-            saying("named"),
-            saying("h2"),
-            saying("ssh"),
-            saying("other"),
-        ];
-        let [named, h2, ssh, other] = &origins;
-        let proxy = routed(
-            "timeouts = { first_bytes = \"300ms\" }",
-            named,
-            h2,
-            ssh,
-            other,
-        );
+        let (origins, proxy) = routed();
         let mut client = proxy.client();
         client.send(&hello("x.a.test", &[])[..20]).unwrap();
         assert!(client.is_closed());
