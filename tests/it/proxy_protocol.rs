@@ -15,11 +15,11 @@ use crate::setup::{
 use crate::words;
 
 /// What version 2 begins with.
-const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-const FROM_HERE: &str = "proxy_protocol = { from = [\"127.0.0.0/8\", \"::1\"] }";
+pub const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+pub const FROM_HERE: &str = "proxy_protocol = { from = [\"127.0.0.0/8\", \"::1\"] }";
 
 /// A header of version 1 with this source, port 4711.
-fn line(source: &str) -> Vec<u8> {
+pub fn line(source: &str) -> Vec<u8> {
     let family = if source.contains(':') { "TCP6" } else { "TCP4" };
     let target = if source.contains(':') {
         "::1"
@@ -30,13 +30,13 @@ fn line(source: &str) -> Vec<u8> {
 }
 
 /// A header of version 2 with this command, family and rest.
-fn binary(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+pub fn binary(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let len = (rest.len() as u16).to_be_bytes();
     [SIGNATURE, &[command, family], &len, rest].concat()
 }
 
 /// A header of version 2 for 192.0.2.7, port 4711, with a TLV.
-fn binary_line() -> Vec<u8> {
+pub fn binary_line() -> Vec<u8> {
     let addresses = [192, 0, 2, 7, 10, 0, 0, 1, 0x12, 0x67, 0, 80];
     let no_op = [4, 0, 2, 0, 0];
     binary(0x21, 0x11, &[&addresses[..], &no_op].concat())
@@ -48,7 +48,7 @@ fn addresses(source: &str) -> (SocketAddr, SocketAddr) {
 }
 
 /// A header of version 2 for the same client, with a host and a checksum.
-fn binary_with_checksum() -> Vec<u8> {
+pub fn binary_with_checksum() -> Vec<u8> {
     let mut header = Vec::new();
     let connection = Connection {
         addresses: Some(addresses("192.0.2.7:4711")),

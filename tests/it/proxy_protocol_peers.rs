@@ -13,9 +13,10 @@ use crate::proxy_protocol::forwarded_for;
 use crate::setup::{Site, get, test};
 
 /// Where this program's clients are proxies.
-const FROM_PEER: &str = "proxy_protocol = { from = \"127.0.0.2\" }";
+pub const FROM_PEER: &str = "proxy_protocol = { from = \"127.0.0.2\" }";
 
-fn haproxy(dir: &TempDir, rest: &str) -> (Running, PathBuf) {
+/// HAProxy that reads headers at the Unix socket, and goes on as `rest` says.
+pub fn haproxy(dir: &TempDir, rest: &str) -> (Running, PathBuf) {
     let socket = dir.join("haproxy.sock");
     let config = format!(
         "defaults\n mode http\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n\
@@ -36,7 +37,8 @@ fn in_front_of(endpoint: PathBuf, version: &str) -> Proxy {
     site.start(&[format!("unix:{}", endpoint.display())])
 }
 
-const CLIENTS: [(&str, &str); 2] = [
+/// Clients as headers of version 1 tell of them, and their addresses.
+pub const CLIENTS: [(&str, &str); 2] = [
     (
         "TCP4 192.0.2.7 10.0.0.1 4711 80",
         "192.0.2.7 4711 10.0.0.1 80",

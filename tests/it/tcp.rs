@@ -1,5 +1,9 @@
 //! Connections of TCP: carried as they are, with slots, a queue and routes of their own.
 
+mod databases;
+mod hello;
+mod proxy_headers;
+
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
@@ -273,144 +277,6 @@ fn silence_and_length_have_bounds() {
             assert!(client.is_closed());
             assert_eq!(line(&proxy)["end"], end);
         }
-    });
-}
-
-/// Routes by what a client says first. Each origin says the name of its upstream.
-fn routed() -> ([RawOrigin; 4], Proxy) {
-    let names = ["named", "h2", "ssh", "other"];
-    let origins = names.map(saying);
-    let upstreams = names
-        .iter()
-        .zip(&origins)
-        .map(|(name, origin)| format!("[upstream.{name}]\nendpoints = [\"{}\"]\n", origin.address));
-    let upstreams: String = upstreams.collect();
-    let routes = "[[route]]\nmatch = { listener = \"web\", sni = \"*.a.test\" }\nupstream = \"named\"\n\
-         [[route]]\nmatch = { alpn = \"h2\" }\nupstream = \"h2\"\n\
-         [[route]]\nmatch = { first_bytes = \"SSH-\" }\nupstream = \"ssh\"\n\
-         [[route]]\nupstream = \"other\"\n";
-    let timeouts = "timeouts = { first_bytes = \"300ms\" }";
-    let proxy = start(timeouts, &format!("{routes}{upstreams}"));
-    (origins, proxy)
-}
-
-/// A ClientHello of TLS in one record, with this name and these protocols.
-fn hello(name: &str, protocols: &[&str]) -> Vec<u8> {
-    let prefixed = |len: usize, bytes: &[u8]| {
-        let number = bytes.len().to_be_bytes();
-        [&number[number.len() - len..], bytes].concat()
-    };
-    let extension = |kind: u16, data: &[u8]| [&kind.to_be_bytes()[..], &prefixed(2, data)].concat();
-    let mut extensions = Vec::new();
-    if !name.is_empty() {
-        let entry = [&[0][..], &prefixed(2, name.as_bytes())].concat();
-        extensions.extend(extension(0, &prefixed(2, &entry)));
-    }
-    if !protocols.is_empty() {
-        let names: Vec<u8> = protocols
-            .iter()
-            .flat_map(|it| prefixed(1, it.as_bytes()))
-            .collect();
-        extensions.extend(extension(16, &prefixed(2, &names)));
-    }
-    let body = [
-        &[3, 3][..],
-        &[7; 32],
-        &prefixed(1, b""),
-        &prefixed(2, &[0x13, 0x01]),
-        &prefixed(1, &[0]),
-        &prefixed(2, &extensions),
-    ];
-    let message = [&[1][..], &prefixed(3, &body.concat())].concat();
-    [&[22, 3, 1][..], &prefixed(2, &message)].concat()
-}
-
-#[test]
-fn routes_go_by_what_a_client_says_first() {
-    test(|| {
-        let (_origins, proxy) = routed();
-        for (first, expected) in [
-            (hello("x.a.test", &["h2"]), "named"),
-            (hello("X.A.TEST", &[]), "named"),
-            (hello("a.test", &["http/1.1", "h2"]), "h2"),
-            (hello("", &["h2"]), "h2"),
-            (hello("b.test", &[]), "other"),
-            (b"SSH-2.0-client\r\n".to_vec(), "ssh"),
-            (b"SSX".to_vec(), "other"),
-        ] {
-            let mut client = proxy.client();
-            client.send(&first).unwrap();
-            let greeting = client.read_len(expected.len()).unwrap();
-            assert_eq!(greeting, expected.as_bytes(), "{first:?}");
-            let echo = client.read_len(first.len()).unwrap();
-            assert_eq!(echo, first, "nothing is lost");
-        }
-        // Byte by byte.
-        let mut client = RawClient::connect(proxy.socket_addr("web")).unwrap();
-        for byte in hello("x.a.test", &[]) {
-            client.send([byte]).unwrap();
-        }
-        assert_eq!(client.read_len(5).unwrap(), b"named");
-        // One that waits for its server to begin.
-        let mut client = proxy.client();
-        assert_eq!(client.read_len(5).unwrap(), b"other");
-    });
-}
-
-#[test]
-fn a_beginning_that_does_not_come_whole_is_closed() {
-    test(|| {
-        let (origins, proxy) = routed();
-        let mut client = proxy.client();
-        client.send(&hello("x.a.test", &[])[..20]).unwrap();
-        assert!(client.is_closed());
-        assert_eq!(line(&proxy)["end"], "first-bytes-timeout");
-        // A probe sends nothing, and no endpoint hears of it.
-        drop(proxy.client());
-        until("it is logged", || proxy.access_log().len() == 2);
-        assert_eq!(proxy.access_log_json()[1]["end"], "client-gone");
-        for origin in &origins {
-            assert_eq!(origin.connections(), 0);
-        }
-    });
-}
-
-#[test]
-fn a_client_is_told_and_known_by_the_proxy_protocol() {
-    test(|| {
-        let origin = echo();
-        let proxy = before(&[origin.address.to_string()], "proxy_protocol = \"v1\"");
-        let mut client = proxy.client();
-        client.send("hello").unwrap();
-        let port = proxy.socket_addr("web").port();
-        let expected = "PROXY TCP4 127.0.0.1 127.0.0.1 ";
-        assert_eq!(
-            client.read_len(expected.len()).unwrap(),
-            expected.as_bytes()
-        );
-        let rest = format!(" {port}\r\nhello");
-        let all = client.read_len("12345".len() + rest.len()).unwrap();
-        assert!(all.ends_with(rest.as_bytes()), "{}", all.escape_ascii());
-        // What comes in front of the connection is not the client's.
-        let upstream = format!(
-            "[[route]]\nmatch = {{ client = \"192.0.2.9\" }}\nupstream = \"app\"\n\
-             [upstream.app]\nendpoints = [\"{}\"]",
-            origin.address
-        );
-        let proxy = start("proxy_protocol = { from = [\"127.0.0.1\"] }", &upstream);
-        let mut client = proxy.client();
-        client
-            .send("PROXY TCP4 192.0.2.9 192.0.2.1 4000 5432\r\nhello")
-            .unwrap();
-        assert_eq!(client.read_len(5).unwrap(), b"hello");
-        drop(client);
-        assert_eq!(line(&proxy)["client"], "192.0.2.9");
-        // Without the header it is closed, and not answered.
-        let mut client = proxy.client();
-        client.send("hello").unwrap();
-        assert!(client.is_closed());
-        until("it is logged", || proxy.access_log().len() == 2);
-        assert_eq!(proxy.access_log_json()[1]["end"], "proxy-header");
     });
 }
 

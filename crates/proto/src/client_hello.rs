@@ -118,7 +118,8 @@ fn record(bytes: &[u8]) -> Result<Option<Record<'_>>, NoHello> {
 }
 
 /// The parts of a ClientHello that are asked about; `None` where it is malformed
-/// (RFC 8446 §4.1.2).
+/// (RFC 8446 §4.1.2). What a server may read in another way is malformed: a second
+/// name or offer, and bytes that no length covers.
 fn hello(message: &[u8]) -> Option<ClientHello> {
     let mut hello = ClientHello::default();
     let mut rest = Reader(message);
@@ -131,34 +132,42 @@ fn hello(message: &[u8]) -> Option<ClientHello> {
         return Some(hello);
     }
     let mut extensions = Reader(rest.prefixed(2)?);
+    let (mut is_named, mut is_offering) = (false, false);
     while !extensions.0.is_empty() {
         let kind = extensions.number(2)?;
         let mut data = Reader(extensions.prefixed(2)?);
         if kind == usize::from(SERVER_NAME) {
-            hello.server_name = server_name(&mut data)?.into();
+            let is_first = !std::mem::replace(&mut is_named, true);
+            hello.server_name = is_first.then(|| server_name(&mut data))??.into();
         } else if kind == usize::from(ALPN) {
-            let protocols = data.prefixed(2)?;
+            let is_first = !std::mem::replace(&mut is_offering, true);
+            let protocols = is_first.then(|| data.prefixed(2))??;
             let mut names = Reader(protocols);
             while !names.0.is_empty() {
                 names.prefixed(1)?;
             }
             hello.protocols = protocols.into();
+        } else {
+            continue;
         }
+        data.end()?;
     }
+    rest.end()?;
     Some(hello)
 }
 
-/// The host of a list of names. There is at most one of a kind.
+/// The host of a list of names. There is at most one of a kind (RFC 6066 §3).
 fn server_name<'a>(data: &mut Reader<'a>) -> Option<&'a [u8]> {
     let mut names = Reader(data.prefixed(2)?);
+    let mut host = None;
     while !names.0.is_empty() {
         let kind = names.take(1)?;
         let name = names.prefixed(2)?;
-        if kind == [HOST_NAME] {
-            return Some(name);
+        if kind == [HOST_NAME] && host.replace(name).is_some() {
+            return None;
         }
     }
-    Some(&[])
+    Some(host.unwrap_or_default())
 }
 
 /// Bytes that are still to be read.
@@ -169,6 +178,11 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
+    }
+
+    /// Nothing, where nothing is left.
+    fn end(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
     }
 
     /// A number of so many bytes.
@@ -313,11 +327,23 @@ mod tests {
             extension(SERVER_NAME, b"\xff\xff\x00\x00\x06a.test"),
             b"\x00\x00\xff\xff".to_vec(),
             extension(ALPN, b"\x00\x03\x09h2"),
+            // A name that ends early, bytes behind a list, a second name and a second
+            // offer.
+            extension(SERVER_NAME, b"\x00\x09\x00\x00\x05a.test"),
+            extension(SERVER_NAME, b"\x00\x09\x00\x00\x06a.test\0"),
+            extension(SERVER_NAME, b"\x00\x08\x00\x00\x01a\x00\x00\x01b"),
+            extension(ALPN, b"\x00\x03\x02h2\0"),
+            [named(b"a.test"), named(b"b.test")].concat(),
+            [offering(&[b"h2"]), offering(&[b"h2"])].concat(),
         ];
         for extensions in lying {
             let bytes = in_records(&message(&extensions), 1 << 14);
             assert_eq!(read(&bytes), FirstMessage::Other, "{extensions:02x?}");
         }
+        let mut longer = message(&named(b"a.test"));
+        longer.push(0);
+        longer[3] += 1;
+        assert_eq!(read(&in_records(&longer, 1 << 14)), FirstMessage::Other);
     }
 
     proptest! {
