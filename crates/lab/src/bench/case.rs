@@ -1,5 +1,7 @@
 //! The cases: what is loaded how, and what is required of Evenkeel.
 
+use super::proxy::Protocol;
+use super::report::number;
 use crate::socket::Waiting;
 
 /// Ratios of Evenkeel's CPU time per request that must not be exceeded.
@@ -73,6 +75,8 @@ pub enum Plan {
     Idle {
         /// How many.
         connections: usize,
+        /// Bytes of Evenkeel's memory for each that must not be exceeded.
+        bytes_max: Option<f64>,
     },
     /// Many connections with little to do each.
     Many {
@@ -96,6 +100,8 @@ pub struct Case {
     pub name: String,
     /// As the table shows it.
     pub title: String,
+    /// What the proxies take the load for.
+    pub protocol: Protocol,
     /// What it does.
     pub plan: Plan,
     /// What is required.
@@ -117,11 +123,19 @@ const UNKEPT: Limits = Limits {
     nginx: Some(1.00),
     haproxy: None,
 };
+const TUNNEL: Limits = Limits {
+    relay: None,
+    nginx: Some(1.00),
+    haproxy: Some(1.00),
+};
 const NONE: Limits = Limits {
     relay: None,
     nginx: None,
     haproxy: None,
 };
+
+/// Bytes of user memory per idle connection of HTTP.
+const IDLE_BYTES_MAX: f64 = 1_500.0;
 
 /// Requests per second of the case `latency`: well below what any of them can do.
 const LATENCY_RATE: f64 = 8_000.0;
@@ -138,21 +152,12 @@ pub fn all() -> Vec<Case> {
     for connections in [10, 64] {
         cases.push(load(307_200, "300k", connections, LARGE));
     }
-    cases.push(Case {
-        name: "1k-close".into(),
-        title: "1 KB, 16 at once, one request per connection".into(),
-        plan: Plan::Load(LoadPlan {
-            size: 1024,
-            connections: 16,
-            connection_use: ConnectionUse::OneRequest,
-            rate: None,
-        }),
-        limits: UNKEPT,
-    });
+    cases.push(unkept(UNKEPT));
     cases.push(ab("1k-close-ab", 20_000, 16, 1024, 1, UNKEPT));
     cases.push(Case {
         name: "latency".into(),
         title: format!("1 KB, 64 connections, {LATENCY_RATE} requests/s, open loop"),
+        protocol: Protocol::Http,
         plan: Plan::Load(LoadPlan {
             size: 1024,
             connections: 64,
@@ -164,6 +169,7 @@ pub fn all() -> Vec<Case> {
     cases.push(Case {
         name: "observed".into(),
         title: "1 KB, 64 connections: JSON log, metrics every second, status page open".into(),
+        protocol: Protocol::Http,
         plan: Plan::Observed(LoadPlan {
             size: 1024,
             connections: 64,
@@ -173,15 +179,12 @@ pub fn all() -> Vec<Case> {
         limits: NONE,
     });
     cases.extend(toy());
-    cases.push(Case {
-        name: "idle".into(),
-        title: "5,000 idle connections".into(),
-        plan: Plan::Idle { connections: 5_000 },
-        limits: NONE,
-    });
+    cases.extend(tcp());
+    cases.push(idle(5_000, Some(IDLE_BYTES_MAX)));
     cases.push(Case {
         name: "many".into(),
         title: "9,000 connections, 2,500 requests/s over them".into(),
+        protocol: Protocol::Http,
         plan: Plan::Many {
             connections: 9_000,
             rate: 2_500.0,
@@ -192,10 +195,56 @@ pub fn all() -> Vec<Case> {
     cases.push(Case {
         name: "soak".into(),
         title: "mixed sizes, connections that come and go".into(),
+        protocol: Protocol::Http,
         plan: Plan::Soak,
         limits: NONE,
     });
     cases
+}
+
+/// The load of other cases, carried as bytes of which the proxies know no more.
+fn tcp() -> Vec<Case> {
+    let carried = |name: &str, case: Case| Case {
+        name: name.into(),
+        title: format!("TCP, {}", case.title),
+        protocol: Protocol::Tcp,
+        ..case
+    };
+    vec![
+        carried("tcp-1k-64", load(1024, "1k", 64, TUNNEL)),
+        carried("tcp-4m-4", load(4 * 1024 * 1024, "4m", 4, TUNNEL)),
+        carried("tcp-new-16", unkept(TUNNEL)),
+        carried("tcp-idle", idle(9_000, None)),
+    ]
+}
+
+/// One request per connection.
+fn unkept(limits: Limits) -> Case {
+    Case {
+        name: "1k-close".into(),
+        title: "1 KB, 16 at once, one request per connection".into(),
+        protocol: Protocol::Http,
+        plan: Plan::Load(LoadPlan {
+            size: 1024,
+            connections: 16,
+            connection_use: ConnectionUse::OneRequest,
+            rate: None,
+        }),
+        limits,
+    }
+}
+
+fn idle(connections: usize, bytes_max: Option<f64>) -> Case {
+    Case {
+        name: "idle".into(),
+        title: format!("{} idle connections", number(connections as f64)),
+        protocol: Protocol::Http,
+        plan: Plan::Idle {
+            connections,
+            bytes_max,
+        },
+        limits: NONE,
+    }
 }
 
 /// The three runs of toy-load-balancer, each also a hundred times as long, and
@@ -226,6 +275,7 @@ fn load(size: u64, word: &str, connections: usize, limits: Limits) -> Case {
     Case {
         name: format!("{word}-{connections}"),
         title: format!("{}, {connections} connections", size_title(size)),
+        protocol: Protocol::Http,
         plan: Plan::Load(LoadPlan {
             size,
             connections,
@@ -254,6 +304,7 @@ fn ab(
     Case {
         name: name.into(),
         title: ab_title(&plan),
+        protocol: Protocol::Http,
         plan: Plan::Ab(plan),
         limits,
     }
@@ -276,7 +327,9 @@ fn ab_title(plan: &AbPlan) -> String {
 fn size_title(size: u64) -> String {
     if size < 1024 {
         format!("{size} B")
-    } else {
+    } else if size < 1024 * 1024 {
         format!("{} KB", size / 1024)
+    } else {
+        format!("{} MB", size / 1024 / 1024)
     }
 }

@@ -14,8 +14,6 @@ use crate::socket::Waiting;
 
 /// Memory is read so long after the last request.
 const SETTLE: Duration = Duration::from_secs(3);
-/// Bytes of user memory per idle connection.
-const IDLE_BYTES_MAX: f64 = 1_500.0;
 /// Milliseconds that the mean may lie above that without a proxy.
 const MANY_OVER_DIRECT_MS_MAX: f64 = 2.0;
 /// How much more memory than after a tenth of the soak.
@@ -64,7 +62,7 @@ fn hold(proxy: &Proxy, connections: usize) -> io::Result<(Summary, LoadProcess)>
 }
 
 /// Bytes per idle connection of each proxy, and what is required.
-pub fn compare_idle(report: &mut CaseReport, connections: usize) {
+pub fn compare_idle(report: &mut CaseReport, connections: usize, bytes_max: Option<f64>) {
     let mut verdicts = Vec::new();
     for row in &report.rows {
         let Some([before, with]) = row.memory else {
@@ -77,7 +75,7 @@ pub fn compare_idle(report: &mut CaseReport, connections: usize) {
                 limit: limit.map(Limit::AtMost),
             });
         };
-        let limit = (row.proxy == Kind::Evenkeel).then_some(IDLE_BYTES_MAX);
+        let limit = bytes_max.filter(|_| row.proxy == Kind::Evenkeel);
         push("PSS", before.pss, with.pss, limit);
         push("RSS", before.rss, with.rss, None);
         push("dirty", before.private_dirty, with.private_dirty, None);

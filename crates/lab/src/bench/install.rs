@@ -3,6 +3,8 @@
 use std::io;
 use std::process::{Command, Stdio};
 
+use super::proxy::NGINX_STREAM;
+
 /// Something that must be there: its name, how to look for it, and the Debian
 /// packages that have it.
 pub type Needed = (&'static str, &'static [&'static str], &'static str);
@@ -10,8 +12,13 @@ pub type Needed = (&'static str, &'static [&'static str], &'static str);
 const NGINX: Needed = ("nginx", &["nginx", "-v"], "nginx-light");
 
 /// What the comparison of proxies needs.
-pub const FOR_PROXIES: [Needed; 4] = [
+pub const FOR_PROXIES: [Needed; 5] = [
     NGINX,
+    (
+        "nginx's module for TCP",
+        &["test", "-e", NGINX_STREAM],
+        "libnginx-mod-stream",
+    ),
     ("haproxy", &["haproxy", "-v"], "haproxy"),
     ("ab", &["ab", "-V"], "apache2-utils"),
     (

@@ -176,6 +176,7 @@ fn is_kept_load(name: &str) -> bool {
 }
 
 fn run_case(options: &Options, site: &Site, case: &Case) -> io::Result<CaseReport> {
+    let site = &site.with_protocol(case.protocol);
     let mut report = CaseReport {
         name: case.name.clone(),
         title: case.title.clone(),
@@ -193,9 +194,12 @@ fn run_case(options: &Options, site: &Site, case: &Case) -> io::Result<CaseRepor
             rounds::compare_cpu(&mut report, case.limits);
             ab::compare(&mut report, plan);
         }
-        Plan::Idle { connections } => {
+        Plan::Idle {
+            connections,
+            bytes_max,
+        } => {
             report.rows = crowd::idle(site, &options.proxies, *connections)?;
-            crowd::compare_idle(&mut report, *connections);
+            crowd::compare_idle(&mut report, *connections, *bytes_max);
         }
         Plan::Many {
             connections,
