@@ -12,6 +12,8 @@ use evenkeel_proto::Scheme;
 use rustix::io::Errno;
 
 use super::future_pool::FuturePool;
+#[cfg(test)]
+use super::tcp;
 use super::{ClientConnection, OpenConnection, http1, serve_connection};
 use crate::config::ClientProtocol;
 use crate::exchange::context::ListenerSide;
@@ -291,4 +293,12 @@ pub(crate) fn served_len(worker: &Rc<Worker>, stream: Stream, peer: Peer) -> usi
     let listener = &worker.listeners.all()[0];
     let connection = connected(worker, stream, peer, listener);
     size_of_val(&http1::serve(worker.clone(), connection))
+}
+
+/// The same for a connection of TCP.
+#[cfg(test)]
+pub(crate) fn carried_len(worker: &Rc<Worker>, stream: Stream, peer: Peer) -> usize {
+    let listener = &worker.listeners.all()[0];
+    let connection = connected(worker, stream, peer, listener);
+    size_of_val(&tcp::serve(worker.clone(), connection))
 }

@@ -10,8 +10,9 @@ use evenkeel_proto::client_hello::{self, FirstMessage};
 
 use super::ClientConnection;
 use crate::exchange::identity::Identity;
+use crate::exchange::tcp::First;
 use crate::exchange::{Context, Exchange, Progress, Worker, box_cold};
-use crate::handler::{self, Beginning};
+use crate::handler;
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -91,7 +92,7 @@ fn exchange<'a>(
 async fn read_first(
     context: &Context,
     connection: &mut ClientConnection,
-) -> Result<Option<Beginning>, Failure> {
+) -> Result<Option<Box<First>>, Failure> {
     let ClientConnection {
         http1,
         timer,
@@ -146,8 +147,8 @@ async fn read_first(
         FirstMessage::ClientHello(hello) => Some(hello),
         FirstMessage::Partial | FirstMessage::Other => None,
     };
-    Ok(Some(Beginning {
+    Ok(Some(Box::new(First {
         bytes: buffer,
         hello,
-    }))
+    })))
 }

@@ -151,7 +151,7 @@ impl BodySource {
     }
 
     /// Whether a body without a length comes in bulk.
-    fn is_bulky(&self) -> bool {
+    pub fn is_bulky(&self) -> bool {
         let BodySource::Http1(http1) = self;
         http1.is_bulky
     }

@@ -113,6 +113,12 @@ impl Pump {
         }
     }
 
+    /// Whether it holds nothing, and would begin anew as it goes on.
+    pub fn is_at_rest(&self) -> bool {
+        let holds_nothing = self.buffer.is_none() && self.pipe.is_none();
+        holds_nothing && !self.source.is_bulky() && !self.sink.is_closed()
+    }
+
     /// Whether the sink has closed, so that the rest of the body is dropped.
     pub fn sink_is_closed(&self) -> bool {
         self.sink.is_closed()

@@ -211,10 +211,11 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Waits for news of the client behind its request: a further request, or an end.
-    pub(super) fn poll_peek(&mut self, cx: &TaskContext<'_>) -> Poll<Peeked> {
+    /// Waits until the client sends nothing more, and says what is unread then. No
+    /// system call before that, whatever else comes.
+    pub(super) fn poll_end(&mut self, cx: &TaskContext<'_>) -> Poll<Peeked> {
         match self {
-            ClientSide::Http1(http1) => http1.stream.poll_peek(cx),
+            ClientSide::Http1(http1) => http1.stream.poll_ended(cx).map(|()| http1.stream.peek()),
             // A stream carries one request, and ends with it.
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.poll_broken(cx).map(|()| Peeked::Broken),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::observation::{Answer, Observed};
 use evenkeel_proto::BodyFraming;
+use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::proxy_protocol::{Extensions, Version};
 
@@ -16,7 +17,7 @@ use super::attempt::Connections;
 use super::forward::{try_endpoints, wanted};
 use super::outcome::Unanswered;
 use super::request::RequestBody;
-use super::tunnel::{self, Carried, Side, TunnelStart};
+use super::tunnel::{self, Carried, Side, Silence, TunnelStart};
 use super::{Exchange, box_cold, proxy_header};
 use crate::config::Proxying;
 use crate::metrics::end::{End, Failure};
@@ -27,17 +28,17 @@ use crate::observe::access_log::Phase;
 use crate::observe::sessions::Stage;
 use crate::upstream::{Slot, Upstream};
 
-/// What was read of a client before its route was chosen.
-#[derive(Debug)]
+/// What a client sent before its route was chosen.
 pub struct First {
-    /// The bytes.
-    pub bytes: Option<Buffer>,
-    /// The server that it names in them, by TLS.
-    pub server_name: Option<Box<[u8]>>,
+    /// All of it.
+    pub bytes: Buffer,
+    /// What it says, where it is the ClientHello of TLS.
+    pub hello: Option<ClientHello>,
 }
 
 /// Connects the client with an endpoint, and carries bytes both ways until both have
-/// closed. `key` is for balancers that go by one.
+/// closed. `first` is what was read of the client, where routes ask about it; `key` is
+/// for balancers that go by one.
 ///
 /// # Cancellation
 /// Dropping the future closes the endpoint's connection and gives the slot back.
@@ -45,7 +46,7 @@ pub async fn carry(
     exchange: &mut Exchange<'_>,
     proxying: &Proxying,
     key: u64,
-    first: First,
+    first: Option<Box<First>>,
 ) -> End {
     let context = exchange.context;
     let upstream = context.upstream(proxying.upstream);
@@ -61,8 +62,6 @@ pub async fn carry(
         Ok(connected) => connected,
         Err(unanswered) => return unanswered.end,
     };
-    exchange.side.watch_peer(timeouts.dead_peer);
-    stream.watch_peer(timeouts.dead_peer);
     let connected_at = clock::now();
     let connect_time = exchange.progress.figures.times.connect;
     exchange.progress.figures.phase = Phase::Data;
@@ -73,11 +72,15 @@ pub async fn carry(
     let start = TunnelStart {
         from_client: match upstream.config().proxy_protocol {
             Some(version) => Some(behind_proxy_header(exchange, version, first)),
-            None => first.bytes,
+            None => first.map(|it| it.bytes).filter(|it| !it.is_empty()),
         },
         from_upstream: None,
     };
-    let carried = tunnel::carry(exchange, &mut stream, start, timeouts.tcp_idle, answer).await;
+    let silence = Silence {
+        idle: timeouts.tcp_idle,
+        dead_peer: Some(timeouts.dead_peer),
+    };
+    let carried = tunnel::carry(exchange, &mut stream, start, silence, answer).await;
     let end = end(&carried);
     if answered_at.get().is_none() && !end.is_endpoint_fault() {
         // It had no reason to say anything.
@@ -103,9 +106,15 @@ pub async fn carry(
 
 /// The client's first bytes behind the header that tells the endpoint who it is.
 #[cold]
-fn behind_proxy_header(exchange: &Exchange<'_>, version: Version, first: First) -> Buffer {
+fn behind_proxy_header(
+    exchange: &Exchange<'_>,
+    version: Version,
+    first: Option<Box<First>>,
+) -> Buffer {
     let mut header = Vec::new();
-    let authority = first.server_name.as_deref().filter(|it| !it.is_empty());
+    let hello = first.as_ref().and_then(|it| it.hello.as_ref());
+    let authority = hello.map(|it| &*it.server_name);
+    let authority = authority.filter(|it| !it.is_empty());
     let extensions = Extensions {
         authority,
         ..Extensions::default()
@@ -113,7 +122,7 @@ fn behind_proxy_header(exchange: &Exchange<'_>, version: Version, first: First) 
     let connected_to = exchange.side.local_address();
     let client = exchange.client;
     proxy_header::write(&mut header, version, client, connected_to, extensions);
-    let bytes = first.bytes.as_ref().map_or(&[][..], Buffer::filled);
+    let bytes = first.as_ref().map_or(&[][..], |it| it.bytes.filled());
     let mut both = Buffer::with_capacity(header.len() + bytes.len());
     let fits = both.append(&header) && both.append(bytes);
     debug_assert!(fits, "the buffer was made for them");

@@ -15,78 +15,104 @@ use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
 
+/// A tunnel in which nothing moved for so long has its peers watched. A shorter one
+/// does without the ten system calls that this takes.
+const WATCHED_AFTER: Duration = Duration::from_secs(1);
+
+/// Bounds on the silence of a tunnel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Silence {
+    /// Longest time in which nothing moves.
+    pub idle: Duration,
+    /// A peer that acknowledges nothing for so long is dead, where that is watched.
+    pub dead_peer: Option<Duration>,
+}
+
 /// Carries bytes both ways until both sides have closed, one of them broke,
-/// nothing moved for `idle_timeout`, it took too long in all, or the program stops. A
+/// it was silent for too long, it took too long in all, or the program stops. A
 /// side that closes its sending half only has that passed on. `on_answer` is called
 /// with the endpoint's first bytes.
-pub(super) async fn carry(
+pub(super) fn carry(
     exchange: &mut Exchange<'_>,
     stream: &mut Stream,
     first: TunnelStart,
-    idle_timeout: Duration,
+    silence: Silence,
     on_answer: impl FnOnce(),
-) -> Carried {
-    let start = |buffer: Option<Buffer>| {
-        let len = buffer.as_ref().map_or(0, Buffer::len);
-        let source = BodySource::http1(BodyDecoder::UntilClose);
-        Pump::new(source, BodySink::http1(Transcode::Raw), buffer, len)
-    };
+) -> impl Future<Output = Carried> {
+    let mut up = Direction::new(first.from_client);
+    let mut down = Direction::new(first.from_upstream);
     let mut on_answer = Some(on_answer);
-    let mut up = Direction::Open(start(first.from_client));
-    let mut down = Direction::Open(start(first.from_upstream));
-    exchange.set_bounded_timeout(idle_timeout);
-    let mut closed_first = None;
-    let _counted = exchange.context.generation().count_tunnel();
-    let end = poll_fn(|cx| {
-        let client = &mut exchange.side.carrier();
-        let endpoint = &mut (&mut *stream).into();
-        let up_moved = up.poll(cx, client, endpoint);
-        let down_moved = down.poll(cx, endpoint, client);
-        if down_moved
-            && down.bytes_read() > 0
-            && let Some(on_answer) = on_answer.take()
-        {
-            on_answer();
+    let mut unwatched = silence.dead_peer;
+    let timeout = move |unwatched: Option<Duration>| match unwatched {
+        Some(_) => WATCHED_AFTER.min(silence.idle),
+        None => silence.idle,
+    };
+    async move {
+        exchange.set_bounded_timeout(timeout(unwatched));
+        let mut closed_first = None;
+        let _counted = exchange.context.generation().count_tunnel();
+        let end = poll_fn(|cx| {
+            let client = &mut exchange.side.carrier();
+            let endpoint = &mut (&mut *stream).into();
+            let up_moved = up.poll(cx, client, endpoint);
+            let down_moved = down.poll(cx, endpoint, client);
+            if down_moved
+                && down.bytes_read > 0
+                && let Some(on_answer) = on_answer.take()
+            {
+                on_answer();
+            }
+            if closed_first.is_none() {
+                closed_first = if !down.is_open() {
+                    Some(Side::Endpoint)
+                } else {
+                    (!up.is_open()).then_some(Side::Client)
+                };
+            }
+            if up.is_over(&down) {
+                return Poll::Ready(End::Tunnel);
+            }
+            if up_moved || down_moved {
+                let Progress { track, figures, .. } = &exchange.progress;
+                track.set_bytes_in(figures.bytes_in + up.bytes_read);
+                track.set_bytes_out(figures.bytes_out + down.bytes_written);
+                exchange.set_bounded_timeout(timeout(unwatched));
+            }
+            if exchange.context.ends_tunnels.get() {
+                return Poll::Ready(Failure::Stopped.into());
+            }
+            if !exchange.has_timed_out() {
+                return Poll::Pending;
+            }
+            let failure = exchange.timed_out(Failure::TunnelIdle);
+            match unwatched.take() {
+                Some(dead_after)
+                    if failure == Failure::TunnelIdle && silence.idle > WATCHED_AFTER =>
+                {
+                    exchange.side.watch_peer(dead_after);
+                    stream.watch_peer(dead_after);
+                    exchange.set_bounded_timeout(silence.idle - WATCHED_AFTER);
+                    Poll::Pending
+                }
+                _ => Poll::Ready(failure.into()),
+            }
+        })
+        .await;
+        let figures = &mut exchange.progress.figures;
+        figures.bytes_in += up.bytes_read;
+        figures.bytes_out += down.bytes_written;
+        figures.body_bytes_out += down.bytes_written;
+        Carried {
+            end,
+            up_bytes: up.bytes_written,
+            down_bytes: down.bytes_read,
+            closed_first,
+            broken: match (up.state, down.state) {
+                (State::Broken, _) => Some(Side::Client),
+                (_, State::Broken) => Some(Side::Endpoint),
+                _ => None,
+            },
         }
-        if closed_first.is_none() {
-            closed_first = if !down.is_open() {
-                Some(Side::Endpoint)
-            } else {
-                (!up.is_open()).then_some(Side::Client)
-            };
-        }
-        if up.is_over(&down) {
-            return Poll::Ready(End::Tunnel);
-        }
-        if up_moved || down_moved {
-            let Progress { track, figures, .. } = &exchange.progress;
-            track.set_bytes_in(figures.bytes_in + up.bytes_read());
-            track.set_bytes_out(figures.bytes_out + down.bytes_written());
-            exchange.set_bounded_timeout(idle_timeout);
-        }
-        if exchange.context.ends_tunnels.get() {
-            Poll::Ready(Failure::Stopped.into())
-        } else if exchange.has_timed_out() {
-            Poll::Ready(exchange.timed_out(Failure::TunnelIdle).into())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    let figures = &mut exchange.progress.figures;
-    figures.bytes_in += up.bytes_read();
-    figures.bytes_out += down.bytes_written();
-    figures.body_bytes_out += down.bytes_written();
-    Carried {
-        end,
-        up_bytes: up.bytes_written(),
-        down_bytes: down.bytes_read(),
-        closed_first,
-        broken: match (&up, &down) {
-            (Direction::Broken(_), _) => Some(Side::Client),
-            (_, Direction::Broken(_)) => Some(Side::Endpoint),
-            _ => None,
-        },
     }
 }
 
@@ -119,15 +145,37 @@ pub(super) struct TunnelStart {
 }
 
 /// One direction of a tunnel.
-enum Direction {
-    Open(Pump),
+struct Direction {
+    state: State,
+    /// What moves the bytes. There is none while nothing is on its way, so that an idle
+    /// tunnel takes little memory.
+    pump: Option<Box<Pump>>,
+    /// Read from the source.
+    bytes_read: u64,
+    /// Written to the sink.
+    bytes_written: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
     /// Its source closed, which was passed on, or its sink takes nothing more.
-    Closed(Pump),
+    Closed,
     /// One of the streams broke.
-    Broken(Pump),
+    Broken,
 }
 
 impl Direction {
+    /// One whose source has sent these bytes.
+    fn new(first: Option<Buffer>) -> Self {
+        Direction {
+            state: State::Open,
+            pump: first.map(|it| Box::new(pump(Some(it)))),
+            bytes_read: 0,
+            bytes_written: 0,
+        }
+    }
+
     /// Moves what can be moved, and says whether something was.
     fn poll(
         &mut self,
@@ -135,54 +183,56 @@ impl Direction {
         source: &mut Carrier<'_>,
         sink: &mut Carrier<'_>,
     ) -> bool {
-        let Direction::Open(pump) = self else {
+        if self.state != State::Open {
             return false;
+        }
+        let mut fresh = None;
+        let moving = match &mut self.pump {
+            Some(pump) => &mut **pump,
+            None => fresh.insert(pump(None)),
         };
-        let before = pump.progress();
-        let polled = pump.poll(cx, source, sink);
-        let has_moved = pump.progress() != before;
+        let polled = moving.poll(cx, source, sink);
+        let has_moved = moving.progress() > 0;
+        self.bytes_read += std::mem::take(&mut moving.bytes_read);
+        self.bytes_written += std::mem::take(&mut moving.bytes_written);
+        let is_at_rest = moving.is_at_rest();
         let Poll::Ready(end) = polled else {
+            if is_at_rest {
+                self.pump = None;
+            } else if let Some(fresh) = fresh {
+                self.pump = Some(Box::new(fresh));
+            }
             return has_moved;
         };
-        let nothing = Pump::dropping(BodyDecoder::UntilClose, None);
-        let pump = std::mem::replace(pump, nothing);
-        *self = match end {
+        self.pump = None;
+        self.state = match end {
             PumpEnd::Done => {
                 // A sink that is gone has no sending side to close.
                 let _ = sink.close_notify();
-                Direction::Closed(pump)
+                State::Closed
             }
             // What the sink sent before it went may still be on its way.
-            PumpEnd::SinkClosed => Direction::Closed(pump),
-            _ => Direction::Broken(pump),
+            PumpEnd::SinkClosed => State::Closed,
+            _ => State::Broken,
         };
         true
     }
 
     fn is_open(&self) -> bool {
-        matches!(self, Direction::Open(_))
-    }
-
-    fn pump(&self) -> &Pump {
-        match self {
-            Direction::Open(pump) | Direction::Closed(pump) | Direction::Broken(pump) => pump,
-        }
-    }
-
-    fn bytes_read(&self) -> u64 {
-        self.pump().bytes_read
-    }
-
-    fn bytes_written(&self) -> u64 {
-        self.pump().bytes_written
+        self.state == State::Open
     }
 
     fn is_over(&self, other: &Direction) -> bool {
         matches!(
-            (self, other),
-            (Direction::Broken(_), _)
-                | (_, Direction::Broken(_))
-                | (Direction::Closed(_), Direction::Closed(_))
+            (self.state, other.state),
+            (State::Broken, _) | (_, State::Broken) | (State::Closed, State::Closed)
         )
     }
+}
+
+/// A pump of bytes as they are, which begins with these.
+fn pump(buffer: Option<Buffer>) -> Pump {
+    let len = buffer.as_ref().map_or(0, Buffer::len);
+    let source = BodySource::http1(BodyDecoder::UntilClose);
+    Pump::new(source, BodySink::http1(Transcode::Raw), buffer, len)
 }

@@ -84,11 +84,11 @@ impl ClientWatch {
         self.awaited = Awaited::Reset;
     }
 
-    /// Ready when the client has left. Costs a system call only when its
-    /// connection became readable: by its next request, or by its end.
+    /// Ready when the client has left. Costs a system call only when it has ended its
+    /// side.
     pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, side: &mut ClientSide<'_>) -> Poll<()> {
         if self.awaited == Awaited::Anything && !side.is_half_closed() {
-            match ready!(side.poll_peek(cx)) {
+            match ready!(side.poll_end(cx)) {
                 Peeked::Broken => return Poll::Ready(()),
                 Peeked::End if self.is_leaving() => return Poll::Ready(()),
                 Peeked::End => side.set_half_closed(),
@@ -101,7 +101,7 @@ impl ClientWatch {
     /// Ready when the client has left before all of its request was read: there is
     /// a reset, or an end and nothing before it.
     pub fn poll_gone_early(cx: &mut TaskContext<'_>, side: &mut ClientSide<'_>) -> Poll<()> {
-        match side.poll_peek(cx) {
+        match side.poll_end(cx) {
             Poll::Ready(Peeked::End | Peeked::Broken) => Poll::Ready(()),
             _ => side.poll_broken(cx),
         }

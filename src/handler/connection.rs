@@ -9,39 +9,33 @@ use crate::config::{Action, Config, Proxying};
 use crate::exchange::Exchange;
 use crate::exchange::tcp::{self, First};
 use crate::metrics::end::{End, Failure};
-use crate::net::buffer::Buffer;
-
-/// What a client sent before its route was chosen.
-pub struct Beginning {
-    /// All of it.
-    pub bytes: Buffer,
-    /// What it says, where it is the ClientHello of TLS.
-    pub hello: Option<ClientHello>,
-}
 
 /// Carries the client's bytes to an endpoint and back, until both have closed. `first` is
 /// what was read of them, where routes ask about it.
 ///
 /// # Cancellation
 /// Dropping the future closes the endpoint's connection.
-pub async fn handle_connection(exchange: &mut Exchange<'_>, first: Option<Beginning>) -> End {
+pub async fn handle_connection(exchange: &mut Exchange<'_>, first: Option<Box<First>>) -> End {
+    match choose(exchange, first.as_deref()) {
+        Ok((proxying, key)) => tcp::carry(exchange, &proxying, key, first).await,
+        Err(failure) => failure.into(),
+    }
+}
+
+/// Finds the connection's route: its upstream, and the key that balancers may go by.
+///
+/// # Errors
+/// See [`find_route`](ConnectionFacts::find_route).
+fn choose(exchange: &mut Exchange<'_>, first: Option<&First>) -> Result<(Proxying, u64), Failure> {
     let context = exchange.context;
-    let facts = ConnectionFacts::new(exchange, first.as_ref());
+    let facts = ConnectionFacts::new(exchange, first);
     let found = facts.find_route(context.config());
     let key = BalanceKey::Client.hash(&facts);
-    let (route, proxying) = match found {
-        Ok(found) => found,
-        Err(failure) => return failure.into(),
-    };
+    let (route, proxying) = found?;
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
-    let (bytes, hello) = first.map_or((None, None), |it| (Some(it.bytes), it.hello));
-    let first = First {
-        bytes: bytes.filter(|it| !it.is_empty()),
-        server_name: hello.map(|it| it.server_name),
-    };
-    tcp::carry(exchange, &proxying, key, first).await
+    Ok((proxying, key))
 }
 
 /// A connection as the route table asks about it: it has nothing of a request.
@@ -71,7 +65,7 @@ impl ConnectionFacts<'_> {
 }
 
 impl<'a> ConnectionFacts<'a> {
-    fn new(exchange: &Exchange<'_>, first: Option<&'a Beginning>) -> Self {
+    fn new(exchange: &Exchange<'_>, first: Option<&'a First>) -> Self {
         ConnectionFacts {
             listener: exchange.context.listener_index(),
             client: exchange.client.remote().address,

@@ -22,7 +22,7 @@ use crate::exchange::answer::{self, Answer};
 use crate::exchange::{Exchange, Next, Outcome, box_cold};
 use crate::metrics::end::{End, Failure};
 pub(crate) use connection::ConnectionFacts;
-pub use connection::{Beginning, handle_connection};
+pub use connection::handle_connection;
 use files::FilesPlan;
 use last_hop::LastHop;
 pub(crate) use proxy::balance_key;

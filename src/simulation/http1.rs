@@ -192,6 +192,18 @@ fn an_exchange_in_flight_stays_small() {
     assert!(len <= SERVED_LEN_MAX, "{len} bytes");
 }
 
+/// Longest state of a connection of TCP, in bytes: there may be many idle ones.
+const CARRIED_LEN_MAX: usize = 896;
+
+#[test]
+fn an_idle_tunnel_stays_small() {
+    let worker = Rc::new(worker());
+    let (_, stream) = Stream::pair();
+    let len = client::carried_len(&worker, stream, Peer::Tcp(CLIENT));
+    println!("{len} bytes");
+    assert!(len <= CARRIED_LEN_MAX, "{len} bytes");
+}
+
 #[test]
 fn interim_responses_are_passed_on_before_the_final_one() {
     let mut simulation = Simulation::new();

@@ -219,6 +219,12 @@ impl Stream {
         }
     }
 
+    /// Waits until the peer has closed its sending side, or the connection is broken;
+    /// what it sent before that may be unread. No system call.
+    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        with_transport!(Transport, &self.0, it => it.poll_ended(cx))
+    }
+
     /// Ready when the connection is broken, or closed both ways, whatever may be
     /// read before that. No system call.
     pub fn poll_broken(&self, cx: &Context<'_>) -> Poll<()> {

@@ -12,7 +12,7 @@ use crate::exchange::outcome::Outcome;
 use crate::exchange::pace::Pace;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
 use crate::exchange::relay::{Relay, Relayed, Response, Rest, response_bound};
-use crate::exchange::tunnel::{self, TunnelStart};
+use crate::exchange::tunnel::{self, Silence, TunnelStart};
 use crate::exchange::{Exchange, Next, RestOfBody, Sender, box_cold};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -268,7 +268,10 @@ impl<'a, 'e> Sent<'a, 'e> {
         debug_assert!(fits, "the buffer was made for them");
         progress.figures.status = 101;
         progress.track.enter(Stage::Tunnel);
-        let idle_timeout = self.slot.upstream().config().timeouts.idle;
+        let silence = Silence {
+            idle: self.slot.upstream().config().timeouts.idle,
+            dead_peer: None,
+        };
         let start = TunnelStart {
             from_client: Some(from_client),
             from_upstream: Some(buffer),
@@ -276,7 +279,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         // A tunnel may take as long as it likes in all.
         self.exchange.total_deadline = u64::MAX;
         let (exchange, stream) = (&mut *self.exchange, &mut self.stream);
-        let carried = tunnel::carry(exchange, stream, start, idle_timeout, || {}).await;
+        let carried = tunnel::carry(exchange, stream, start, silence, || {}).await;
         // What went to the client began with the head.
         let figures = &mut self.exchange.progress.figures;
         figures.body_bytes_out = figures.body_bytes_out.saturating_sub(head_len as u64);

@@ -131,8 +131,18 @@ impl<T: AsFd> Source<T> {
     /// ended. Wakes the task that waits to read at whatever comes, and takes its
     /// place.
     pub fn poll_over(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll_any(cx, OVER)
+    }
+
+    /// Waits until the peer sends nothing more; wakes as
+    /// [`poll_over`](Self::poll_over) does.
+    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll_any(cx, EventFlags::RDHUP | OVER)
+    }
+
+    fn poll_any(&self, cx: &Context<'_>, flags: EventFlags) -> Poll<()> {
         self.slot.with_entry(|entry| {
-            if entry.ready.intersects(OVER) {
+            if entry.ready.intersects(flags) {
                 return Poll::Ready(());
             }
             match &mut entry.reader {
@@ -141,6 +151,11 @@ impl<T: AsFd> Source<T> {
             }
             Poll::Pending
         })
+    }
+
+    /// Whether all is over, or the connection could not be opened, as far as is known.
+    pub fn is_over(&self) -> bool {
+        self.slot.with_entry(|entry| entry.ready.intersects(OVER))
     }
 
     /// Whether there is something on a side, as far as is known.

@@ -250,6 +250,15 @@ impl End {
         }
     }
 
+    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut incoming = self.incoming.carried();
+        if incoming.is_broken || incoming.is_ended {
+            return Poll::Ready(());
+        }
+        incoming.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     pub fn poll_broken(&self, cx: &Context<'_>) -> Poll<()> {
         let is_over = self.outgoing.carried().is_ended;
         let mut incoming = self.incoming.carried();

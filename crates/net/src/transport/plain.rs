@@ -47,8 +47,12 @@ impl Plain {
         DetachedPlain(self.0.detach())
     }
 
-    /// The error of a connection that was being opened, if it failed.
+    /// The error of a connection that was being opened, if it failed: the event loop
+    /// has told of that, so that a success costs no system call.
     pub fn connected(&self) -> io::Result<()> {
+        if !self.0.is_over() {
+            return Ok(());
+        }
         Ok(rustix::net::sockopt::socket_error(self)??)
     }
 
@@ -232,6 +236,10 @@ impl Plain {
             self.0.note_blocked(Side::Read);
         }
         peeked
+    }
+
+    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.poll_ended(cx)
     }
 
     pub fn poll_broken(&self, cx: &Context<'_>) -> Poll<()> {
