@@ -195,16 +195,19 @@ pub enum Verb {
         #[command(flatten)]
         request: Box<ExplainRequest>,
     },
-    /// Show the load balancer at work, with four test origins behind it
+    /// Show the load balancer at work, with test origins behind it
     #[command(
-        long_about = "Runs the load balancer and four test origins of different speed in one \
+        long_about = "Runs the load balancer and test origins of different speed in one \
             process, on free loopback ports, says what to try, and goes on until interrupted.",
-        after_help = "Examples:\n  evenkeel demo\n  evenkeel demo --load"
+        after_help = "Examples:\n  evenkeel demo\n  evenkeel demo --load\n  evenkeel demo --tcp"
     )]
     Demo {
         /// Send it some load, and show each second how that is shared out
         #[arg(long)]
         load: bool,
+        /// Carry connections of TCP instead, with load, and an endpoint that goes down
+        #[arg(long, conflicts_with = "load")]
+        tcp: bool,
     },
     /// Run a test origin: an HTTP server with a shape, to balance to
     #[command(

@@ -58,7 +58,11 @@ fn main() -> ExitCode {
             ..
         } => check(&source.any(), print, offline),
         cli::Verb::Explain { source, request } => explain(&source, *request),
-        cli::Verb::Demo { load } => demo(load),
+        cli::Verb::Demo { load, tcp } => demo(match (load, tcp) {
+            (_, true) => demo::Scene::Tcp,
+            (true, false) => demo::Scene::Load,
+            (false, false) => demo::Scene::Requests,
+        }),
         cli::Verb::Origin { options } => origin(*options),
         cli::Verb::Ctl {
             control,
@@ -153,14 +157,11 @@ fn watched(loaded: &Loaded) -> WatchedPaths {
     }
 }
 
-fn demo(load: bool) -> Result<(), Failed> {
-    let _log = start_event_log(config::Log::default());
-    let load = if load {
-        demo::Load::On
-    } else {
-        demo::Load::Off
-    };
-    demo::run(load).map_err(|error| complain(&error.to_string()))
+fn demo(scene: demo::Scene) -> Result<(), Failed> {
+    // Of TCP it says itself which endpoint goes down: lines between would break the
+    // table that is redrawn.
+    let _log = (scene != demo::Scene::Tcp).then(|| start_event_log(config::Log::default()));
+    demo::run(scene).map_err(|error| complain(&error.to_string()))
 }
 
 fn origin(options: OriginOptions) -> Result<(), Failed> {

@@ -15,6 +15,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{HOST, SERVER};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -26,14 +27,27 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Longest time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What came of a request.
+/// Lines that a client of TCP sends over each of its connections.
+const LINES: usize = 4;
+
+/// What clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// They ask for /ping over a connection that they keep.
+    Ping,
+    /// They open a connection, send lines and await each answer, and close.
+    Lines,
+}
+
+/// What came of a request, or of a connection of lines.
 #[derive(Debug, Clone, Copy)]
 pub enum Outcome {
     /// An origin's answer.
     Answered {
         /// Index of the origin, which its answer names.
         origin: usize,
-        /// From sending the request to the answer's last byte.
+        /// From sending the request, or from opening the connection, to the
+        /// answer's last byte.
         latency: Duration,
     },
     /// Any other answer, or none.
@@ -54,7 +68,7 @@ impl Clients {
     ///
     /// # Errors
     /// Their thread or its runtime can't be made.
-    pub fn start(to: SocketAddr, origins: &[&'static str]) -> io::Result<Self> {
+    pub fn start(to: SocketAddr, asking: Asking, origins: &[&'static str]) -> io::Result<Self> {
         let (sender, outcomes) = channel();
         let (running, stopped) = oneshot::channel();
         let origins = origins.to_vec();
@@ -68,6 +82,7 @@ impl Clients {
                 for seed in 0..CLIENTS {
                     let client = Client {
                         to,
+                        asking,
                         origins: origins.clone(),
                         connection: None,
                     };
@@ -102,6 +117,7 @@ impl Drop for Clients {
 
 struct Client {
     to: SocketAddr,
+    asking: Asking,
     origins: Vec<&'static str>,
     connection: Option<SendRequest<Empty<Bytes>>>,
 }
@@ -111,7 +127,12 @@ impl Client {
         let mut random = fastrand::Rng::with_seed(seed);
         let pause = ServiceTime::Exponential { mean: PAUSE };
         loop {
-            let asked = tokio::time::timeout(TIMEOUT, self.ask());
+            let asked = tokio::time::timeout(TIMEOUT, async {
+                match self.asking {
+                    Asking::Ping => self.ask().await,
+                    Asking::Lines => self.send_lines().await,
+                }
+            });
             let outcome = asked.await.ok().flatten().unwrap_or(Outcome::Failed);
             if outcomes.send(outcome).is_err() {
                 return;
@@ -137,6 +158,24 @@ impl Client {
         let server = head.headers.get(SERVER)?;
         let origin = self.origins.iter().position(|name| *name == server)?;
         (head.status == StatusCode::OK).then_some(Outcome::Answered { origin, latency })
+    }
+
+    /// Sends lines over a connection; `None` where one was not answered. The
+    /// latency is that of the first.
+    async fn send_lines(&self) -> Option<Outcome> {
+        let begun = Instant::now();
+        let mut stream = BufReader::new(TcpStream::connect(self.to).await.ok()?);
+        let mut first = None;
+        for _ in 0..LINES {
+            stream.write_all(b"hello\n").await.ok()?;
+            let mut answer = String::new();
+            stream.read_line(&mut answer).await.ok()?;
+            let (name, _) = answer.split_once(',')?;
+            let origin = self.origins.iter().position(|it| *it == name)?;
+            let latency = begun.elapsed();
+            first.get_or_insert(Outcome::Answered { origin, latency });
+        }
+        first
     }
 
     async fn connect(&self) -> io::Result<SendRequest<Empty<Bytes>>> {

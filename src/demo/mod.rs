@@ -1,11 +1,12 @@
-//! `evenkeel demo`: four test origins of different speed and the load balancer
-//! before them, in one process, on free loopback ports.
+//! `evenkeel demo`: test origins of different speed and the load balancer before
+//! them, in one process, on free loopback ports.
 //!
 //! Owns what is shown. The origins are those of `evenkeel origin`; the
 //! balancer is the product, started as `evenkeel run` does it.
 
 mod clients;
 mod table;
+mod tcp;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -15,19 +16,38 @@ use evenkeel::config::{self, Colour, NameLookup};
 use evenkeel::lifecycle::StopSignals;
 use evenkeel::runtime::{self, Running};
 use evenkeel_net::Address;
-use evenkeel_origin::{Origin, OriginHandle, OriginOptions, ServiceTime};
+use evenkeel_origin::{Origin, OriginHandle, OriginOptions, ServiceTime, Speaks};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
-use clients::{CLIENTS, Clients};
+use clients::{Asking, CLIENTS, Clients};
 use table::Table;
 
-/// Whether the demo sends itself requests.
+/// What the demo shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Load {
-    /// It only waits for those of others.
-    Off,
-    /// It does, and shows how they are shared out.
-    On,
+pub enum Scene {
+    /// Requests of others.
+    Requests,
+    /// Requests of its own, and how they are shared out.
+    Load,
+    /// Connections of TCP of its own, and an endpoint that goes down and comes back.
+    Tcp,
+}
+
+impl Scene {
+    /// The endpoints of its first upstream.
+    fn speeds(self) -> &'static [Speed] {
+        match self {
+            Scene::Requests | Scene::Load => &SPEEDS,
+            Scene::Tcp => &tcp::SPEEDS,
+        }
+    }
+
+    fn speaks(self) -> Speaks {
+        match self {
+            Scene::Requests | Scene::Load => Speaks::Http,
+            Scene::Tcp => Speaks::Lines,
+        }
+    }
 }
 
 /// What an origin is like.
@@ -123,7 +143,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// No port, thread or memory is left for it, or standard output is closed.
-pub fn run(load: Load) -> io::Result<()> {
+pub fn run(scene: Scene) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -131,18 +151,27 @@ pub fn run(load: Load) -> io::Result<()> {
         let _in_runtime = runtime.enter();
         StopSignals::new()?
     };
-    let origins = SPEEDS.iter().map(start_origin).collect::<Result<_, _>>()?;
+    let start = |speed| start_origin(speed, scene.speaks());
+    let origins = scene.speeds().iter().map(start).collect::<Result<_, _>>()?;
     let origins: Vec<OriginHandle> = origins;
-    let text = configuration(&origins, load);
+    let operator = (scene == Scene::Tcp).then(|| start(&tcp::OPERATOR));
+    let operator = operator.transpose()?;
+    let text = configuration(&origins, operator.as_ref(), scene);
     let loaded = config::load_text("demo.toml", &text, NameLookup::Skip)
         .map_err(|report| io::Error::other(report.render(Colour::Off)))?;
     let drain_timeout = loaded.config.server.drain_timeout;
     let running = runtime::start(loaded.config)?;
-    let address = listening_address(&running)?;
-    introduce(&origins, &text, address, load)?;
-    let signal = match load {
-        Load::Off => Ok(runtime.block_on(stop.next())),
-        Load::On => runtime.block_on(show_load(&running, &origins, address, stop.next())),
+    let addresses = listening_addresses(&running)?;
+    introduce(&origins, &text, &addresses, scene)?;
+    let signal = match scene {
+        Scene::Requests => Ok(runtime.block_on(stop.next())),
+        Scene::Load | Scene::Tcp => runtime.block_on(show_load(
+            &running,
+            &origins,
+            addresses[0],
+            scene,
+            stop.next(),
+        )),
     };
     // Nobody is left to read this where standard output is what failed.
     if let Ok(signal) = &signal {
@@ -152,9 +181,10 @@ pub fn run(load: Load) -> io::Result<()> {
     signal.map(drop)
 }
 
-fn start_origin(speed: &Speed) -> io::Result<OriginHandle> {
+fn start_origin(speed: &Speed, speaks: Speaks) -> io::Result<OriginHandle> {
     Origin::local(OriginOptions {
         name: speed.name.to_owned(),
+        speaks,
         service: Some(ServiceTime::Exponential {
             mean: Duration::from_millis(speed.mean_ms),
         }),
@@ -163,8 +193,16 @@ fn start_origin(speed: &Speed) -> io::Result<OriginHandle> {
     })
 }
 
-fn configuration(origins: &[OriginHandle], load: Load) -> String {
-    let endpoints: String = SPEEDS
+fn configuration(
+    origins: &[OriginHandle],
+    operator: Option<&OriginHandle>,
+    scene: Scene,
+) -> String {
+    if let Some(operator) = operator {
+        return tcp::configuration(origins, operator);
+    }
+    let endpoints: String = scene
+        .speeds()
         .iter()
         .zip(origins)
         .map(|(speed, origin)| {
@@ -172,39 +210,44 @@ fn configuration(origins: &[OriginHandle], load: Load) -> String {
             format!("  {address:<28}  # {}\n", speed.name)
         })
         .collect();
-    let log = match load {
-        Load::Off => ACCESS_LOG,
-        Load::On => "",
+    let log = match scene {
+        Scene::Requests => ACCESS_LOG,
+        Scene::Load | Scene::Tcp => "",
     };
     CONFIGURATION
         .replace("$ENDPOINTS", &endpoints)
         .replace("$LOG\n", &format!("{log}\n"))
 }
 
-fn listening_address(running: &Running) -> io::Result<SocketAddr> {
-    match running.addresses.first() {
-        Some(Address::Tcp(address)) => Ok(*address),
-        other => Err(io::Error::other(format!("listening on {other:?}"))),
-    }
+fn listening_addresses(running: &Running) -> io::Result<Vec<SocketAddr>> {
+    let tcp = |address: &Address| match address {
+        Address::Tcp(address) => Ok(*address),
+        Address::Unix(_) => Err(io::Error::other(format!("listening on {address:?}"))),
+    };
+    running.addresses.iter().map(tcp).collect()
 }
 
 fn introduce(
     origins: &[OriginHandle],
     text: &str,
-    address: SocketAddr,
-    load: Load,
+    addresses: &[SocketAddr],
+    scene: Scene,
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let (number, unit) = match scene {
+        Scene::Requests | Scene::Load => ("Four", "request"),
+        Scene::Tcp => ("Three", "line"),
+    };
     writeln!(
         out,
-        "\nFour test origins, each serving {THREADS} requests at once:\n"
+        "\n{number} test origins, each serving {THREADS} {unit}s at once:\n"
     )?;
-    for (speed, origin) in SPEEDS.iter().zip(origins) {
+    for (speed, origin) in scene.speeds().iter().zip(origins) {
         let Speed { name, mean_ms } = speed;
         let address = origin.address.to_string();
         writeln!(
             out,
-            "  {name:<8}{address:<17}{mean_ms:>4} ms per request on average"
+            "  {name:<8}{address:<17}{mean_ms:>4} ms per {unit} on average"
         )?;
     }
     writeln!(
@@ -214,6 +257,15 @@ fn introduce(
     for line in text.lines() {
         writeln!(out, "{}", format!("  {line}").trim_end())?;
     }
+    match scene {
+        Scene::Requests | Scene::Load => introduce_http(&mut out, addresses[0], scene)?,
+        Scene::Tcp => tcp::introduce(&mut out, addresses)?,
+    }
+    writeln!(out)?;
+    out.flush()
+}
+
+fn introduce_http(out: &mut impl Write, address: SocketAddr, scene: Scene) -> io::Result<()> {
     writeln!(
         out,
         "\nIt listens on http://{address}. Try in another terminal:\n"
@@ -222,19 +274,17 @@ fn introduce(
     for (what, command) in TRIES {
         writeln!(out, "  {what}\n    {}", command.replace("$URL", &url))?;
     }
-    match load {
-        Load::Off => writeln!(
+    if scene == Scene::Requests {
+        return writeln!(
             out,
             "\nEach request appears below as a line of the access log. Ctrl-C stops the demo."
-        )?,
-        Load::On => writeln!(
-            out,
-            "\n{CLIENTS} clients now ask for /ping, each pausing a little between two requests: \
-             how\nthe load balancer shares that out. Ctrl-C stops the demo."
-        )?,
+        );
     }
-    writeln!(out)?;
-    out.flush()
+    writeln!(
+        out,
+        "\n{CLIENTS} clients now ask for /ping, each pausing a little between two requests: \
+         how\nthe load balancer shares that out. Ctrl-C stops the demo."
+    )
 }
 
 /// Sends load and redraws the table until the signal comes, whose name it
@@ -243,16 +293,23 @@ async fn show_load(
     running: &Running,
     origins: &[OriginHandle],
     address: SocketAddr,
+    scene: Scene,
     stop: impl Future<Output = &'static str>,
 ) -> io::Result<&'static str> {
     const SECOND: Duration = Duration::from_secs(1);
-    let names: Vec<&'static str> = SPEEDS.iter().map(|speed| speed.name).collect();
-    let rows = SPEEDS
+    let names: Vec<&'static str> = scene.speeds().iter().map(|speed| speed.name).collect();
+    let rows = scene
+        .speeds()
         .iter()
         .zip(origins)
         .map(|(speed, origin)| format!("{:<8}{}", speed.name, origin.address));
-    let mut table = Table::new(rows.collect())?;
-    let clients = Clients::start(address, &names)?;
+    let (rate, asking) = match scene {
+        Scene::Requests | Scene::Load => ("requests/s", Asking::Ping),
+        Scene::Tcp => ("connections/s", Asking::Lines),
+    };
+    let mut table = Table::new(rows.collect(), rate)?;
+    let clients = Clients::start(address, asking, &names)?;
+    let mut outage = (scene == Scene::Tcp).then(|| tcp::Outage::new(&origins[0]));
     let mut stop = std::pin::pin!(stop);
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -267,7 +324,12 @@ async fn show_load(
                 table.look(endpoints.map(|endpoint| endpoint.in_flight()));
                 clients.outcomes().for_each(|outcome| table.count(outcome));
             }
-            _ = draws.tick() => table.draw(&mut io::stdout().lock())?,
+            _ = draws.tick() => {
+                if let Some(outage) = &mut outage {
+                    table.set_note(outage.second());
+                }
+                table.draw(&mut io::stdout().lock())?;
+            }
         }
     }
 }

@@ -22,6 +22,10 @@ type Latencies = Vec<Histogram<u64>>;
 #[derive(Debug)]
 pub struct Table {
     names: Vec<String>,
+    /// Heading of the rates.
+    rate: &'static str,
+    /// The line below the figures, if there is one.
+    note: String,
     began: Instant,
     answers: u64,
     failures: u64,
@@ -36,11 +40,11 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table with a row for each of `names`.
+    /// An empty table with a row for each of `names`; `rate` heads the rates.
     ///
     /// # Errors
     /// No memory.
-    pub fn new(names: Vec<String>) -> io::Result<Self> {
+    pub fn new(names: Vec<String>, rate: &'static str) -> io::Result<Self> {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let is_terminal = io::stdout().is_terminal() && !is_dumb;
         let mut table = Table {
@@ -53,6 +57,8 @@ impl Table {
             looks: 0,
             redraws: is_terminal.then_some(0),
             names,
+            rate,
+            note: String::new(),
         };
         table.begin_second()?;
         Ok(table)
@@ -70,6 +76,11 @@ impl Table {
         self.in_flight.fill(0);
         self.looks = 0;
         Ok(())
+    }
+
+    /// Shows a line below the figures.
+    pub fn set_note(&mut self, note: String) {
+        self.note = note;
     }
 
     /// Notes what is in flight at each endpoint at this moment.
@@ -117,15 +128,8 @@ impl Table {
     fn text(&self) -> io::Result<String> {
         let elapsed = self.second_began.elapsed();
         let mut text = format!(
-            "{:26}{:>24}{:>26}\n{:<26}{:>12}{:>12}{:>13}{:>13}\n",
-            "",
-            "last second",
-            "last 10 seconds",
-            "endpoint",
-            "requests/s",
-            "in flight",
-            "mean",
-            "p99",
+            "{:26}{:>24}{:>26}\n{:<26}{:>14}{:>10}{:>13}{:>13}\n",
+            "", "last second", "last 10 seconds", "endpoint", self.rate, "in flight", "mean", "p99",
         );
         let mut all = (empty()?, 0, 0);
         for (index, name) in self.names.iter().enumerate() {
@@ -147,6 +151,9 @@ impl Table {
             self.answers,
             self.failures
         );
+        if !self.note.is_empty() {
+            text += &format!("{}\n", self.note);
+        }
         Ok(text)
     }
 
@@ -168,7 +175,7 @@ impl Table {
                 milliseconds(latencies.value_at_quantile(0.99) as f64),
             )
         };
-        format!("{name:<26}{per_second:>12.0}{in_flight:>12.1}{mean:>13}{p99:>13}\n")
+        format!("{name:<26}{per_second:>14.0}{in_flight:>10.1}{mean:>13}{p99:>13}\n")
     }
 }
 

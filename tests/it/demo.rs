@@ -84,6 +84,53 @@ fn demo_shows_how_load_is_shared_out() {
 }
 
 #[test]
+fn demo_of_tcp_shows_connections_and_an_endpoint_that_goes_down() {
+    test(|| {
+        let mut demo = start(&["demo", "--tcp"]);
+        let addresses = until_line(&mut demo, |line| {
+            let (_, rest) = line.split_once("It listens on ")?;
+            let (both, _) = rest.split_once(". ")?;
+            let (demo, shared) = both.split_once(" and ")?;
+            Some([demo.to_owned(), shared.to_owned()])
+        });
+        for (address, said, operator) in [
+            (&addresses[0], "operator\n", false),
+            (&addresses[1], "operator\n", true),
+            (&addresses[1], "hello\n", false),
+        ] {
+            let mut client = RawClient::connect(address).unwrap();
+            client.send(said).unwrap();
+            let mut answer = String::new();
+            while !answer.ends_with('\n') {
+                answer += &String::from_utf8(client.read_len(1).unwrap()).unwrap();
+            }
+            assert!(answer.ends_with(said), "{answer}");
+            assert_eq!(answer.starts_with("operator: "), operator, "{answer}");
+            // Only the other upstream tells who the client is.
+            assert_eq!(answer.contains(", to 127.0.0.1:"), !operator, "{answer}");
+        }
+        until_line(&mut demo, |line| {
+            line.contains("connections/s").then_some(())
+        });
+        for name in ["quick", "steady", "slow", "all"] {
+            let line = demo.line().unwrap();
+            assert!(line.starts_with(name), "{line}");
+        }
+        until_line(&mut demo, |line| {
+            line.contains("quick is down").then_some(())
+        });
+        until_line(&mut demo, |line| line.contains("quick is up").then_some(()));
+        // It takes connections again.
+        until_line(&mut demo, |line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let rate = words.get(2)?.parse::<f64>().ok()?;
+            (words[0] == "quick" && rate > 0.0).then_some(())
+        });
+        assert_ends_well(demo);
+    });
+}
+
+#[test]
 fn origin_serves_where_it_is_told() {
     test(|| {
         let dir = TempDir::new().unwrap();

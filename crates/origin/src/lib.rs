@@ -12,6 +12,7 @@
 pub mod body;
 mod connection;
 mod duration;
+mod lines;
 mod options;
 mod page;
 mod request;
@@ -33,7 +34,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
 pub use duration::parse_duration;
-pub use options::{ListenAddress, OriginOptions, Window};
+pub use options::{ListenAddress, OriginOptions, Speaks, Window};
 pub use page::payload_byte;
 pub use service_time::ServiceTime;
 pub use stats::OriginStats;
@@ -358,8 +359,14 @@ async fn serve(accepting: Accepting, shared: &Rc<Shared>, orders: &mut watch::Re
     loop {
         tokio::select! {
             accepted = accepting.accept() => match accepted {
-                Ok(stream) => {
-                    connections.spawn_local(Connection::new(stream, Rc::clone(shared)).run());
+                Ok(socket) => {
+                    let shared = Rc::clone(shared);
+                    match shared.options.speaks {
+                        Speaks::Http => {
+                            connections.spawn_local(Connection::new(socket, shared).run())
+                        }
+                        Speaks::Lines => connections.spawn_local(lines::run(socket, shared)),
+                    };
                 }
                 // Out of descriptors, most likely: some are about to close.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,

@@ -20,6 +20,10 @@ pub struct OriginOptions {
     #[arg(long, default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub listen: ListenAddress,
 
+    /// What it speaks
+    #[arg(long, value_enum, default_value_t = Speaks::Http)]
+    pub speaks: Speaks,
+
     /// Name that `/origin/stats` and the `Server` field of answers give
     #[arg(long, default_value = "origin")]
     pub name: String,
@@ -89,6 +93,7 @@ impl Default for OriginOptions {
     fn default() -> Self {
         OriginOptions {
             listen: ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 8081))),
+            speaks: Speaks::Http,
             name: "origin".to_owned(),
             service: None,
             threads: 0,
@@ -106,6 +111,15 @@ impl Default for OriginOptions {
             seed: 1,
         }
     }
+}
+
+/// What an origin speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Speaks {
+    /// HTTP/1.1 and 1.0.
+    Http,
+    /// Lines of text, each sent back behind the name; no faults but `--refuse`.
+    Lines,
 }
 
 /// Where an origin listens.

@@ -1,0 +1,136 @@
+//! The demo of TCP: lines of text there and back, an upstream that tells who the
+//! client is, a route that goes by the first bytes, and an endpoint that goes down.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use evenkeel_origin::OriginHandle;
+
+use super::Speed;
+use super::clients::CLIENTS;
+
+pub(super) const SPEEDS: [Speed; 3] = [
+    Speed {
+        name: "quick",
+        mean_ms: 5,
+    },
+    Speed {
+        name: "steady",
+        mean_ms: 10,
+    },
+    Speed {
+        name: "slow",
+        mean_ms: 40,
+    },
+];
+
+/// The endpoint of the second upstream.
+pub(super) const OPERATOR: Speed = Speed {
+    name: "operator",
+    mean_ms: 1,
+};
+
+/// `$ENDPOINTS` stands for the lines of the first upstream's endpoints, and
+/// `$OPERATOR` for the address of the other's.
+const CONFIGURATION: &str = r#"[[listener]]
+name = "demo"
+bind = "127.0.0.1:0"            # 0: a free port
+protocol = "tcp"
+
+[[listener]]
+name = "shared"                 # two protocols behind one port
+bind = "127.0.0.1:0"
+protocol = "tcp"
+
+[[route]]
+name = "operator"
+match = { listener = "shared", first_bytes = "operator" }
+upstream = "operator"
+
+[[route]]
+name = "lines"
+upstream = "lines"
+
+[upstream.lines]
+proxy_protocol = "v1"           # tells endpoints who the client is
+queue = { timeout = "5s" }      # for connections while no slot is free
+health = { interval = "1s" }    # does the endpoint take connections?
+endpoints = [
+$ENDPOINTS]
+
+[upstream.operator]
+endpoints = ["$OPERATOR"]
+"#;
+
+pub(super) fn configuration(origins: &[OriginHandle], operator: &OriginHandle) -> String {
+    let endpoints = SPEEDS.iter().zip(origins).map(|(speed, origin)| {
+        let address = origin.address.to_string();
+        format!(
+            "  {{ address = \"{address}\", max_in_flight = 6 }},  # {}\n",
+            speed.name
+        )
+    });
+    CONFIGURATION
+        .replace("$ENDPOINTS", &endpoints.collect::<String>())
+        .replace("$OPERATOR", &operator.address.to_string())
+}
+
+/// What to try at the two listeners.
+pub(super) fn introduce(out: &mut impl Write, addresses: &[SocketAddr]) -> io::Result<()> {
+    let command = |address: &SocketAddr| format!("nc {} {}", address.ip(), address.port());
+    let (demo, shared) = (&addresses[0], &addresses[1]);
+    writeln!(
+        out,
+        "\nIt listens on {demo} and {shared}. Try in another terminal:\n\n  \
+         Lines that come back, with the name of the endpoint and your address, which the\n  \
+         endpoint has from the PROXY header:\n    {}\n  \
+         The same port for another upstream: type \"operator\", or anything else:\n    {}\n\n\
+         {CLIENTS} clients now connect, send four lines and close, with a little pause. Each \
+         endpoint has\nsix slots; the other connections wait in the queue, and the times count \
+         that: from the\nconnection to its first answer. {} is down for {DOWN_SECONDS} of \
+         {PERIOD_SECONDS} seconds; its open\nconnections are cut, which are the failures. \
+         Ctrl-C stops the demo.",
+        command(demo),
+        command(shared),
+        SPEEDS[0].name,
+    )
+}
+
+/// Seconds from one outage to the next.
+const PERIOD_SECONDS: u64 = 12;
+/// Seconds that an outage takes.
+const DOWN_SECONDS: u64 = 4;
+
+/// An endpoint that goes down now and then.
+#[derive(Debug)]
+pub(super) struct Outage<'a> {
+    origin: &'a OriginHandle,
+    second: u64,
+}
+
+impl<'a> Outage<'a> {
+    pub(super) fn new(origin: &'a OriginHandle) -> Self {
+        Outage { origin, second: 0 }
+    }
+
+    /// Ends a second, and says how things stand in the next.
+    pub(super) fn second(&mut self) -> String {
+        const UP_SECONDS: u64 = PERIOD_SECONDS - DOWN_SECONDS;
+        self.second += 1;
+        let name = SPEEDS[0].name;
+        let at = self.second % PERIOD_SECONDS;
+        match at {
+            0 => self.origin.serve(),
+            UP_SECONDS => self.origin.refuse(),
+            _ => {}
+        }
+        if at < UP_SECONDS {
+            format!("{name} is up, and goes down in {} s", UP_SECONDS - at)
+        } else {
+            format!(
+                "{name} is down, and comes back in {} s",
+                PERIOD_SECONDS - at
+            )
+        }
+    }
+}
