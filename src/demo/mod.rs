@@ -56,23 +56,17 @@ struct Speed {
     mean_ms: u64,
 }
 
+impl Speed {
+    const fn new(name: &'static str, mean_ms: u64) -> Self {
+        Speed { name, mean_ms }
+    }
+}
+
 const SPEEDS: [Speed; 4] = [
-    Speed {
-        name: "fast",
-        mean_ms: 2,
-    },
-    Speed {
-        name: "brisk",
-        mean_ms: 5,
-    },
-    Speed {
-        name: "steady",
-        mean_ms: 10,
-    },
-    Speed {
-        name: "slow",
-        mean_ms: 40,
-    },
+    Speed::new("fast", 2),
+    Speed::new("brisk", 5),
+    Speed::new("steady", 10),
+    Speed::new("slow", 40),
 ];
 /// Requests that an origin serves at once.
 const THREADS: usize = 4;

@@ -10,25 +10,13 @@ use super::Speed;
 use super::clients::CLIENTS;
 
 pub(super) const SPEEDS: [Speed; 3] = [
-    Speed {
-        name: "quick",
-        mean_ms: 5,
-    },
-    Speed {
-        name: "steady",
-        mean_ms: 10,
-    },
-    Speed {
-        name: "slow",
-        mean_ms: 40,
-    },
+    Speed::new("quick", 5),
+    Speed::new("steady", 10),
+    Speed::new("slow", 40),
 ];
 
 /// The endpoint of the second upstream.
-pub(super) const OPERATOR: Speed = Speed {
-    name: "operator",
-    mean_ms: 1,
-};
+pub(super) const OPERATOR: Speed = Speed::new("operator", 1);
 
 /// `$ENDPOINTS` stands for the lines of the first upstream's endpoints, and
 /// `$OPERATOR` for the address of the other's.

@@ -21,6 +21,7 @@ use evenkeel_policy::route::{BalanceKey, Condition, Facts, Trial};
 use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
+use evenkeel_proto::proxy_protocol::Version;
 use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 
 use crate::client::http1::check_limits;
@@ -143,7 +144,15 @@ fn explain_connection(
     let settings = &config.upstreams[proxying.upstream];
     let takes_key = settings.balance.takes_key();
     let key = takes_key.then(|| key_step(&key, prospect.asking.key, facts, facts.client));
-    let mut step = upstream_step(config, running, &prospect, key, Vec::new());
+    let header = settings.proxy_protocol.map(|version| {
+        let version = match version {
+            Version::V1 => 1,
+            Version::V2 => 2,
+        };
+        format!("a header of the PROXY protocol, version {version}, then the client's bytes")
+    });
+    let gets = header.into_iter().collect();
+    let mut step = upstream_step(config, running, &prospect, key, gets);
     step.timeouts.first_byte_ms = None;
     step.timeouts.idle_ms = millis(settings.timeouts.tcp_idle);
     explanation.action = Some(ActionStep::Upstream(Box::new(step)));

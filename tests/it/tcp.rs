@@ -17,9 +17,14 @@ use crate::setup::{figures, nobody, pattern, program, test};
 
 /// A listener of TCP with further keys, and this text behind it.
 fn start(listener: &str, rest: &str) -> Proxy {
+    start_logged("json", listener, rest)
+}
+
+/// The same with an access log in this format.
+fn start_logged(format: &str, listener: &str, rest: &str) -> Proxy {
     let config = format!(
         "[server]\nworkers = 1\n[status]\nbind = \"127.0.0.1:0\"\n\
-         [access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\
+         [access_log]\npath = \"$DIR/access.log\"\nformat = \"{format}\"\n\
          [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\nprotocol = \"tcp\"\n{listener}\n{rest}"
     );
     Proxy::start(program(), &config).unwrap()
@@ -95,6 +100,34 @@ fn bytes_go_both_ways_as_they_are() {
         let figures = figures(&proxy);
         let endpoint = &figures["upstreams"][0]["endpoints"][0];
         assert_eq!(endpoint["in_flight"], 0, "{endpoint}");
+    });
+}
+
+#[test]
+fn a_connection_has_a_line_in_every_format() {
+    test(|| {
+        for (format, expected) in [
+            ("combined", "] \"-\" 0 4 \"-\" \"-\""),
+            ("json", "\"end\":\"tunnel\"}"),
+            ("httplog", " 0/0 \"-\""),
+        ] {
+            let origin = echo();
+            let rest = format!(
+                "[[route]]\nupstream = \"app\"\n[upstream.app]\nendpoints = [\"{}\"]",
+                origin.address
+            );
+            let proxy = start_logged(format, "", &rest);
+            let mut client = proxy.client();
+            client.send("ping").unwrap();
+            assert_eq!(client.read_len(4).unwrap(), b"ping");
+            client.finish_sending().unwrap();
+            assert!(client.is_closed());
+            until("it is logged", || !proxy.access_log().is_empty());
+            let line = proxy.access_log().concat();
+            let line = line.trim_end();
+            assert!(line.ends_with(expected), "{format}: {line}");
+            assert!(!line.contains("\"raw\""), "{line}");
+        }
     });
 }
 

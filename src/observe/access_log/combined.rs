@@ -26,9 +26,10 @@ pub(super) fn write(line: &mut Line<'_>, basics: &Basics<'_>, seconds: &mut Seco
     line.byte(b'\n');
 }
 
-/// The request line, or what came in its place.
+/// The request line, or what came in its place; a connection of TCP has none.
 pub(super) fn push_request_line(line: &mut Line<'_>, basics: &Basics<'_>) {
     match basics.request {
+        LoggedRequest::Refused([]) => line.byte(b'-'),
         LoggedRequest::Refused(raw) => push_text(line, basics, raw),
         LoggedRequest::Read {
             method,

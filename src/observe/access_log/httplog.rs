@@ -128,7 +128,13 @@ fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
         version,
     } = record.basics.request
     else {
-        return line.literal(b"<BADREQ>");
+        // Of a connection of TCP nothing was bad.
+        let is_none = record.figures.status == 0 && record.basics.request.is_empty();
+        return if is_none {
+            line.byte(b'-')
+        } else {
+            line.literal(b"<BADREQ>")
+        };
     };
     push_hashed(line, method);
     line.byte(b' ');

@@ -38,6 +38,8 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
             text(line, b",\"target\":\"", target, is_plain);
             word(line, b",\"version\":\"", version.as_str());
         }
+        // A connection of TCP, or a client that sent nothing.
+        LoggedRequest::Refused([]) => {}
         LoggedRequest::Refused(raw) => text(line, b",\"raw\":\"", raw, is_plain),
     }
     if let Some(value) = record.basics.referer {

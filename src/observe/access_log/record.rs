@@ -191,6 +191,13 @@ pub(super) enum LoggedRequest<'a> {
     Refused(&'a [u8]),
 }
 
+impl LoggedRequest<'_> {
+    /// Whether nothing came that could be one.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, LoggedRequest::Refused([]))
+    }
+}
+
 /// What was open when an exchange ended, over all workers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Open {
