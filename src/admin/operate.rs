@@ -109,7 +109,13 @@ pub(super) fn operate(
             }
             match admin {
                 Admin::Ready => "ready".to_owned(),
-                Admin::Drain => "drained: it gets nothing new".to_owned(),
+                Admin::Drain => match state.in_flight() {
+                    0 => "drained: it gets nothing new".to_owned(),
+                    count => format!(
+                        "drained: it gets nothing new, and finishes {count} in flight \
+                         (`show sessions`)"
+                    ),
+                },
                 Admin::Stop => "stopped".to_owned(),
             }
         }

@@ -117,14 +117,22 @@ where
         let worker = &open.worker;
         // A drain closes idle connections at once, but not one whose first request
         // may be on its way.
-        let head_timeout = open.listener.setting(|it| it.timeouts.head);
+        let presence = proxy_header_from(&connection.client);
+        let may_be_silent = presence.is_some_and(|it| may_be_silent(it, &open.listener));
+        let head_timeout = open.listener.setting(|it| {
+            if may_be_silent {
+                it.timeouts.first_bytes
+            } else {
+                it.timeouts.head
+            }
+        });
         let first_wait = if open.listener.is_closing() && !worker.is_lingering.get() {
             head_timeout.min(FIRST_REQUEST_IN_DRAIN)
         } else {
             head_timeout
         };
         let mut wait = Wait::ForFirst(Some(first_wait));
-        if let Some(presence) = proxy_header_from(&connection.client) {
+        if let Some(presence) = presence {
             let header = proxy_protocol::take_header(worker, connection, presence, wait);
             match box_cold(header).await {
                 Some(told) => connection = told,
@@ -159,6 +167,13 @@ fn proxy_header_from(client: &Client) -> Option<HeaderPresence> {
     let address = client.peer.address;
     let listener = &client.listener;
     listener.setting(|it| it.proxy_protocol.header_from(address))
+}
+
+/// Whether a connection without a byte is taken without a header once its time is over:
+/// over TCP its server may be the one that begins.
+fn may_be_silent(presence: HeaderPresence, listener: &ListenerSide) -> bool {
+    let is_tcp = || listener.setting(|it| it.protocol) == ClientProtocol::Tcp;
+    presence == HeaderPresence::Optional && is_tcp()
 }
 
 /// What an idle connection waits for, and how long; `None` where its timer goes on

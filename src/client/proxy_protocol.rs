@@ -12,7 +12,7 @@ use evenkeel_proto::proxy_protocol::{self, MAX_HEADER_LEN, Start};
 use super::drain::linger;
 use super::http1::{self, Arrival};
 use super::tcp;
-use super::{ClientConnection, Wait, wait_for_request};
+use super::{ClientConnection, Wait, may_be_silent, wait_for_request};
 use crate::config::{ClientProtocol, HeaderPresence};
 use crate::exchange::{Context, Next, Worker};
 use crate::metrics::end::Failure;
@@ -20,7 +20,9 @@ use crate::net::buffer::Buffer;
 use crate::net::clock;
 
 /// Takes the header off a connection, and its address for the client's; `None` where
-/// the connection is to be closed. One without its header is answered, over HTTP.
+/// the connection is to be closed. One without its header is answered, over HTTP. One
+/// over TCP that may leave it out, and is silent, is taken as it is at the end of the
+/// wait.
 ///
 /// The header and the first byte of the first request have one timeout together.
 ///
@@ -36,7 +38,8 @@ pub(super) async fn take_header(
     let is_there = wait_for_request(worker, &mut connection, wait).await;
     let is_missed = presence == HeaderPresence::Required && is_late(worker, &connection);
     if !is_there && !is_missed {
-        return None;
+        let is_taken = may_be_silent(presence, &connection.client.listener);
+        return (is_taken && is_late(worker, &connection)).then_some(connection);
     }
     let mut buffer = Buffer::small();
     let read = if is_there {

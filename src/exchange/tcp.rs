@@ -82,7 +82,10 @@ pub async fn carry(
     };
     let carried = tunnel::carry(exchange, &mut stream, start, silence, answer).await;
     let end = end(&carried);
-    if answered_at.get().is_none() && !end.is_endpoint_fault() {
+    // Cut off before it said anything, it may have been about to, or be frozen: nothing
+    // is learned of it.
+    let is_unknown = end != End::Tunnel && carried.up_bytes > 0;
+    if answered_at.get().is_none() && !end.is_endpoint_fault() && !is_unknown {
         // It had no reason to say anything.
         answered(&slot, connect_time, &answered_at);
     } else if let Some(at) = answered_at.get() {

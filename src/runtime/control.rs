@@ -35,7 +35,7 @@ use super::socket_paths::PathWatch;
 use super::source_watch::SourceWatch;
 use super::start::{Duties, Process, Writing};
 use super::upgrade::{Failed, Heard, Upgrading};
-use super::{Running, health};
+use super::{Running, awaited, health};
 use crate::admin::{Order, Outcome, ReloadOptions};
 use crate::config::Config;
 use crate::discovery::Discovery;
@@ -704,6 +704,7 @@ impl Control {
             self.confirmation.settle();
         }
         self.process.drain(since + timeout.unwrap_or(NO_DEADLINE));
+        tokio::task::spawn_local(awaited::tell(self.process.sources()));
         self.service.stopping(&match timeout {
             Some(timeout) => format!("draining for at most {timeout:?}"),
             None => "draining without a deadline".to_owned(),

@@ -5,6 +5,7 @@
 //! and the endpoints (`health`), and stops them.
 
 mod audience;
+mod awaited;
 mod changes;
 mod confirmation;
 mod control;

@@ -1,6 +1,8 @@
 //! Connections of TCP: carried as they are, with slots, a queue and routes of their own.
 
 mod databases;
+mod drains;
+mod failures;
 mod hello;
 mod proxy_headers;
 
@@ -22,12 +24,16 @@ fn start(listener: &str, rest: &str) -> Proxy {
 
 /// The same with an access log in this format.
 fn start_logged(format: &str, listener: &str, rest: &str) -> Proxy {
-    let config = format!(
-        "[server]\nworkers = 1\n[status]\nbind = \"127.0.0.1:0\"\n\
+    Proxy::start(program(), &config(format, listener, rest)).unwrap()
+}
+
+/// The configuration of that.
+fn config(format: &str, listener: &str, rest: &str) -> String {
+    format!(
+        "[server]\nworkers = 1\ncontrol = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"\n\
          [access_log]\npath = \"$DIR/access.log\"\nformat = \"{format}\"\n\
          [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\nprotocol = \"tcp\"\n{listener}\n{rest}"
-    );
-    Proxy::start(program(), &config).unwrap()
+    )
 }
 
 /// The same, with one upstream for everything.
@@ -256,24 +262,33 @@ fn an_endpoint_that_closes_at_once_does_not_attract_all() {
         let origins = [echo(), echo()];
         let mut endpoints: Vec<_> = origins.iter().map(|it| it.address.to_string()).collect();
         endpoints.push(broken.address.to_string());
-        let proxy = before(&endpoints, "balance = \"least-connections\"");
-        let mut answered = 0;
-        for _ in 0..200 {
-            let mut client = proxy.client();
-            client.send("a").unwrap();
-            answered += usize::from(client.read_len(1).is_ok());
+        for balance in ["least-connections", "adaptive"] {
+            let (proxy, before) = (
+                before(&endpoints, &format!("balance = \"{balance}\"")),
+                broken.connections(),
+            );
+            let mut answered = 0;
+            for _ in 0..200 {
+                let mut client = proxy.client();
+                client.send("a").unwrap();
+                answered += usize::from(client.read_len(1).is_ok());
+            }
+            assert!(
+                answered >= 150,
+                "{answered} of 200 were answered: {balance}"
+            );
+            let attracted = broken.connections() - before;
+            assert!(attracted <= 50, "{attracted}: {balance}");
+            let closed = |it: &Value| it["end"] == "upstream-closed";
+            until("it is logged", || {
+                proxy
+                    .access_log_json()
+                    .iter()
+                    .filter(|it| closed(it))
+                    .count()
+                    > 0
+            });
         }
-        assert!(answered >= 150, "{answered} of 200 were answered");
-        assert!(broken.connections() <= 50, "{}", broken.connections());
-        let closed = |it: &Value| it["end"] == "upstream-closed";
-        until("it is logged", || {
-            proxy
-                .access_log_json()
-                .iter()
-                .filter(|it| closed(it))
-                .count()
-                > 0
-        });
     });
 }
 

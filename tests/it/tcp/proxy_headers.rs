@@ -2,6 +2,7 @@
 //! also with HAProxy and nginx on the other side.
 
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use evenkeel_proto::proxy_protocol::parse;
 use evenkeel_testkit::deadline::until;
@@ -9,7 +10,7 @@ use evenkeel_testkit::process::{Peer, Running};
 use evenkeel_testkit::{Proxy, RawClient, TempDir};
 
 use super::hello::hello;
-use super::{before, echo, line, start};
+use super::{before, echo, line, saying, start};
 use crate::proxy_protocol::{
     self, FROM_HERE, SIGNATURE, binary, binary_line, binary_with_checksum,
 };
@@ -268,5 +269,45 @@ fn nginx_as_a_stream_reads_and_writes_headers() {
         assert_eq!(String::from_utf8(told).unwrap(), start);
         drop(client);
         assert_eq!(line(&last)["client"], "127.0.0.1");
+    });
+}
+
+#[test]
+fn a_silent_client_that_may_leave_the_header_out_is_taken_without_it() {
+    test(|| {
+        let origin = saying("220 ready\r\n");
+        let optional = FROM_HERE.replace(" }", ", optional = true }");
+        let timeouts = "timeouts = { first_bytes = \"300ms\", head = \"20s\" }";
+        let address = origin.address.to_string();
+        let proxy = reading(&format!("{optional}\n{timeouts}"), &address, "");
+        // Its server begins.
+        let begun = Instant::now();
+        let mut client = proxy.client();
+        assert_eq!(client.read_len(11).unwrap(), b"220 ready\r\n");
+        let took = begun.elapsed();
+        assert!((300..5000).contains(&took.as_millis()), "{took:?}");
+        client.send("PROXY it is not\r\n").unwrap();
+        assert_eq!(client.read_len(17).unwrap(), b"PROXY it is not\r\n");
+        drop(client);
+        let first = line(&proxy);
+        assert_eq!(
+            (&first["end"], &first["client"]),
+            (&"tunnel".into(), &"127.0.0.1".into())
+        );
+        // Who says something is not waited for, with a header and without.
+        for (says, header) in [("hello", &b""[..]), ("hello", &binary_line())] {
+            let begun = Instant::now();
+            let mut client = proxy.client();
+            client.send([header, says.as_bytes()].concat()).unwrap();
+            assert_eq!(client.read_len(16).unwrap(), b"220 ready\r\nhello");
+            assert!(begun.elapsed() < Duration::from_millis(300));
+        }
+        // One that may have begun a header is closed.
+        let mut client = proxy.client();
+        client.send("\r\n").unwrap();
+        assert!(client.is_closed());
+        until("all are logged", || proxy.access_log().len() == 4);
+        let last = &proxy.access_log_json()[3];
+        assert_eq!(last["end"], "proxy-header-timeout", "{last}");
     });
 }
