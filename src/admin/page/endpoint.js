@@ -65,6 +65,13 @@ async function send(order) {
   }
 }
 
+/** Answers by status; empty where there are none, as of connections of TCP. */
+function answersText(status) {
+  const names = ["2xx", "3xx", "4xx", "5xx"];
+  if (names.every((name) => status[name] === 0)) return "";
+  return names.map((name) => `${name}:\u00a0${count(status[name])}`).join("\u00a0· ");
+}
+
 class EndpointDialog {
   constructor(model) {
     this.model = model;
@@ -174,7 +181,7 @@ class EndpointDialog {
       ["Attempts", count(it.attempts)],
       ["Most in a second", count(most.requests)],
       ["Failed attempts", count(it.failures)],
-      ["Answers", ["2xx", "3xx", "4xx", "5xx"].map((name) => `${name}:\u00a0${count(it.status[name])}`).join("\u00a0· ")],
+      ["Answers", answersText(it.status)],
       ["Connections opened", count(it.connects)],
       ["Connections not opened", count(it.connect_failures)],
       ["Connections reused", count(it.reuses)],
@@ -189,6 +196,9 @@ class EndpointDialog {
     ];
     const list = byId("endpoint-figures");
     if (!list.firstChild) list.append(...facts.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"))));
-    facts.forEach(([, text], index) => setText(list.children[index].lastChild, text));
+    facts.forEach(([, text], index) => {
+      list.children[index].hidden = text === "";
+      setText(list.children[index].lastChild, text);
+    });
   }
 }
