@@ -20,9 +20,10 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 
 /// The crates, from the bottom up.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "evenkeel_proto",
     "evenkeel_policy",
+    "evenkeel_cache",
     "evenkeel_metrics",
     "evenkeel_net",
     "evenkeel_config",

@@ -140,7 +140,7 @@ pub(super) fn with_single_slashes(text: &[u8]) -> Cow<'_, [u8]> {
 
 /// Without dot segments (RFC 3986 section 5.2.4). An empty segment is a segment
 /// there, which a `..` behind it takes away.
-pub(super) fn without_dot_segments(text: &[u8]) -> Vec<u8> {
+pub fn without_dot_segments(text: &[u8]) -> Vec<u8> {
     if text.first() != Some(&b'/') || memchr::memmem::find(text, b"/.").is_none() {
         return text.to_vec();
     }

@@ -1,0 +1,217 @@
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::Wake;
+
+use super::*;
+use crate::message::tests::{get, response};
+use crate::object::tests::{NOW, SECRET, key_of};
+use crate::purge::{Purge, Strength};
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+fn fetches() -> Arc<Fetches> {
+    Fetches::new(Arc::new(Memory::new(8 << 20, SECRET)))
+}
+
+fn lead(fetches: &Arc<Fetches>) -> Fetch {
+    match fetches.join(&key_of("/"), 1000) {
+        Joined::Lead(fetch) => fetch,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn follow(fetches: &Arc<Fetches>) -> Follower {
+    match fetches.join(&key_of("/"), 1000) {
+        Joined::Follow(follower) => follower,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn arrival(fields: &str, announced_len: Option<u64>) -> Arrival {
+    let response = response(200, fields);
+    let head = StoredHead::of(&SECRET, &get("Foo: 1").view(), &response.view(), 0);
+    Arrival {
+        head: head.unwrap(),
+        lifetime: Lifetime {
+            fresh: 60,
+            ..Lifetime::default()
+        },
+        received: Received {
+            asked: NOW,
+            arrived: NOW,
+            unix_s: 0,
+        },
+        announced_len,
+    }
+}
+
+fn is_stored(fetches: &Fetches) -> bool {
+    let asked = get("Foo: 1");
+    fetches.store.find(&key_of("/"), &asked.view()).is_some()
+}
+
+#[test]
+fn many_get_what_one_fetches_as_it_comes() {
+    let fetches = fetches();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut fetch = lead(&fetches);
+    let mut followers: Vec<Follower> = (0..999).map(|_| follow(&fetches)).collect();
+    assert_eq!((fetches.count(), fetch.followers()), (1, 999));
+    for follower in &followers {
+        assert!(follower.poll_head(&waker).is_pending());
+    }
+    fetch.arrive(arrival("Vary: Foo", None));
+    assert_eq!(woken.0.load(SeqCst), 1);
+    // One who comes late gets all of it too.
+    followers.push(follow(&fetches));
+    let parts: [&[u8]; 4] = [b"a", b"bc", &[b'd'; 3 * CHUNK_BYTES], b"e"];
+    let mut bodies = vec![Vec::new(); followers.len()];
+    for part in parts {
+        fetch.append(part).unwrap();
+        for (at, follower) in followers.iter_mut().enumerate().step_by(300) {
+            let Poll::Ready(Ok(arrival)) = follower.poll_head(&waker) else {
+                panic!("the head is there");
+            };
+            assert!(arrival.head.answers(&get("Foo: 1").view()));
+            assert!(!arrival.head.answers(&get("Foo: 2").view()));
+            while let Poll::Ready(read) = follower.poll_read(&mut bodies[at], 50_000, &waker) {
+                assert!(matches!(read, Read::Bytes(1..=50_000)), "{read:?}");
+            }
+        }
+    }
+    assert!(fetches.store.figures().bytes >= 3 * CHUNK_BYTES as u64);
+    let before = woken.0.load(SeqCst);
+    let object = fetch.finish().unwrap();
+    assert!(woken.0.load(SeqCst) > before);
+    let whole = parts.concat();
+    for (follower, body) in followers.iter_mut().zip(&mut bodies) {
+        let mut read = || follower.poll_read(body, usize::MAX, &waker);
+        while let Poll::Ready(Read::Bytes(_)) = read() {}
+        assert_eq!(read(), Poll::Ready(Read::End));
+        assert!(*body == whole);
+    }
+    assert_eq!(object.body_len(), whole.len() as u64);
+    assert!(is_stored(&fetches));
+    assert_eq!(fetches.count(), 0);
+    assert_eq!(fetches.store.figures().bytes, object.cost() as u64);
+}
+
+#[test]
+fn what_is_not_shared_releases_all_at_once() {
+    let fetches = fetches();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let followers: Vec<Follower> = {
+        let fetch = lead(&fetches);
+        let followers: Vec<Follower> = (0..3).map(|_| follow(&fetches)).collect();
+        for follower in &followers {
+            assert!(follower.poll_head(&waker).is_pending());
+        }
+        fetch.release(NotStored::NoStore);
+        followers
+    };
+    assert_eq!(woken.0.load(SeqCst), 1);
+    for follower in &followers {
+        let released = Released::NotStored(NotStored::NoStore);
+        assert_eq!(
+            follower.poll_head(&waker).map(Result::err),
+            Poll::Ready(Some(released))
+        );
+    }
+    // The next one leads, and does not join what has ended.
+    lead(&fetches).renew();
+}
+
+#[test]
+fn a_fetch_that_is_dropped_has_failed() {
+    let fetches = fetches();
+    let mut fetch = lead(&fetches);
+    let mut follower = follow(&fetches);
+    fetch.arrive(arrival("", Some(5)));
+    fetch.append(b"abc").unwrap();
+    // A worker that panics drops what it has.
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        let _fetch = fetch;
+        panic!("a test");
+    }));
+    let mut body = Vec::new();
+    let mut read = || follower.poll_read(&mut body, 100, Waker::noop());
+    assert_eq!(read(), Poll::Ready(Read::Bytes(3)));
+    assert_eq!(read(), Poll::Ready(Read::Failed));
+    assert!(!is_stored(&fetches));
+    assert_eq!((fetches.count(), fetches.store.figures().bytes), (0, 0));
+    drop(lead(&fetches));
+}
+
+#[test]
+fn stores_only_what_is_whole() {
+    let fetches = fetches();
+    for (announced, sent, is_whole) in [
+        (Some(3), &b"abc"[..], true),
+        (Some(0), b"", true),
+        (None, b"", true),
+        (Some(4), b"abc", false),
+        (Some(2), b"abc", false),
+    ] {
+        let mut fetch = lead(&fetches);
+        let mut follower = follow(&fetches);
+        fetch.arrive(arrival("", announced));
+        fetch.append(sent).unwrap();
+        let finished = fetch.finish();
+        assert_eq!(finished.is_ok(), is_whole, "{announced:?}");
+        assert_eq!(is_stored(&fetches), is_whole, "{announced:?}");
+        let mut body = Vec::new();
+        let _ = follower.poll_read(&mut body, 100, Waker::noop());
+        let end = if is_whole { Read::End } else { Read::Failed };
+        assert_eq!(
+            follower.poll_read(&mut body, 100, Waker::noop()),
+            Poll::Ready(end)
+        );
+        fetches.store.remove(&key_of("/"));
+    }
+    let fetch = lead(&fetches);
+    assert_eq!(fetch.finish().err(), Some(NotStored::Incomplete), "no head");
+}
+
+#[test]
+fn what_is_too_long_is_not_stored() {
+    let fetches = fetches();
+    let mut fetch = lead(&fetches);
+    fetch.arrive(arrival("", None));
+    let part = vec![0; 300_000];
+    let refused = (0..10).find_map(|_| fetch.append(&part).err());
+    assert_eq!(refused, Some(NotStored::TooLarge));
+    drop(fetch);
+    assert_eq!(fetches.store.figures().bytes, 0);
+}
+
+#[test]
+fn a_purge_meanwhile_counts() {
+    let fetches = fetches();
+    let mut fetch = lead(&fetches);
+    fetches.store.purge(Purge::Everything, Strength::Hard);
+    fetch.arrive(arrival("", None));
+    assert!(fetch.finish().is_err());
+    assert!(!is_stored(&fetches));
+}
+
+#[test]
+fn followers_are_bounded_and_one_leads() {
+    let fetches = fetches();
+    let fetch = lead(&fetches);
+    let follower = follow(&fetches);
+    assert!(matches!(fetches.join(&key_of("/"), 1), Joined::Alone));
+    assert!(fetches.lead(&key_of("/")).is_none());
+    assert!(fetches.lead(&key_of("/other")).is_some());
+    drop(follower);
+    assert_eq!(fetch.followers(), 0);
+    assert!(matches!(fetches.join(&key_of("/"), 1), Joined::Follow(_)));
+}

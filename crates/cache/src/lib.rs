@@ -1,0 +1,45 @@
+//! An HTTP cache without I/O: what may be stored, for how long, and where.
+//!
+//! The rules are those of RFC 9111 for a shared cache. A request and a response
+//! come in as heads of `evenkeel-proto`, with the present time; decisions and
+//! bytes come out. Nothing here opens a socket, reads a clock or knows an async
+//! runtime.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`control`] | what `Cache-Control` and its relatives say |
+//! | [`rules`] | what a route wants of its cache |
+//! | [`key`], [`vary`] | which requests have the same answer |
+//! | [`storing`] | whether a response may be stored |
+//! | [`freshness`] | whether a stored response may be served |
+//! | [`validate`] | asking whether a stored response is still current |
+//! | [`invalidate`] | what an unsafe request makes out of date |
+//! | [`report`] | `Age` and `Cache-Status` |
+//! | [`object`], [`incoming`] | a stored response; one that still arrives |
+//! | [`recent`] | what is remembered of keys without storing anything |
+//! | [`memory`], [`purge`] | the store in memory, and what was purged from it |
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod freshness;
+pub mod incoming;
+pub mod invalidate;
+pub mod key;
+pub mod memory;
+pub mod message;
+pub mod object;
+pub mod purge;
+pub mod recent;
+pub mod report;
+pub mod rules;
+pub mod storing;
+pub mod validate;
+pub mod vary;
+
+pub use control::{Directives, RequestDirectives};
+pub use freshness::{Lifetime, Usable};
+pub use key::{Key, Secret};
+pub use memory::Memory;
+pub use message::{Request, Response};
+pub use object::Object;
+pub use rules::Rules;

@@ -1,0 +1,608 @@
+//! A stored response: one allocation for what is known of it, its key, its head and a
+//! short body. Long bodies are in chunks.
+//!
+//! Objects are shared between workers and never change, but for how often they were
+//! asked for and up to which purge they are known to be alive.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use evenkeel_policy::Instant;
+use evenkeel_proto::{Field, FieldKind, date};
+use triomphe::ThinArc;
+
+use crate::freshness::{Born, Lifetime, Stored};
+use crate::key::{Key, Secret};
+use crate::message::{Request, Response};
+use crate::vary;
+
+/// Length of each chunk of a long body but the last, in bytes: with its counters it fills
+/// what an allocator gives for it.
+pub const CHUNK_BYTES: usize = 64 * 1024 - 16;
+
+/// Most tags of an object; a response with more is not stored.
+pub const MAX_TAGS: usize = 128;
+
+/// A stored response. A clone is the same one: it stays whole for as long as somebody
+/// has it, whatever becomes of it in the store.
+#[derive(Debug, Clone)]
+pub struct Object(ThinArc<Meta, u8>);
+
+#[derive(Debug)]
+struct Meta {
+    /// The body, where it is longer than a chunk.
+    long: Option<Arc<LongBody>>,
+    born: Born,
+    /// Count of purges as of which it is known to be alive.
+    seen: AtomicU64,
+    fresh: u32,
+    while_revalidate: u32,
+    if_error: u32,
+    lines_len: u32,
+    key_len: u16,
+    url_len: u16,
+    selector_len: u16,
+    status: u16,
+    tag_count: u8,
+    reason_len: u8,
+    always_validate: bool,
+    forbid_stale: bool,
+    is_purged: AtomicBool,
+    /// How often it was asked for of late, up to [`MAX_HEAT`].
+    heat: AtomicU8,
+}
+
+/// How often an object was asked for is counted up to this (S3-FIFO: two bits).
+pub const MAX_HEAT: u8 = 3;
+
+/// A body in chunks of [`CHUNK_BYTES`], but for the last.
+#[derive(Debug)]
+pub struct LongBody {
+    chunks: Box<[Arc<[u8]>]>,
+    len: u64,
+}
+
+impl LongBody {
+    /// Of chunks that all have [`CHUNK_BYTES`] but the last, which has at least one
+    /// byte.
+    pub fn new(chunks: Vec<Arc<[u8]>>) -> Self {
+        debug_assert!(
+            chunks
+                .iter()
+                .rev()
+                .skip(1)
+                .all(|it| it.len() == CHUNK_BYTES)
+        );
+        let len = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        LongBody {
+            chunks: chunks.into(),
+            len,
+        }
+    }
+}
+
+/// The body of an object that is made.
+#[derive(Debug, Clone)]
+pub enum Body<'a> {
+    /// Up to [`CHUNK_BYTES`]: it lies beside the head.
+    Short(&'a [u8]),
+    /// Any longer one.
+    Long(Arc<LongBody>),
+}
+
+impl<'a> Body<'a> {
+    /// Of bytes that lie in one piece.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        if bytes.len() <= CHUNK_BYTES {
+            return Body::Short(bytes);
+        }
+        let chunks = bytes.chunks(CHUNK_BYTES).map(Arc::from).collect();
+        Body::Long(Arc::new(LongBody::new(chunks)))
+    }
+}
+
+/// What is stored of a response's head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredHead {
+    /// The status code.
+    pub status: u16,
+    /// The reason phrase.
+    reason: Box<[u8]>,
+    /// Field lines, each with its end.
+    pub(crate) lines: Vec<u8>,
+    /// What the response was selected by ([`vary`]).
+    selector: Vec<u8>,
+    tags: Vec<u64>,
+}
+
+impl StoredHead {
+    /// What is stored of a response to this request; `None` if it answers no other
+    /// request, or has more names in `Vary` or more tags than are kept.
+    ///
+    /// Fields of the connection are left out (RFC 9111 §3.1), as are lengths and
+    /// `Age`, which each answer gets anew. A `Date` is added where there is none (RFC
+    /// 9110 §6.6.1); `unix_s` are the seconds since 1970 at which the head came.
+    pub fn of(
+        secret: &Secret,
+        request: &Request<'_>,
+        response: &Response<'_>,
+        unix_s: u64,
+    ) -> Option<Self> {
+        let mut selector = Vec::new();
+        vary::push_selector(&mut selector, response, request)?;
+        let mut lines = Vec::with_capacity(512);
+        let mut has_date = false;
+        for field in &response.head.fields {
+            if is_stored(field, response.bytes) {
+                has_date |= field.kind == FieldKind::Date;
+                push_line(
+                    &mut lines,
+                    field.name.of(response.bytes),
+                    field.value.of(response.bytes),
+                );
+            }
+        }
+        if !has_date {
+            let at = std::time::UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_SECOND));
+            push_line(&mut lines, b"Date", httpdate::fmt_http_date(at).as_bytes());
+        }
+        let reason = response.head.reason.of(response.bytes);
+        Some(StoredHead {
+            status: response.head.status,
+            reason: reason[..reason.len().min(usize::from(u8::MAX))].into(),
+            lines,
+            selector,
+            tags: tags(secret, response)?,
+        })
+    }
+
+    /// Whether the response answers another request too (RFC 9111 §4.1).
+    pub fn answers(&self, request: &Request<'_>) -> bool {
+        vary::selects(&self.selector, request)
+    }
+}
+
+/// Seconds from 1970 to the end of the year 9999, which is the last that has a date.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// Whether a field is stored (RFC 9111 §3.1).
+pub(crate) fn is_stored(field: &Field, bytes: &[u8]) -> bool {
+    let is = |known: &str| field.is_named(known.as_bytes(), bytes);
+    match field.kind {
+        FieldKind::Connection
+        | FieldKind::HopByHop
+        | FieldKind::KeepAlive
+        | FieldKind::Upgrade
+        | FieldKind::TransferEncoding
+        | FieldKind::ContentLength => false,
+        _ => match field.name.len() {
+            3 => !is("age"),
+            7 => !is("trailer"),
+            25 => !is("proxy-authentication-info"),
+            _ => true,
+        },
+    }
+}
+
+/// Appends a field line.
+pub(crate) fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    lines.extend_from_slice(name);
+    lines.extend_from_slice(b": ");
+    lines.extend_from_slice(value);
+    lines.extend_from_slice(b"\r\n");
+}
+
+/// The tags of a response: words in `Surrogate-Key`, items in `Cache-Tag`.
+fn tags(secret: &Secret, response: &Response<'_>) -> Option<Vec<u64>> {
+    let mut tags = Vec::new();
+    let words = response.values("surrogate-key");
+    let words = words.flat_map(|line| line.split(|byte| b" \t".contains(byte)));
+    let items = response.values("cache-tag");
+    let items = items.flat_map(|line| line.split(|&byte| byte == b','));
+    for tag in words.chain(items).map(<[u8]>::trim_ascii) {
+        if tag.is_empty() {
+            continue;
+        }
+        if tags.len() == MAX_TAGS {
+            return None;
+        }
+        tags.push(tag_hash(secret, tag));
+    }
+    tags.sort_unstable();
+    tags.dedup();
+    Some(tags)
+}
+
+/// What a tag is known by: it has no case.
+pub(crate) fn tag_hash(secret: &Secret, tag: &[u8]) -> u64 {
+    secret.hash(&tag.to_ascii_lowercase()) as u64
+}
+
+impl Object {
+    /// A response that is whole. `arrived` is when its head was there, `seen` the count
+    /// of purges when it was asked for.
+    ///
+    /// `None` if its key is too long.
+    pub fn new(
+        key: &Key,
+        head: &StoredHead,
+        body: &Body<'_>,
+        lifetime: &Lifetime,
+        arrived: Instant,
+        seen: u64,
+    ) -> Option<Self> {
+        let (short, long) = match body {
+            Body::Short(bytes) => (*bytes, None),
+            Body::Long(long) => (&[][..], Some(long.clone())),
+        };
+        let tags: Vec<u8> = head.tags.iter().flat_map(|tag| tag.to_le_bytes()).collect();
+        let meta = Meta {
+            long,
+            born: Born::before(arrived, lifetime.initial_age),
+            seen: AtomicU64::new(seen),
+            fresh: lifetime.fresh,
+            while_revalidate: lifetime.while_revalidate,
+            if_error: lifetime.if_error,
+            lines_len: u32::try_from(head.lines.len()).ok()?,
+            key_len: u16::try_from(key.bytes.len()).ok()?,
+            url_len: u16::try_from(key.url_len).ok()?,
+            selector_len: u16::try_from(head.selector.len()).ok()?,
+            status: head.status,
+            tag_count: u8::try_from(head.tags.len()).ok()?,
+            reason_len: u8::try_from(head.reason.len()).ok()?,
+            always_validate: lifetime.always_validate,
+            forbid_stale: lifetime.forbid_stale,
+            is_purged: AtomicBool::new(false),
+            heat: AtomicU8::new(0),
+        };
+        let parts = [
+            &key.bytes,
+            &head.selector[..],
+            &tags,
+            &head.reason,
+            &head.lines,
+            short,
+        ];
+        Some(Object(ThinArc::from_header_and_slice(
+            meta,
+            &parts.concat(),
+        )))
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.0.header.header
+    }
+
+    /// The bytes from `start`, so many of them.
+    fn part(&self, start: usize, len: usize) -> &[u8] {
+        &self.0.slice[start..start + len]
+    }
+
+    /// The key that it is stored under.
+    pub fn key(&self) -> &[u8] {
+        self.part(0, self.meta().key_len.into())
+    }
+
+    /// The URL at the beginning of its key.
+    pub fn url(&self) -> &[u8] {
+        self.part(0, self.meta().url_len.into())
+    }
+
+    /// What it was selected by ([`vary`]).
+    pub fn selector(&self) -> &[u8] {
+        self.part(self.meta().key_len.into(), self.meta().selector_len.into())
+    }
+
+    fn tags_start(&self) -> usize {
+        usize::from(self.meta().key_len) + usize::from(self.meta().selector_len)
+    }
+
+    /// What its tags are known by.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = u64> {
+        let bytes = self.part(self.tags_start(), usize::from(self.meta().tag_count) * 8);
+        let (tags, _) = bytes.as_chunks::<8>();
+        tags.iter().map(|tag| u64::from_le_bytes(*tag))
+    }
+
+    fn reason_start(&self) -> usize {
+        self.tags_start() + usize::from(self.meta().tag_count) * 8
+    }
+
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.meta().status
+    }
+
+    /// The reason phrase.
+    pub fn reason(&self) -> &[u8] {
+        self.part(self.reason_start(), self.meta().reason_len.into())
+    }
+
+    fn lines_start(&self) -> usize {
+        self.reason_start() + usize::from(self.meta().reason_len)
+    }
+
+    /// Field lines, each with its end: all that an answer has but for its length and
+    /// its `Age`.
+    pub fn lines(&self) -> &[u8] {
+        self.part(self.lines_start(), self.meta().lines_len as usize)
+    }
+
+    /// Names and values of the field lines.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        lines(self.lines()).map(|line| (line.name, line.value))
+    }
+
+    /// Value of the first field of this name.
+    pub fn value(&self, name: &str) -> Option<&[u8]> {
+        let mut fields = self.fields();
+        let found = fields.find(|(it, _)| it.eq_ignore_ascii_case(name.as_bytes()));
+        Some(found?.1)
+    }
+
+    /// The value of `Last-Modified`, in seconds since 1970.
+    pub fn modified(&self) -> Option<u64> {
+        date::parse(self.value("last-modified")?)
+    }
+
+    /// Length of the body in bytes.
+    pub fn body_len(&self) -> u64 {
+        match &self.meta().long {
+            Some(long) => long.len,
+            None => self.short().len() as u64,
+        }
+    }
+
+    fn short(&self) -> &[u8] {
+        &self.0.slice[self.lines_start() + self.meta().lines_len as usize..]
+    }
+
+    /// The body from `position` on, as far as it lies in one piece; empty at its end
+    /// and beyond.
+    pub fn body_at(&self, position: u64) -> &[u8] {
+        let Ok(position) = usize::try_from(position) else {
+            return &[];
+        };
+        let Some(long) = &self.meta().long else {
+            return self.short().get(position..).unwrap_or_default();
+        };
+        let chunk = long.chunks.get(position / CHUNK_BYTES);
+        let rest = chunk.and_then(|chunk| chunk.get(position % CHUNK_BYTES..));
+        rest.unwrap_or_default()
+    }
+
+    /// The same body, for another head.
+    pub(crate) fn body(&self) -> Body<'_> {
+        match &self.meta().long {
+            Some(long) => Body::Long(long.clone()),
+            None => Body::Short(self.short()),
+        }
+    }
+
+    /// What is stored of its head.
+    pub(crate) fn head(&self) -> StoredHead {
+        StoredHead {
+            status: self.status(),
+            reason: self.reason().into(),
+            lines: self.lines().to_vec(),
+            selector: self.selector().to_vec(),
+            tags: self.tags().collect(),
+        }
+    }
+
+    /// How it stands with its freshness.
+    pub fn stored(&self, now: Instant) -> Stored {
+        let meta = self.meta();
+        Stored {
+            lifetime: Lifetime {
+                fresh: meta.fresh,
+                initial_age: Duration::ZERO,
+                while_revalidate: meta.while_revalidate,
+                if_error: meta.if_error,
+                always_validate: meta.always_validate,
+                forbid_stale: meta.forbid_stale,
+            },
+            age: meta.born.age(now),
+            is_purged: meta.is_purged.load(Relaxed),
+        }
+    }
+
+    /// Its age.
+    pub fn age(&self, now: Instant) -> Duration {
+        self.meta().born.age(now)
+    }
+
+    /// When it was new.
+    pub(crate) fn born(&self) -> Born {
+        self.meta().born
+    }
+
+    pub(crate) fn seen(&self) -> u64 {
+        self.meta().seen.load(Relaxed)
+    }
+
+    /// It is alive as of this count of purges; stale if one of them was soft.
+    pub(crate) fn set_seen(&self, count: u64, is_purged: bool) {
+        if is_purged {
+            self.meta().is_purged.store(true, Relaxed);
+        }
+        self.meta().seen.store(count, Relaxed);
+    }
+
+    pub(crate) fn heat(&self) -> u8 {
+        self.meta().heat.load(Relaxed)
+    }
+
+    pub(crate) fn set_heat(&self, heat: u8) {
+        self.meta().heat.store(heat, Relaxed);
+    }
+
+    /// It was asked for. Two at once may count as one.
+    pub(crate) fn warm(&self) {
+        let heat = self.heat();
+        if heat < MAX_HEAT {
+            self.set_heat(heat + 1);
+        }
+    }
+
+    /// Bytes that it takes in memory, with what the store has of it.
+    pub fn cost(&self) -> usize {
+        let fixed = size_of::<Meta>() + 2 * size_of::<usize>();
+        let long = self.meta().long.as_ref().map_or(0, |long| {
+            let chunks = long.chunks.iter();
+            let bytes = chunks.map(|chunk| allocated(chunk.len() + 16) + size_of::<Arc<[u8]>>());
+            bytes.sum::<usize>() + size_of::<LongBody>() + 16
+        });
+        allocated(fixed + self.0.slice.len()) + long + STORE_BYTES
+    }
+}
+
+/// What the store itself has of an object, in bytes: its slot, its place in the table
+/// and what is remembered when it has gone.
+const STORE_BYTES: usize = 48;
+
+/// What an allocator takes for so many bytes: it has eight sizes between two powers of
+/// two.
+fn allocated(bytes: usize) -> usize {
+    let step = (bytes.next_power_of_two() / 16).max(16);
+    bytes.next_multiple_of(step)
+}
+
+/// A field line of a stored head.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line<'a> {
+    pub name: &'a [u8],
+    pub value: &'a [u8],
+    /// All of it, with its end.
+    pub whole: &'a [u8],
+}
+
+/// The field lines of a stored head.
+pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = Line<'_>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = memchr::memchr(b'\n', rest)? + 1;
+        let (whole, after) = rest.split_at(end);
+        rest = after;
+        let colon = memchr::memchr(b':', whole)?;
+        Some(Line {
+            name: &whole[..colon],
+            value: whole[colon + 1..].trim_ascii(),
+            whole,
+        })
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::key::KeyRules;
+    use crate::message::tests::{get, request, response};
+
+    pub const SECRET: Secret = Secret([3; 16]);
+    pub const NOW: Instant = Instant::from_nanos(1_000_000_000_000);
+
+    pub fn key_of(path: &str) -> Key {
+        let sent = request(&format!("GET {path}"), "");
+        KeyRules::default().key(&SECRET, &sent.view())
+    }
+
+    /// An object that is fresh for a minute.
+    pub fn object(path: &str, asked: &str, fields: &str, body: &[u8], seen: u64) -> Object {
+        let response = response(200, fields);
+        let head = StoredHead::of(&SECRET, &get(asked).view(), &response.view(), 0);
+        let lifetime = Lifetime {
+            fresh: 60,
+            ..Lifetime::default()
+        };
+        let body = Body::of(body);
+        Object::new(&key_of(path), &head.unwrap(), &body, &lifetime, NOW, seen).unwrap()
+    }
+
+    fn whole_body(object: &Object) -> Vec<u8> {
+        let mut body = Vec::new();
+        while let piece @ [_, ..] = object.body_at(body.len() as u64) {
+            body.extend_from_slice(piece);
+        }
+        body
+    }
+
+    /// RFC 9111 §3.1.
+    #[test]
+    fn stores_what_is_not_of_the_connection() {
+        let fields = "A: 1\nConnection: B, close\nB: 2\nKeep-Alive: x\nTE: x\nUpgrade: x\n\
+                      Proxy-Authenticate: x\nProxy-Authentication-Info: x\n\
+                      Proxy-Authorization: x\nProxy-Connection: x\nTrailer: x\n\
+                      Content-Length: 3\nAge: 5\nDate: x\nSet-Cookie: c\nSet-Cookie: d\nC:";
+        let object = object("/a", "", fields, b"abc", 0);
+        let lines = "A: 1\r\nDate: x\r\nSet-Cookie: c\r\nSet-Cookie: d\r\nC: \r\n";
+        assert_eq!(
+            object.lines().escape_ascii().to_string(),
+            lines.escape_default().to_string()
+        );
+        assert_eq!(object.key(), b"http://example.com/a");
+        assert_eq!((object.status(), object.reason()), (200, &b"Reason"[..]));
+        assert_eq!(object.value("set-cookie"), Some(&b"c"[..]));
+        assert_eq!(object.value("x"), None);
+        assert_eq!(object.fields().count(), 5);
+        let object = self::object("/a", "", "A: 1", b"", 0);
+        assert_eq!(
+            object.value("date"),
+            Some(&b"Thu, 01 Jan 1970 00:00:00 GMT"[..])
+        );
+    }
+
+    #[test]
+    fn bodies_of_all_lengths_are_whole() {
+        for len in [
+            0,
+            1,
+            1000,
+            CHUNK_BYTES,
+            CHUNK_BYTES + 1,
+            3 * CHUNK_BYTES,
+            200_001,
+        ] {
+            let body: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            let object = object("/a", "", "", &body, 0);
+            assert_eq!(object.body_len(), len as u64);
+            assert!(whole_body(&object) == body, "{len}");
+            for beyond in [len as u64, u64::MAX] {
+                assert_eq!(object.body_at(beyond), b"", "{len}");
+            }
+            let least = object.lines().len() + len;
+            assert!(
+                (least..least * 9 / 8 + 500).contains(&object.cost()),
+                "{len}"
+            );
+        }
+    }
+
+    #[test]
+    fn has_its_tags() {
+        let tags = |fields| {
+            let mut tags: Vec<_> = object("/", "", fields, b"", 0).tags().collect();
+            tags.sort_unstable();
+            tags
+        };
+        let mut expected = ["a", "b", "c d"].map(|tag| tag_hash(&SECRET, tag.as_bytes()));
+        expected.sort_unstable();
+        assert_eq!(tags("Surrogate-Key: a  B a\nCache-Tag: , c d,A,"), expected);
+        assert_eq!(tags("Surrogate-Key:\nCache-Tag: ,"), []);
+        let many = |count| {
+            let words: Vec<_> = (0..count).map(|at| at.to_string()).collect();
+            let response = response(200, &format!("Surrogate-Key: {}", words.join(" ")));
+            StoredHead::of(&SECRET, &get("").view(), &response.view(), 0).is_some()
+        };
+        assert!(many(MAX_TAGS) && !many(MAX_TAGS + 1));
+    }
+
+    #[test]
+    fn an_object_costs_little_beside_its_bytes() {
+        assert_eq!(size_of::<Meta>(), 56);
+        assert_eq!(size_of::<Option<Object>>(), 8);
+        // What is rounded up comes on top: it depends on the length.
+        assert!(size_of::<Meta>() + 2 * size_of::<usize>() + STORE_BYTES <= 128);
+    }
+}

@@ -1,0 +1,147 @@
+//! What is remembered of keys for a while, in tables of a fixed size that forget: that
+//! their answers are not stored, that validating them failed, how often they were asked
+//! for.
+//!
+//! A place is one number, a part of the key's hash beside what is remembered, so that
+//! workers need no lock. What is remembered of one key may be overwritten by another's:
+//! then it is found out anew.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use evenkeel_policy::Instant;
+
+use crate::key::Key;
+
+/// Keys of which something holds until a moment.
+#[derive(Debug)]
+pub struct Until {
+    places: Places,
+}
+
+/// How often keys were asked for of late.
+#[derive(Debug)]
+pub struct Uses {
+    places: Places,
+    window: Duration,
+}
+
+impl Until {
+    /// A table with about so many places.
+    pub fn new(places: usize) -> Self {
+        Until {
+            places: Places::new(places),
+        }
+    }
+
+    /// It holds of this key for so long, in whole seconds.
+    pub fn set(&self, key: &Key, now: Instant, time: Duration) {
+        self.places.set(key, seconds(now + time));
+    }
+
+    /// Whether it still holds of this key.
+    pub fn holds(&self, key: &Key, now: Instant) -> bool {
+        let until = self.places.of(key);
+        until.is_some_and(|until| seconds(now) < until)
+    }
+
+    /// It no longer holds of this key.
+    pub fn clear(&self, key: &Key) {
+        if self.places.of(key).is_some() {
+            self.places.set(key, 0);
+        }
+    }
+}
+
+impl Uses {
+    /// A table with about so many places, that counts what is asked for within about
+    /// `window`.
+    pub fn new(places: usize, window: Duration) -> Self {
+        Uses {
+            places: Places::new(places),
+            window,
+        }
+    }
+
+    /// The key is asked for; how often that was so of late, this time among them. Two
+    /// workers at once may count as one.
+    pub fn count(&self, key: &Key, now: Instant) -> u32 {
+        let turn = (seconds(now) / (self.window.as_secs().max(1) as u32)) & 0xffff;
+        let before = match self.places.of(key) {
+            // What was counted in the turn before still counts half.
+            Some(place) if place >> 16 == turn => place & 0xffff,
+            Some(place) if (place >> 16) + 1 == turn => (place & 0xffff) / 2,
+            _ => 0,
+        };
+        let count = (before + 1).min(0xffff);
+        self.places.set(key, turn << 16 | count);
+        count
+    }
+}
+
+#[derive(Debug)]
+struct Places(Box<[AtomicU64]>);
+
+impl Places {
+    fn new(count: usize) -> Self {
+        let count = count.next_power_of_two();
+        Places((0..count).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn place(&self, key: &Key) -> &AtomicU64 {
+        &self.0[key.hash as usize & (self.0.len() - 1)]
+    }
+
+    fn set(&self, key: &Key, value: u32) {
+        let place = u64::from(fingerprint(key)) << 32 | u64::from(value);
+        self.place(key).store(place, Relaxed);
+    }
+
+    fn of(&self, key: &Key) -> Option<u32> {
+        let place = self.place(key).load(Relaxed);
+        ((place >> 32) as u32 == fingerprint(key)).then_some(place as u32)
+    }
+}
+
+/// Never 0, which is that of an empty place.
+fn fingerprint(key: &Key) -> u32 {
+    ((key.hash >> 64) as u32).max(1)
+}
+
+/// Whole seconds of the clock, rounded up.
+fn seconds(at: Instant) -> u32 {
+    at.as_nanos().div_ceil(1_000_000_000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::key_of;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn holds_for_a_while() {
+        let until = Until::new(100);
+        let key = key_of("/a");
+        assert!(!until.holds(&key, at(0)));
+        until.set(&key, at(10), Duration::from_secs(5));
+        assert!(until.holds(&key, at(14)) && !until.holds(&key, at(15)));
+        assert!(!until.holds(&key_of("/b"), at(14)));
+        until.clear(&key_of("/b"));
+        assert!(until.holds(&key, at(14)));
+        until.clear(&key);
+        assert!(!until.holds(&key, at(14)));
+    }
+
+    #[test]
+    fn counts_what_is_asked_for_of_late() {
+        let uses = Uses::new(100, Duration::from_secs(60));
+        let key = key_of("/a");
+        let counts = [0, 1, 59, 61, 62, 250].map(|seconds| uses.count(&key, at(seconds)));
+        assert_eq!(counts, [1, 2, 3, 2, 3, 1]);
+        assert_eq!(uses.count(&key_of("/b"), at(250)), 1);
+    }
+}

@@ -1,0 +1,160 @@
+//! What an answer says of the cache: `Age` (RFC 9111 §5.1) and `Cache-Status` (RFC
+//! 9211).
+
+use std::time::Duration;
+
+use crate::freshness::Stored;
+
+/// Why a request went to an endpoint (RFC 9211 §2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forward {
+    /// The route does not cache such requests.
+    Bypass,
+    /// The method is not one that a cache answers.
+    Method,
+    /// Nothing is stored for the URL.
+    UriMiss,
+    /// What is stored for the URL was selected by other fields.
+    VaryMiss,
+    /// The request asks for validation.
+    Request,
+    /// What is stored is stale.
+    Stale,
+}
+
+impl Forward {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Forward::Bypass => "bypass",
+            Forward::Method => "method",
+            Forward::UriMiss => "uri-miss",
+            Forward::VaryMiss => "vary-miss",
+            Forward::Request => "request",
+            Forward::Stale => "stale",
+        }
+    }
+}
+
+/// What a `Cache-Status` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheStatus<'a> {
+    /// Why the request went to an endpoint; `None` for a hit.
+    pub forward: Option<Forward>,
+    /// The status that the endpoint answered with.
+    pub forward_status: Option<u16>,
+    /// Seconds for which the answer is fresh still, below zero for one that is stale.
+    pub ttl: Option<i64>,
+    /// Whether the answer was stored.
+    pub stored: bool,
+    /// Whether the request waited for that of another client.
+    pub collapsed: bool,
+    /// A word of our own: why something was not stored.
+    pub detail: Option<&'a str>,
+}
+
+impl CacheStatus<'_> {
+    /// Appends the value of the field; `name` is a token that stands for this cache.
+    pub fn push(&self, out: &mut Vec<u8>, name: &str) {
+        let mut text = |text: &str| out.extend_from_slice(text.as_bytes());
+        let mut number = itoa::Buffer::new();
+        text(name);
+        match self.forward {
+            None => text("; hit"),
+            Some(forward) => {
+                text("; fwd=");
+                text(forward.word());
+            }
+        }
+        if let Some(status) = self.forward_status {
+            text("; fwd-status=");
+            text(number.format(status));
+        }
+        if let Some(ttl) = self.ttl {
+            text("; ttl=");
+            text(number.format(ttl));
+        }
+        if self.stored {
+            text("; stored");
+        }
+        if self.collapsed {
+            text("; collapsed");
+        }
+        if let Some(detail) = self.detail {
+            text("; detail=");
+            text(detail);
+        }
+    }
+}
+
+/// Appends an `Age`, which every answer from the store has.
+pub fn push_age(out: &mut Vec<u8>, age: Duration) {
+    out.extend_from_slice(b"Age: ");
+    out.extend_from_slice(itoa::Buffer::new().format(age.as_secs()).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Seconds for which a stored response is fresh still, below zero for one that is stale.
+pub fn ttl(stored: &Stored) -> i64 {
+    let age = i64::try_from(stored.age.as_secs()).unwrap_or(i64::MAX);
+    let fresh = if stored.is_purged {
+        i64::from(stored.lifetime.fresh).min(age)
+    } else {
+        i64::from(stored.lifetime.fresh)
+    };
+    fresh - age
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::freshness::Lifetime;
+
+    #[test]
+    fn writes_what_happened() {
+        let status = |status: CacheStatus<'_>| {
+            let mut out = Vec::new();
+            status.push(&mut out, "evenkeel");
+            String::from_utf8(out).unwrap()
+        };
+        let hit = CacheStatus {
+            ttl: Some(-3),
+            ..CacheStatus::default()
+        };
+        assert_eq!(status(hit), "evenkeel; hit; ttl=-3");
+        let miss = CacheStatus {
+            forward: Some(Forward::UriMiss),
+            forward_status: Some(200),
+            ttl: Some(60),
+            stored: true,
+            collapsed: true,
+            detail: Some("no-store"),
+        };
+        assert_eq!(
+            status(miss),
+            "evenkeel; fwd=uri-miss; fwd-status=200; ttl=60; stored; collapsed; detail=no-store"
+        );
+        let list: sfv::List = sfv::Parser::new(&status(miss)).parse().unwrap();
+        assert_eq!(list.len(), 1);
+    }
+
+    #[test]
+    fn writes_ages_and_what_is_left() {
+        let mut out = Vec::new();
+        push_age(&mut out, Duration::from_millis(2999));
+        assert_eq!(out, b"Age: 2\r\n");
+        let mut stored = Stored {
+            lifetime: Lifetime {
+                fresh: 10,
+                ..Lifetime::default()
+            },
+            age: Duration::from_millis(4900),
+            is_purged: false,
+        };
+        assert_eq!(ttl(&stored), 6);
+        stored.is_purged = true;
+        assert_eq!(ttl(&stored), 0);
+        stored.age = Duration::from_secs(12);
+        assert_eq!(ttl(&stored), -2);
+    }
+}

@@ -1,0 +1,207 @@
+//! `Vary`: which requests a stored response answers beside the one that it answered
+//! (RFC 9111 §4.1).
+
+use std::collections::BTreeSet;
+
+use crate::message::{Request, Response};
+
+/// Most names in `Vary`; a response with more is not stored.
+pub const MAX_NAMES: usize = 32;
+
+/// Most bytes of the values that a stored response was selected by.
+pub const MAX_SELECTOR_BYTES: usize = 8 * 1024;
+
+/// Appends what a response was selected by: the names in its `Vary`, and what the
+/// request says in these fields. Nothing for a response without `Vary`.
+///
+/// `None` if the response answers no other request (`*`), or has more names or values
+/// than are kept.
+pub fn push_selector(
+    out: &mut Vec<u8>,
+    response: &Response<'_>,
+    request: &Request<'_>,
+) -> Option<()> {
+    let mut names = BTreeSet::new();
+    for line in response.values("vary") {
+        for name in line.split(|&byte| byte == b',') {
+            let name = name.trim_ascii().to_ascii_lowercase();
+            match name.as_slice() {
+                b"" => {}
+                b"*" => return None,
+                _ if names.len() == MAX_NAMES => return None,
+                _ => {
+                    names.insert(name);
+                }
+            }
+        }
+    }
+    let start = out.len();
+    for name in &names {
+        out.extend_from_slice(name);
+        out.push(NAME_END);
+        push_value(out, name, request);
+        out.push(VALUE_END);
+    }
+    (out.len() - start <= MAX_SELECTOR_BYTES).then_some(())
+}
+
+/// Whether a request says in all fields of a selector what the first one said.
+pub fn selects(selector: &[u8], request: &Request<'_>) -> bool {
+    let mut rest = selector;
+    let mut value = Vec::new();
+    while let Some(name_end) = memchr::memchr(NAME_END, rest) {
+        let name = &rest[..name_end];
+        value.clear();
+        push_value(&mut value, name, request);
+        value.push(VALUE_END);
+        match rest[name_end + 1..].strip_prefix(value.as_slice()) {
+            Some(after) => rest = after,
+            None => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+// No byte of a head is one of these.
+const NAME_END: u8 = b'\n';
+const VALUE_END: u8 = b'\0';
+/// The value of a field that is absent; one that is empty is empty.
+const ABSENT: u8 = b'\r';
+
+/// Appends what a request says in a field, in the form in which values are compared:
+/// lines joined, and no white space around commas. Languages, codings and character
+/// sets have no case.
+pub(crate) fn push_value(out: &mut Vec<u8>, name: &[u8], request: &Request<'_>) {
+    let start = out.len();
+    let fields = request.head.fields.iter();
+    let mut is_absent = true;
+    for field in fields.filter(|field| field.is_read_as(name, request.bytes)) {
+        if !is_absent {
+            out.push(b',');
+        }
+        is_absent = false;
+        push_joined(out, field.value.of(request.bytes));
+    }
+    if is_absent {
+        out.push(ABSENT);
+    }
+    const WITHOUT_CASE: [&[u8]; 3] = [b"accept-language", b"accept-encoding", b"accept-charset"];
+    if WITHOUT_CASE.contains(&name) {
+        out[start..].make_ascii_lowercase();
+    }
+}
+
+/// Without the white space around commas that no quotes enclose.
+fn push_joined(out: &mut Vec<u8>, value: &[u8]) {
+    if !value.contains(&b',') {
+        out.extend_from_slice(value);
+        return;
+    }
+    // Within quotes nothing is changed; what quotes a `"` there is not looked at: the
+    // worst is that one request is taken for two.
+    let mut is_quoted = false;
+    for &byte in value {
+        is_quoted ^= byte == b'"';
+        let is_space = byte == b' ' || byte == b'\t';
+        if byte == b',' && !is_quoted {
+            while out.ends_with(b" ") || out.ends_with(b"\t") {
+                out.pop();
+            }
+        }
+        if is_space && !is_quoted && out.ends_with(b",") {
+            continue;
+        }
+        out.push(byte);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::tests::{get, response};
+
+    /// Whether what answered a request with the first fields answers one with the
+    /// second.
+    fn answers(vary: &str, first: &str, second: &str) -> bool {
+        let mut selector = Vec::new();
+        let response = response(200, vary);
+        let made = push_selector(&mut selector, &response.view(), &get(first).view());
+        assert_eq!(made, Some(()), "{vary}");
+        assert!(selects(&selector, &get(first).view()), "{vary} {first}");
+        selects(&selector, &get(second).view())
+    }
+
+    /// RFC 9111 §4.1.
+    #[test]
+    fn compares_the_fields_that_are_named() {
+        for (vary, first, second, expected) in [
+            ("", "Foo: 1", "Foo: 2", true),
+            ("Vary: Foo", "Foo: 1", "Foo: 1", true),
+            ("Vary: Foo", "Foo: 1", "Foo: 2", false),
+            ("Vary: Foo", "Foo: 1", "foo: 1\nOther: 2", true),
+            ("Vary: Foo", "", "Foo: 1", false),
+            ("Vary: Foo", "Foo: 1", "", false),
+            ("Vary: Foo", "", "", true),
+            // Absent is not empty.
+            ("Vary: Foo", "", "Foo:", false),
+            ("Vary: Foo, Bar", "Foo: 1\nBar: 2", "Bar: 2\nFoo: 1", true),
+            ("Vary: Foo, Bar", "Foo: 1\nBar: 2", "Foo: 2\nBar: 1", false),
+            ("Vary: Foo\nVary: , bar", "Foo: 1\nBar: 2", "Foo: 1", false),
+            ("Vary: Foo, Bar", "Foo: 12", "Foo: 1\nBar: 2", false),
+            // Any spelling that an endpoint takes for the field.
+            ("Vary: X-User", "X-User: 1", "X_User: 1", true),
+            ("Vary: X-User", "X-User: 1", "X-User: 1\nX_User: 2", false),
+            // Lists in another spelling.
+            ("Vary: Foo", "Foo: 1, 2", "Foo: 1\nFoo: 2", true),
+            ("Vary: Foo", "Foo: 1,2", "Foo:  1 ,\t2 ", true),
+            ("Vary: Foo", "Foo: \"1, 2\"", "Foo: \"1,2\"", false),
+            ("Vary: Foo", "Foo: a", "Foo: A", false),
+            (
+                "Vary: Accept-Language",
+                "Accept-Language: en, de",
+                "Accept-Language: eN,De",
+                true,
+            ),
+            (
+                "Vary: Accept-Language",
+                "Accept-Language: en, de",
+                "Accept-Language: de, en",
+                false,
+            ),
+            (
+                "Vary: ACCEPT-encoding",
+                "Accept-Encoding: gzip",
+                "Accept-Encoding: GZIP",
+                true,
+            ),
+        ] {
+            let found = answers(vary, first, second);
+            assert_eq!(found, expected, "{vary:?} {first:?} {second:?}");
+        }
+    }
+
+    #[test]
+    fn a_star_answers_no_other() {
+        for vary in ["*", "*, *", ", *", "Foo, *", "*, Foo"] {
+            let response = response(200, &format!("Vary: {vary}"));
+            let made = push_selector(&mut Vec::new(), &response.view(), &get("").view());
+            assert_eq!(made, None, "{vary}");
+        }
+    }
+
+    #[test]
+    fn bounds_what_is_kept() {
+        let names = |count| {
+            let names: Vec<_> = (0..count).map(|at| format!("n{at}")).collect();
+            response(200, &format!("Vary: {}", names.join(",")))
+        };
+        let make = |response: &crate::message::tests::Sent<evenkeel_proto::ResponseHead>,
+                    fields: &str| {
+            push_selector(&mut Vec::new(), &response.view(), &get(fields).view())
+        };
+        assert_eq!(make(&names(MAX_NAMES), ""), Some(()));
+        assert_eq!(make(&names(MAX_NAMES + 1), ""), None);
+        let long = format!("n0: {}", "x".repeat(MAX_SELECTOR_BYTES));
+        assert_eq!(make(&names(1), &long), None);
+    }
+}
