@@ -553,7 +553,7 @@ impl<'a, 'e> Sent<'a, 'e> {
                 }
             }
             // It may have answered before it closed.
-            PumpEnd::SinkClosed => {}
+            PumpEnd::SinkClosed | PumpEnd::SinkReset => {}
             PumpEnd::SourceCut => return Err(Failure::ClientGone.into()),
             PumpEnd::Malformed(error) => return Err(error.into()),
             PumpEnd::TooLarge => return Err(Failure::BodyTooLarge.into()),

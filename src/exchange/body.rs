@@ -8,7 +8,7 @@
 //! HTTP/1 is the only framing so far, and a variant of its own in each enum. A
 //! [`Carrier`], which is lent for each poll, moves the bytes.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::task::{Context, Poll};
 
 use evenkeel_proto::http1::write::Transcode;
@@ -48,6 +48,8 @@ pub enum PumpEnd {
     SourceCut,
     /// The sink takes nothing more.
     SinkClosed,
+    /// The same, for its peer has reset the connection.
+    SinkReset,
     /// The body is malformed.
     Malformed(BodyError),
     /// The body is over the limit.
@@ -210,7 +212,9 @@ impl BodySource {
                     http1.is_done = http1.decoder.is_done();
                     Ok(Some(len))
                 }
-                Err(_) => Ok(None),
+                Err(error) if can_be_read(&error) => Ok(None),
+                // A read would say that it is the end: an error is told once.
+                Err(_) => Err(PumpEnd::SourceCut),
             })
     }
 
@@ -372,10 +376,19 @@ impl BodySink {
     }
 }
 
+/// Whether what could not be spliced may come by a read still.
+fn can_be_read(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::OutOfMemory
+    )
+}
+
 /// What a write came to: how many bytes it took, or that there is no more use.
 fn written(polled: Poll<io::Result<usize>>) -> Poll<Result<usize, PumpEnd>> {
     polled.map(|written| match written {
         Ok(len) if len > 0 => Ok(len),
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Err(PumpEnd::SinkReset),
         _ => Err(PumpEnd::SinkClosed),
     })
 }

@@ -130,9 +130,13 @@ impl<'a> Exchange<'a> {
     /// Sets the timer to fire after `timeout`, or when the exchange has taken too long
     /// in all.
     pub fn set_bounded_timeout(&self, timeout: Duration) {
-        let wheel = &self.context.wheel;
-        let deadline = wheel.deadline(timeout).min(self.total_deadline);
-        wheel.set(&self.timer, deadline);
+        self.set_deadline(self.context.wheel.deadline(timeout));
+    }
+
+    /// Sets the timer to this tick, or to when the exchange has taken too long in all.
+    pub fn set_deadline(&self, deadline: u64) {
+        let deadline = deadline.min(self.total_deadline);
+        self.context.wheel.set(&self.timer, deadline);
     }
 
     /// Whether the timer has fired, or it is to end at once.

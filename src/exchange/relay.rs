@@ -221,7 +221,7 @@ impl Relay<'_, '_> {
                 counters.drains.add(1);
                 relayed.keeps_upstream = true;
             }
-            Ok(PumpEnd::SinkClosed) | Err(WaitsFor::Sink) => {}
+            Ok(PumpEnd::SinkClosed | PumpEnd::SinkReset) | Err(WaitsFor::Sink) => {}
             Ok(PumpEnd::SourceCut | PumpEnd::Malformed(_) | PumpEnd::TooLarge) => {
                 let sender = Sender::Answered;
                 relayed.next = Next::Linger { sender };
@@ -366,7 +366,7 @@ impl Relay<'_, '_> {
             // An endpoint may answer without reading all of the request: the rest
             // is dropped from now on, so that the client comes to read. Nobody
             // waits for it.
-            Poll::Ready(PumpEnd::SinkClosed) => {
+            Poll::Ready(PumpEnd::SinkClosed | PumpEnd::SinkReset) => {
                 request.pace = Pace::default();
                 cx.waker().wake_by_ref();
             }
@@ -443,7 +443,7 @@ impl Relay<'_, '_> {
         let failure = match stop {
             Stop::Response(PumpEnd::Done) => return End::Complete,
             Stop::Response(PumpEnd::SourceCut) => Failure::UpstreamCut,
-            Stop::Response(PumpEnd::SinkClosed) => Failure::ClientGone,
+            Stop::Response(PumpEnd::SinkClosed | PumpEnd::SinkReset) => Failure::ClientGone,
             Stop::Response(PumpEnd::Malformed(_) | PumpEnd::TooLarge) => Failure::UpstreamBody,
             Stop::Request(PumpEnd::Malformed(error)) => return End::Body(error),
             Stop::Request(PumpEnd::TooLarge) => Failure::BodyTooLarge,

@@ -103,6 +103,10 @@ pub async fn carry(
     }
     if let Some(side) = carried.broken {
         box_cold(pass_reset_on(exchange, &mut stream, side)).await;
+    } else if carried.end != End::Tunnel {
+        // It was cut short: neither peer is to take a part for the whole.
+        stream.abort_on_close();
+        exchange.side.abort_on_close();
     }
     end
 }

@@ -15,8 +15,8 @@ use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
 
-/// A tunnel in which nothing moved for so long has its peers watched. A shorter one
-/// does without the ten system calls that this takes.
+/// A tunnel that is this old has its peers watched. A shorter one does without the ten
+/// system calls that this takes.
 const WATCHED_AFTER: Duration = Duration::from_secs(1);
 
 /// Bounds on the silence of a tunnel.
@@ -42,20 +42,19 @@ pub(super) fn carry(
     let mut up = Direction::new(first.from_client);
     let mut down = Direction::new(first.from_upstream);
     let mut on_answer = Some(on_answer);
-    let mut unwatched = silence.dead_peer;
-    let timeout = move |unwatched: Option<Duration>| match unwatched {
-        Some(_) => WATCHED_AFTER.min(silence.idle),
-        None => silence.idle,
-    };
+    let wheel = &exchange.context.wheel;
+    let mut idle_at = wheel.deadline(silence.idle);
+    // The peers are watched from here on.
+    let mut watch_at = silence.dead_peer.map(|_| wheel.deadline(WATCHED_AFTER));
     async move {
-        exchange.set_bounded_timeout(timeout(unwatched));
+        exchange.set_deadline(watch_at.map_or(idle_at, |it| it.min(idle_at)));
         let mut closed_first = None;
         let _counted = exchange.context.generation().count_tunnel();
         let end = poll_fn(|cx| {
             let client = &mut exchange.side.carrier();
             let endpoint = &mut (&mut *stream).into();
-            let up_moved = up.poll(cx, client, endpoint);
-            let down_moved = down.poll(cx, endpoint, client);
+            let up_moved = up.poll(cx, client, endpoint, down.state);
+            let down_moved = down.poll(cx, endpoint, client, up.state);
             if down_moved
                 && down.bytes_read > 0
                 && let Some(on_answer) = on_answer.take()
@@ -76,25 +75,23 @@ pub(super) fn carry(
                 let Progress { track, figures, .. } = &exchange.progress;
                 track.set_bytes_in(figures.bytes_in + up.bytes_read);
                 track.set_bytes_out(figures.bytes_out + down.bytes_written);
-                exchange.set_bounded_timeout(timeout(unwatched));
+                idle_at = exchange.context.wheel.deadline(silence.idle);
+                exchange.set_deadline(watch_at.map_or(idle_at, |it| it.min(idle_at)));
             }
-            if exchange.context.ends_tunnels.get() {
-                return Poll::Ready(Failure::Stopped.into());
-            }
-            if !exchange.has_timed_out() {
-                return Poll::Pending;
-            }
-            let failure = exchange.timed_out(Failure::TunnelIdle);
-            match unwatched.take() {
-                Some(dead_after)
-                    if failure == Failure::TunnelIdle && silence.idle > WATCHED_AFTER =>
-                {
+            if watch_at.is_some_and(|it| it <= exchange.context.wheel.now()) {
+                watch_at = None;
+                if let Some(dead_after) = silence.dead_peer {
                     exchange.side.watch_peer(dead_after);
                     stream.watch_peer(dead_after);
-                    exchange.set_bounded_timeout(silence.idle - WATCHED_AFTER);
-                    Poll::Pending
                 }
-                _ => Poll::Ready(failure.into()),
+                exchange.set_deadline(idle_at);
+            }
+            if exchange.context.ends_tunnels.get() {
+                Poll::Ready(Failure::Stopped.into())
+            } else if exchange.has_timed_out() {
+                Poll::Ready(exchange.timed_out(Failure::TunnelIdle).into())
+            } else {
+                Poll::Pending
             }
         })
         .await;
@@ -161,6 +158,8 @@ enum State {
     Open,
     /// Its source closed, which was passed on, or its sink takes nothing more.
     Closed,
+    /// Its sink was reset; what came from there before may be on its way.
+    Reset,
     /// One of the streams broke.
     Broken,
 }
@@ -176,12 +175,14 @@ impl Direction {
         }
     }
 
-    /// Moves what can be moved, and says whether something was.
+    /// Moves what can be moved, and says whether something was. `other` is the state of
+    /// the other direction.
     fn poll(
         &mut self,
         cx: &mut TaskContext<'_>,
         source: &mut Carrier<'_>,
         sink: &mut Carrier<'_>,
+        other: State,
     ) -> bool {
         if self.state != State::Open {
             return false;
@@ -206,6 +207,8 @@ impl Direction {
         };
         self.pump = None;
         self.state = match end {
+            // A write was told of the reset, so that reads say that it is the end.
+            PumpEnd::Done if other == State::Reset => State::Broken,
             PumpEnd::Done => {
                 // A sink that is gone has no sending side to close.
                 let _ = sink.close_notify();
@@ -213,6 +216,7 @@ impl Direction {
             }
             // What the sink sent before it went may still be on its way.
             PumpEnd::SinkClosed => State::Closed,
+            PumpEnd::SinkReset => State::Reset,
             _ => State::Broken,
         };
         true
@@ -223,10 +227,8 @@ impl Direction {
     }
 
     fn is_over(&self, other: &Direction) -> bool {
-        matches!(
-            (self.state, other.state),
-            (State::Broken, _) | (_, State::Broken) | (State::Closed, State::Closed)
-        )
+        let is_broken = self.state == State::Broken || other.state == State::Broken;
+        is_broken || (!self.is_open() && !other.is_open())
     }
 }
 

@@ -4,7 +4,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_proto::{RequestHead, Version};
+use evenkeel_proto::Version;
 
 use super::Exchange;
 use super::side::ClientSide;
@@ -29,11 +29,21 @@ enum Fin {
 }
 
 impl Fin {
-    /// That of this request's client, by the listener's setting.
-    fn of(setting: HalfClose, head: &RequestHead) -> Self {
-        match setting {
+    /// That of this exchange's client, by the listener's setting.
+    fn of(exchange: &Exchange<'_>) -> Self {
+        let listener = exchange.listener();
+        let head = exchange.head;
+        match listener.half_close {
             HalfClose::Serve => Fin::HalfClosed,
             HalfClose::Abort => Fin::Gone,
+            // Over TCP, whoever has said something may wait for what is said to it.
+            HalfClose::Auto if exchange.is_tcp() => {
+                if exchange.progress.figures.bytes_in > 0 {
+                    Fin::HalfClosed
+                } else {
+                    Fin::Gone
+                }
+            }
             // It said that its connection goes on.
             HalfClose::Auto if head.wire.keep_alive && head.version == Version::Http11 => Fin::Gone,
             HalfClose::Auto => Fin::Either,
@@ -68,7 +78,7 @@ impl ClientWatch {
     pub fn of(exchange: &Exchange<'_>, request_end: Instant) -> Self {
         ClientWatch {
             request_end,
-            fin: Fin::of(exchange.listener().half_close, exchange.head),
+            fin: Fin::of(exchange),
             awaited: Awaited::Anything,
         }
     }

@@ -6,10 +6,9 @@ mod failures;
 mod hello;
 mod proxy_headers;
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use evenkeel_testkit::deadline::{STEP, until};
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin};
@@ -203,6 +202,48 @@ fn a_reset_is_passed_on_behind_the_data() {
     });
 }
 
+/// The kernel tells of a reset once: to whoever moves bytes next, which may be a
+/// splice, or a write to the side that is gone.
+#[test]
+fn a_reset_amid_bulk_is_no_end() {
+    test(|| {
+        const LEN: u64 = 8_000_000;
+        const ROUNDS: usize = 10;
+        let origin = RawOrigin::start(move |number, mut stream| {
+            if number < ROUNDS {
+                // It reads a part of what the client goes on to send.
+                stream.send(b"a").unwrap();
+                let _ = stream.read_len(100_000);
+            } else {
+                let _ = stream.send(pattern(LEN));
+            }
+            stream.reset();
+        })
+        .unwrap();
+        let proxy = before(&[origin.address.to_string()], "");
+        for round in 0..2 * ROUNDS {
+            let mut client = TcpStream::connect(proxy.socket_addr("web")).unwrap();
+            client.set_read_timeout(Some(STEP)).unwrap();
+            client.set_write_timeout(Some(STEP)).unwrap();
+            if round < ROUNDS {
+                // Some of it, at least, comes behind the reset.
+                let _ = client.write_all(&pattern(LEN));
+            }
+            let ended = std::io::copy(&mut client, &mut std::io::sink());
+            // A write of ours may have been told of it: then the next one fails as well.
+            let is_reset = match ended {
+                Ok(_) => round < ROUNDS && client.write_all(b"x").is_err(),
+                Err(error) => error.kind() == ErrorKind::ConnectionReset,
+            };
+            assert!(is_reset, "round {round}");
+        }
+        until("they are logged", || proxy.access_log().len() == 2 * ROUNDS);
+        for line in proxy.access_log_json() {
+            assert_eq!(line["end"], "upstream-cut");
+        }
+    });
+}
+
 #[test]
 fn a_client_waits_for_a_slot_and_may_be_refused_one() {
     test(|| {
@@ -230,8 +271,6 @@ fn a_client_waits_for_a_slot_and_may_be_refused_one() {
         assert_eq!(first.read_len(2).unwrap(), b"hi");
         let second = proxy.client();
         until("the second one waits", waiting);
-        // A FIN that comes within 100 ms may be that of one that waits for its answer.
-        std::thread::sleep(Duration::from_millis(150));
         drop(second);
         until("its place is free", || !waiting());
     });

@@ -293,6 +293,48 @@ fn a_waiter_that_leaves_while_it_is_granted_a_slot_loses_none() {
 }
 
 #[test]
+fn the_first_tier_is_used_again_once_it_is_back() {
+    test(|| {
+        let mut servers = [0, 1].map(|_| Server::redis());
+        servers.iter_mut().for_each(|it| it.start(&[]));
+        let at = |tier: usize| {
+            format!(
+                "{{ address = \"{}\", tier = {tier} }}",
+                servers[tier].endpoint()
+            )
+        };
+        let health = "health = { interval = \"100ms\", fall = 2, protocol = \"redis\" }";
+        let proxy = before(&[at(0), at(1)], health);
+        let asks = |proxy: &Proxy, server: &Server| {
+            let before = proxy.access_log().len();
+            let pings = (0..10).map(|_| ping(RawClient::connect(proxy.socket_addr("web"))));
+            let served = pings.filter(|it| *it).count();
+            until("all are logged", || proxy.access_log().len() == before + 10);
+            for line in &proxy.access_log_json()[before..] {
+                assert_eq!(line["end"], "tunnel", "{line}");
+                assert_eq!(line["endpoint"], server.endpoint(), "{line}");
+            }
+            assert_eq!(served, 10);
+        };
+        // One that no probe has seen yet is no endpoint to go to.
+        until("both were probed", || {
+            let figures = figures(&proxy);
+            let endpoints = &figures["upstreams"][0]["endpoints"];
+            (0..2).all(|it| endpoints[it]["last_probe"]["answer"].is_string())
+        });
+        asks(&proxy, &servers[0]);
+        servers[0].stop();
+        // At once, and when it is known.
+        asks(&proxy, &servers[1]);
+        until("it is down", || states(&proxy) == ["down", "up"]);
+        asks(&proxy, &servers[1]);
+        servers[0].start(&[]);
+        until("it is up", || states(&proxy) == ["up", "up"]);
+        asks(&proxy, &servers[0]);
+    });
+}
+
+#[test]
 fn out_of_descriptors_connections_are_closed_and_counted_until_there_are_some() {
     test(|| {
         let origin = echo();

@@ -319,9 +319,10 @@ options! {
         /// Longest silence of a connection of TCP, both ways.
         tcp_idle: Timeout = Default("'10m'"),
         /// Of a connection of TCP: how long its client or its endpoint may acknowledge
-        /// nothing (`TCP_USER_TIMEOUT`). One that is silent is asked by the kernel
-        /// (`SO_KEEPALIVE`) before half of that time is over.
-        dead_peer: Timeout = Default("'2m'"),
+        /// nothing, or take nothing of what waits for it (`TCP_USER_TIMEOUT`). One that
+        /// is silent is asked by the kernel (`SO_KEEPALIVE`) before half of that time
+        /// is over. Less finds dead peers earlier, and cuts off those that pause.
+        dead_peer: Timeout = Default("'10m'"),
         /// The whole exchange, retries included. Over TCP that is the whole connection.
         total: Timeout = Optional("no limit"),
     }
