@@ -1,18 +1,23 @@
 //! One fetch for many: a response that still arrives, and who waits for it.
 //!
-//! The first request for a key leads ([`Fetch`]); others follow ([`Follower`]) and get
-//! the head and the body as they come. Who waits leaves a waker; nothing here waits.
+//! The first request for a key begins a fetch ([`Fetch`]) and follows it; others follow
+//! too ([`Follower`]). All get the head and the body as they come. Who waits leaves a
+//! waker; nothing here waits.
 //!
 //! ```text
-//!  fetch:     asked ──head──▶ arriving ──finish──▶ whole ──▶ stored
-//!               │ └─release─▶ each on its own         ▲
-//!               └─dropped───▶ failed ◀──dropped── arriving
+//!  fetch:   asked ──arrive──▶ arriving ──finish──▶ whole, stored
+//!             │ ├──pass─────▶ passing ───finish──▶ whole: only the first had it
+//!             │ └──release──▶ each on its own, or with what was renewed
+//!             └────dropped──▶ failed ◀──dropped── arriving, passing
 //! ```
+//!
+//! What is stored is kept as a whole. What is passed, and what turns out to be longer than
+//! the store takes, is kept in a window: the fetch waits for the slowest who follow.
 //!
 //! Invariant: a fetch that is dropped, for whatever reason, ends as failed and leaves
 //! the table. No key stays taken by a fetch that nobody makes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -60,14 +65,19 @@ pub struct Arrival {
 }
 
 /// Why nothing comes of following.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Released {
     /// The response is not for sharing: each fetches its own, without waiting.
     NotStored(NotStored),
-    /// The store has something new.
-    LookAgain,
-    /// The fetch failed, or was given up.
-    Failed,
+    /// The endpoint has confirmed a stored response: this one, renewed, answers all who
+    /// waited for that.
+    Renewed(Object),
+    /// The endpoint's answer says nothing of what was asked about: each asks again,
+    /// without conditions.
+    Unconfirmed,
+    /// The fetch failed, for a reason that whoever fetched gave a number to; `None` if it
+    /// was given up.
+    Failed(Option<u16>),
 }
 
 /// What a follower reads.
@@ -92,24 +102,71 @@ struct Incoming {
 #[derive(Debug, Default)]
 struct State {
     arrival: Option<Arc<Arrival>>,
+    /// Why only the first one gets the response.
+    passing: Option<NotStored>,
+    /// How many bytes are kept for who follows; `None` for all.
+    window: Option<usize>,
+    /// Chunks of the beginning that are not kept any more.
+    dropped: usize,
     /// All of [`CHUNK_BYTES`].
-    chunks: Vec<Arc<[u8]>>,
+    chunks: VecDeque<Arc<[u8]>>,
     /// What comes after them, shorter than one.
     tail: Vec<u8>,
     end: Option<End>,
+    /// How far each one has read who follows; the first of them has begun the fetch.
+    positions: Vec<Option<u64>>,
+    /// How many of them are there.
     followers: usize,
     waiting: Vec<Waker>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum End {
     Whole,
     Released(Released),
 }
 
 impl State {
+    /// Of all that has come, in bytes.
     fn len(&self) -> u64 {
-        self.chunks.len() as u64 * CHUNK_BYTES as u64 + self.tail.len() as u64
+        let chunks = self.dropped + self.chunks.len();
+        chunks as u64 * CHUNK_BYTES as u64 + self.tail.len() as u64
+    }
+
+    /// Bytes that are kept.
+    fn kept_bytes(&self) -> usize {
+        self.chunks.len() * CHUNK_BYTES + self.tail.len()
+    }
+
+    /// Drops what all have read, and says how many bytes may come now.
+    fn room(&mut self, window: usize) -> usize {
+        let slowest = self.positions.iter().flatten().min();
+        let read = slowest.map_or(u64::MAX, |position| position / CHUNK_BYTES as u64);
+        while (self.dropped as u64) < read && self.chunks.pop_front().is_some() {
+            self.dropped += 1;
+        }
+        window.saturating_sub(self.kept_bytes())
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = CHUNK_BYTES - self.tail.len();
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            self.tail.extend_from_slice(now);
+            rest = later;
+            if self.tail.len() == CHUNK_BYTES {
+                let full = std::mem::take(&mut self.tail);
+                self.chunks.push_back(full.into());
+            }
+        }
+    }
+
+    /// Counts one in who follows from the beginning on; gives its index.
+    fn enter(&mut self) -> usize {
+        self.followers += 1;
+        self.positions.push(Some(0));
+        self.positions.len() - 1
     }
 
     fn wait(&mut self, waker: &Waker) {
@@ -152,20 +209,25 @@ impl Fetches {
         if let Some(incoming) = table.get(&key.hash) {
             let incoming = incoming.clone();
             let mut state = incoming.lock();
-            if state.end.is_some() || state.followers >= most || incoming.key != *key {
+            let is_closed = state.end.is_some() || state.window.is_some();
+            if is_closed || state.followers >= most || incoming.key != *key {
                 return Joined::Alone;
             }
-            state.followers += 1;
+            let index = state.enter();
             drop(state);
             return Joined::Follow(Follower {
                 incoming,
+                index,
                 position: 0,
             });
         }
         let incoming = Arc::new(Incoming {
             key: key.clone(),
             seen: self.store.purge_count(),
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                positions: vec![None],
+                ..State::default()
+            }),
         });
         table.insert(key.hash, incoming.clone());
         Joined::Lead(Fetch {
@@ -214,10 +276,39 @@ impl Fetch {
         &self.incoming.key
     }
 
-    /// How many follow. Where there are none and the own client has gone, the fetch may
-    /// be given up.
+    /// Follows the fetch for whoever has begun it: the first one. To be called once at
+    /// most.
+    pub fn follow(&mut self) -> Follower {
+        let mut state = self.incoming.lock();
+        debug_assert_eq!(state.positions[FIRST], None, "there is one first one");
+        state.positions[FIRST] = Some(0);
+        state.followers += 1;
+        drop(state);
+        Follower {
+            incoming: self.incoming.clone(),
+            index: FIRST,
+            position: 0,
+        }
+    }
+
+    /// How many follow.
     pub fn followers(&self) -> usize {
         self.incoming.lock().followers
+    }
+
+    /// The count of purges when it was asked for.
+    pub fn seen(&self) -> u64 {
+        self.incoming.seen
+    }
+
+    /// Ready when nobody follows. To be asked where the fetch is for nobody else.
+    pub fn poll_abandoned(&self, waker: &Waker) -> Poll<()> {
+        let mut state = self.incoming.lock();
+        if state.followers == 0 {
+            return Poll::Ready(());
+        }
+        state.wait(waker);
+        Poll::Pending
     }
 
     /// The head is there and may be stored: followers get it.
@@ -226,45 +317,51 @@ impl Fetch {
         self.incoming.change(|state| state.arrival = Some(arrival));
     }
 
-    /// The response is not for sharing: followers fetch on their own, at once.
-    pub fn release(mut self, reason: NotStored) {
-        self.end(Released::NotStored(reason));
-    }
-
-    /// The store has something new, such as an object that a 304 renewed: followers look
-    /// again.
-    pub fn renew(mut self) {
-        self.end(Released::LookAgain);
-    }
-
-    /// Appends a part of the body.
-    ///
-    /// # Errors
-    ///
-    /// The body is longer than the store takes: nothing was appended. Followers have
-    /// what came before, and the rest they can't get: the fetch has failed to them.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<(), NotStored> {
-        let longest = self.fetches.store.longest_bytes();
-        let reserved = self.reserved_bytes + bytes.len();
-        if reserved > longest {
-            return Err(NotStored::TooLarge);
-        }
-        self.fetches.store.reserve(bytes.len());
-        self.reserved_bytes = reserved;
+    /// The head is there, and the response is not for sharing: only the first one gets it,
+    /// and others fetch on their own, at once.
+    pub fn pass(&mut self, arrival: Arrival, reason: NotStored) {
+        let arrival = Arc::new(arrival);
+        self.leave();
         self.incoming.change(|state| {
-            let mut rest = bytes;
-            while !rest.is_empty() {
-                let room = CHUNK_BYTES - state.tail.len();
-                let (now, later) = rest.split_at(room.min(rest.len()));
-                state.tail.extend_from_slice(now);
-                rest = later;
-                if state.tail.len() == CHUNK_BYTES {
-                    let full = std::mem::take(&mut state.tail);
-                    state.chunks.push(full.into());
-                }
-            }
+            state.arrival = Some(arrival);
+            state.passing = Some(reason);
+            state.window = Some(PASSING_WINDOW);
         });
-        Ok(())
+    }
+
+    /// There is no response for who follows.
+    pub fn release(mut self, released: Released) {
+        self.end(released);
+    }
+
+    /// Appends the beginning of a part of the body; says how much of it. Pending while
+    /// those who follow are too far behind.
+    ///
+    /// A body that turns out to be longer than the store takes, or than `most` bytes, is
+    /// not stored: those who follow get the rest of it, and nobody joins them.
+    pub fn poll_append(&mut self, bytes: &[u8], most: usize, waker: &Waker) -> Poll<usize> {
+        let longest = self.fetches.store.longest_bytes().min(most);
+        let is_storing = self.incoming.lock().window.is_none();
+        if is_storing && self.reserved_bytes + bytes.len() <= longest {
+            self.fetches.store.reserve(bytes.len());
+            self.reserved_bytes += bytes.len();
+            self.incoming.change(|state| state.append(bytes));
+            return Poll::Ready(bytes.len());
+        }
+        if is_storing {
+            self.leave();
+        }
+        let mut state = self.incoming.lock();
+        let window = *state.window.get_or_insert(longest.max(PASSING_WINDOW));
+        let room = state.room(window);
+        if room == 0 {
+            state.wait(waker);
+            return Poll::Pending;
+        }
+        let len = room.min(bytes.len());
+        drop(state);
+        self.incoming.change(|state| state.append(&bytes[..len]));
+        Poll::Ready(len)
     }
 
     /// The body has ended as it should: it is stored, and given to who follows.
@@ -273,34 +370,36 @@ impl Fetch {
     ///
     /// Why it is not stored; followers have it all the same, unless it was cut off.
     pub fn finish(mut self) -> Result<Object, NotStored> {
-        let (arrival, object) = {
+        let object = {
             let state = self.incoming.lock();
             let arrival = state.arrival.clone().ok_or(NotStored::Incomplete)?;
             let announced = arrival.announced_len;
             if announced.is_some_and(|announced| announced != state.len()) {
                 return Err(NotStored::Incomplete);
             }
-            let object = self.object(&state, &arrival);
-            (arrival, object)
+            match (state.passing, state.window) {
+                (Some(reason), _) => Err(reason),
+                (None, Some(_)) => Err(NotStored::TooLarge),
+                (None, None) => self.object(&state, &arrival).ok_or(NotStored::TooLarge),
+            }
         };
-        drop(arrival);
+        self.release_room();
         // What is stored is found before the fetch leaves the table.
-        let stored = object.filter(|object| {
-            self.release_room();
-            self.fetches
-                .store
-                .insert(&self.incoming.key, object.clone())
+        let stored = object.and_then(|object| {
+            let key = &self.incoming.key;
+            let is_stored = self.fetches.store.insert(key, object.clone());
+            is_stored.then_some(object).ok_or(NotStored::TooLarge)
         });
         self.leave();
         self.incoming.change(|state| state.end = Some(End::Whole));
-        stored.ok_or(NotStored::TooLarge)
+        stored
     }
 
     fn object(&self, state: &State, arrival: &Arrival) -> Option<Object> {
         let body = if state.chunks.is_empty() {
             Body::Short(&state.tail)
         } else {
-            let mut chunks = state.chunks.clone();
+            let mut chunks: Vec<_> = state.chunks.iter().cloned().collect();
             if !state.tail.is_empty() {
                 chunks.push(state.tail.as_slice().into());
             }
@@ -341,18 +440,30 @@ impl Fetch {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
-        self.end(Released::Failed);
+        self.end(Released::Failed(None));
     }
 }
+
+/// Index of the first one who follows.
+const FIRST: usize = 0;
+
+/// Bytes that are kept of a response that is not stored.
+const PASSING_WINDOW: usize = 2 * CHUNK_BYTES;
 
 /// One who gets the response that another fetches.
 #[derive(Debug)]
 pub struct Follower {
     incoming: Arc<Incoming>,
+    index: usize,
     position: u64,
 }
 
 impl Follower {
+    /// Why the response is not stored, if only the first one gets it.
+    pub fn passing(&self) -> Option<NotStored> {
+        self.incoming.lock().passing
+    }
+
     /// The head, once it is there. Whether it answers the follower's own request is for
     /// [`StoredHead::answers`] to say.
     ///
@@ -361,8 +472,11 @@ impl Follower {
     /// Why none comes.
     pub fn poll_head(&self, waker: &Waker) -> Poll<Result<Arc<Arrival>, Released>> {
         let mut state = self.incoming.lock();
-        if let Some(End::Released(released)) = state.end {
-            return Poll::Ready(Err(released));
+        if let Some(End::Released(released)) = &state.end {
+            return Poll::Ready(Err(released.clone()));
+        }
+        if let Some(reason) = state.passing.filter(|_| self.index != FIRST) {
+            return Poll::Ready(Err(Released::NotStored(reason)));
         }
         if let Some(arrival) = &state.arrival {
             return Poll::Ready(Ok(arrival.clone()));
@@ -376,7 +490,7 @@ impl Follower {
         let mut state = self.incoming.lock();
         let len = state.len();
         if self.position < len {
-            let index = (self.position / CHUNK_BYTES as u64) as usize;
+            let index = (self.position / CHUNK_BYTES as u64) as usize - state.dropped;
             let start = (self.position % CHUNK_BYTES as u64) as usize;
             let piece = match state.chunks.get(index) {
                 Some(chunk) => &chunk[start..],
@@ -384,8 +498,15 @@ impl Follower {
             };
             let piece = &piece[..piece.len().min(most)];
             out.extend_from_slice(piece);
-            self.position += piece.len() as u64;
-            return Poll::Ready(Read::Bytes(piece.len()));
+            let len = piece.len();
+            self.position += len as u64;
+            state.positions[self.index] = Some(self.position);
+            let is_awaited = state.window.is_some();
+            drop(state);
+            if is_awaited {
+                self.incoming.change(|_| ());
+            }
+            return Poll::Ready(Read::Bytes(len));
         }
         match state.end {
             Some(End::Whole) => Poll::Ready(Read::End),
@@ -400,8 +521,11 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // The fetch may wait for the last one to leave.
-        self.incoming.change(|state| state.followers -= 1);
+        // The fetch may wait for the last one to leave, or for the slowest.
+        self.incoming.change(|state| {
+            state.followers -= 1;
+            state.positions[self.index] = None;
+        });
     }
 }
 

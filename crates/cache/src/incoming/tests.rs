@@ -27,6 +27,12 @@ fn lead(fetches: &Arc<Fetches>) -> Fetch {
     }
 }
 
+/// Appends all at once.
+fn append(fetch: &mut Fetch, bytes: &[u8]) {
+    let appended = fetch.poll_append(bytes, usize::MAX, Waker::noop());
+    assert_eq!(appended, Poll::Ready(bytes.len()));
+}
+
 fn follow(fetches: &Arc<Fetches>) -> Follower {
     match fetches.join(&key_of("/"), 1000) {
         Joined::Follow(follower) => follower,
@@ -75,7 +81,7 @@ fn many_get_what_one_fetches_as_it_comes() {
     let parts: [&[u8]; 4] = [b"a", b"bc", &[b'd'; 3 * CHUNK_BYTES], b"e"];
     let mut bodies = vec![Vec::new(); followers.len()];
     for part in parts {
-        fetch.append(part).unwrap();
+        append(&mut fetch, part);
         for (at, follower) in followers.iter_mut().enumerate().step_by(300) {
             let Poll::Ready(Ok(arrival)) = follower.poll_head(&waker) else {
                 panic!("the head is there");
@@ -104,6 +110,65 @@ fn many_get_what_one_fetches_as_it_comes() {
     assert_eq!(fetches.store.figures().bytes, object.cost() as u64);
 }
 
+fn is_released(follower: &Follower, reason: NotStored) -> bool {
+    matches!(
+        follower.poll_head(Waker::noop()),
+        Poll::Ready(Err(Released::NotStored(found))) if found == reason
+    )
+}
+
+#[test]
+fn what_is_passed_is_for_the_first_one() {
+    let fetches = fetches();
+    let mut fetch = lead(&fetches);
+    let mut first = fetch.follow();
+    let other = follow(&fetches);
+    fetch.pass(arrival("", None), NotStored::NoStore);
+    assert!(is_released(&other, NotStored::NoStore));
+    assert!(matches!(first.poll_head(Waker::noop()), Poll::Ready(Ok(_))));
+    assert_eq!(first.passing(), Some(NotStored::NoStore));
+    // Nobody waits for it.
+    drop(lead(&fetches));
+    drop(other);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let body: Vec<u8> = (0..10 * CHUNK_BYTES).map(|at| at as u8).collect();
+    let (mut sent, mut read) = (0, Vec::new());
+    while sent < body.len() {
+        while let Poll::Ready(len) = fetch.poll_append(&body[sent..], usize::MAX, &waker) {
+            sent += len;
+            if sent == body.len() {
+                break;
+            }
+        }
+        assert!(sent - read.len() <= PASSING_WINDOW);
+        let before = woken.0.load(SeqCst);
+        let _ = first.poll_read(&mut read, 100_000, Waker::noop());
+        assert!(sent == body.len() || woken.0.load(SeqCst) > before);
+    }
+    assert_eq!(fetches.store.figures().bytes, 0);
+    let finished = fetch.finish().err();
+    assert_eq!(finished, Some(NotStored::NoStore));
+    while let Poll::Ready(Read::Bytes(_)) = first.poll_read(&mut read, 100_000, Waker::noop()) {}
+    assert!(read == body);
+    let end = first.poll_read(&mut read, 1, Waker::noop());
+    assert_eq!(end, Poll::Ready(Read::End));
+}
+
+#[test]
+fn a_fetch_is_abandoned_by_the_last_one() {
+    let fetches = fetches();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut fetch = lead(&fetches);
+    assert!(fetch.poll_abandoned(&waker).is_ready());
+    let followers = [fetch.follow(), follow(&fetches)];
+    assert!(fetch.poll_abandoned(&waker).is_pending());
+    drop(followers);
+    assert!(woken.0.load(SeqCst) > 0);
+    assert!(fetch.poll_abandoned(&waker).is_ready());
+}
+
 #[test]
 fn what_is_not_shared_releases_all_at_once() {
     let fetches = fetches();
@@ -115,19 +180,15 @@ fn what_is_not_shared_releases_all_at_once() {
         for follower in &followers {
             assert!(follower.poll_head(&waker).is_pending());
         }
-        fetch.release(NotStored::NoStore);
+        fetch.release(Released::NotStored(NotStored::NoStore));
         followers
     };
     assert_eq!(woken.0.load(SeqCst), 1);
     for follower in &followers {
-        let released = Released::NotStored(NotStored::NoStore);
-        assert_eq!(
-            follower.poll_head(&waker).map(Result::err),
-            Poll::Ready(Some(released))
-        );
+        assert!(is_released(follower, NotStored::NoStore));
     }
     // The next one leads, and does not join what has ended.
-    lead(&fetches).renew();
+    lead(&fetches).release(Released::Unconfirmed);
 }
 
 #[test]
@@ -136,7 +197,7 @@ fn a_fetch_that_is_dropped_has_failed() {
     let mut fetch = lead(&fetches);
     let mut follower = follow(&fetches);
     fetch.arrive(arrival("", Some(5)));
-    fetch.append(b"abc").unwrap();
+    append(&mut fetch, b"abc");
     // A worker that panics drops what it has.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
         let _fetch = fetch;
@@ -164,7 +225,7 @@ fn stores_only_what_is_whole() {
         let mut fetch = lead(&fetches);
         let mut follower = follow(&fetches);
         fetch.arrive(arrival("", announced));
-        fetch.append(sent).unwrap();
+        append(&mut fetch, sent);
         let finished = fetch.finish();
         assert_eq!(finished.is_ok(), is_whole, "{announced:?}");
         assert_eq!(is_stored(&fetches), is_whole, "{announced:?}");
@@ -182,14 +243,39 @@ fn stores_only_what_is_whole() {
 }
 
 #[test]
-fn what_is_too_long_is_not_stored() {
+fn what_is_too_long_goes_to_who_follows() {
     let fetches = fetches();
     let mut fetch = lead(&fetches);
+    let mut followers = [fetch.follow(), follow(&fetches)];
     fetch.arrive(arrival("", None));
-    let part = vec![0; 300_000];
-    let refused = (0..10).find_map(|_| fetch.append(&part).err());
-    assert_eq!(refused, Some(NotStored::TooLarge));
-    drop(fetch);
+    let body: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 999) as u8).collect();
+    let mut bodies = [Vec::new(), Vec::new()];
+    let mut sent = 0;
+    while sent < body.len() {
+        let part = &body[sent..body.len().min(sent + 300_000)];
+        let appended = fetch.poll_append(part, usize::MAX, Waker::noop());
+        if let Poll::Ready(len) = appended {
+            sent += len;
+            continue;
+        }
+        // The slower one decides, and nobody joins them.
+        assert!(matches!(fetches.join(&key_of("/"), 9), Joined::Lead(_)));
+        let longest = fetches.store.longest_bytes();
+        assert!(sent - bodies[1].len() <= longest + CHUNK_BYTES);
+        let [fast, slow] = &mut followers;
+        while fast
+            .poll_read(&mut bodies[0], usize::MAX, Waker::noop())
+            .is_ready()
+        {}
+        let _ = slow.poll_read(&mut bodies[1], 100_000, Waker::noop());
+    }
+    assert_eq!(fetch.finish().err(), Some(NotStored::TooLarge));
+    for (follower, read) in followers.iter_mut().zip(&mut bodies) {
+        while let Poll::Ready(Read::Bytes(_)) = follower.poll_read(read, usize::MAX, Waker::noop())
+        {
+        }
+        assert!(*read == body);
+    }
     assert_eq!(fetches.store.figures().bytes, 0);
 }
 
