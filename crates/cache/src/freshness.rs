@@ -87,7 +87,7 @@ pub enum OnError {
 }
 
 /// A stored response as it is asked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     /// For how long it is fresh.
     pub lifetime: Lifetime,

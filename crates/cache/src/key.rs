@@ -164,7 +164,8 @@ impl QueryRules {
 }
 
 impl Key {
-    fn new(secret: &Secret, bytes: Vec<u8>, url_len: usize) -> Self {
+    /// Of the bytes of a key, whose URL is so long.
+    pub(crate) fn new(secret: &Secret, bytes: Vec<u8>, url_len: usize) -> Self {
         let url_hash = secret.hash(&bytes[..url_len]);
         let hash = if bytes.len() == url_len {
             url_hash

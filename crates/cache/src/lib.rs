@@ -16,6 +16,7 @@
 //! | [`invalidate`] | what an unsafe request makes out of date |
 //! | [`report`] | `Age` and `Cache-Status` |
 //! | [`object`], [`incoming`] | a stored response; one that still arrives |
+//! | [`record`] | an object as bytes, on a disk or at another server |
 //! | [`recent`] | what is remembered of keys without storing anything |
 //! | [`memory`], [`purge`] | the store in memory, and what was purged from it |
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod message;
 pub mod object;
 pub mod purge;
 pub mod recent;
+pub mod record;
 pub mod report;
 pub mod rules;
 pub mod storing;

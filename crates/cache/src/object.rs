@@ -153,7 +153,34 @@ impl StoredHead {
             reason: reason[..reason.len().min(usize::from(u8::MAX))].into(),
             lines,
             selector,
-            tags: tags(secret, response)?,
+            tags: tags(
+                secret,
+                response.values(SURROGATE_KEY),
+                response.values(CACHE_TAG),
+            )?,
+        })
+    }
+
+    /// The head of an object that was written ([`crate::record`]); `None` if it has more
+    /// tags than are kept.
+    pub(crate) fn read(
+        secret: &Secret,
+        status: u16,
+        reason: &[u8],
+        stored_lines: &[u8],
+        selector: &[u8],
+    ) -> Option<Self> {
+        let values = |name: &'static str| {
+            let named =
+                lines(stored_lines).filter(move |it| it.name.eq_ignore_ascii_case(name.as_bytes()));
+            named.map(|line| line.value)
+        };
+        Some(StoredHead {
+            status,
+            reason: reason.into(),
+            lines: stored_lines.to_vec(),
+            selector: selector.to_vec(),
+            tags: tags(secret, values(SURROGATE_KEY), values(CACHE_TAG))?,
         })
     }
 
@@ -162,6 +189,10 @@ impl StoredHead {
         vary::selects(&self.selector, request)
     }
 }
+
+/// Fields that hold tags.
+const SURROGATE_KEY: &str = "surrogate-key";
+const CACHE_TAG: &str = "cache-tag";
 
 /// Seconds from 1970 to the end of the year 9999, which is the last that has a date.
 const LAST_SECOND: u64 = 253_402_300_799;
@@ -193,12 +224,15 @@ pub(crate) fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     lines.extend_from_slice(b"\r\n");
 }
 
-/// The tags of a response: words in `Surrogate-Key`, items in `Cache-Tag`.
-fn tags(secret: &Secret, response: &Response<'_>) -> Option<Vec<u64>> {
+/// The tags of a response: words in `Surrogate-Key`, items in `Cache-Tag`. `None` for
+/// more than are kept.
+fn tags<'a>(
+    secret: &Secret,
+    words: impl Iterator<Item = &'a [u8]>,
+    items: impl Iterator<Item = &'a [u8]>,
+) -> Option<Vec<u64>> {
     let mut tags = Vec::new();
-    let words = response.values("surrogate-key");
     let words = words.flat_map(|line| line.split(|byte| b" \t".contains(byte)));
-    let items = response.values("cache-tag");
     let items = items.flat_map(|line| line.split(|&byte| byte == b','));
     for tag in words.chain(items).map(<[u8]>::trim_ascii) {
         if tag.is_empty() {
