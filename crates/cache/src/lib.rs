@@ -19,9 +19,11 @@
 //! | [`record`] | an object as bytes, on a disk or at another server |
 //! | [`recent`] | what is remembered of keys without storing anything |
 //! | [`memory`], [`purge`] | the store in memory, and what was purged from it |
+//! | [`disk`] | layout and index of a store on a disk, without its I/O |
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod disk;
 pub mod freshness;
 pub mod incoming;
 pub mod invalidate;

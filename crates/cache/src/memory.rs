@@ -14,7 +14,7 @@ mod ghost;
 mod shard;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::key::{Key, Secret};
 use crate::message::Request;
@@ -46,7 +46,7 @@ pub struct Memory {
     /// The shard that is looked at next for an object that goes.
     hand: AtomicUsize,
     evicted: AtomicU64,
-    purges: Purges,
+    purges: Arc<Purges>,
     sweep: Mutex<Sweep>,
 }
 
@@ -76,6 +76,11 @@ impl Memory {
     /// An empty store of so many bytes. `secret` is random: whoever knows it can make
     /// keys that collide.
     pub fn new(capacity_bytes: usize, secret: Secret) -> Self {
+        Memory::with_purges(capacity_bytes, secret, Arc::default())
+    }
+
+    /// An empty store beside one on a disk, whose secret and purges it shares.
+    pub fn with_purges(capacity_bytes: usize, secret: Secret, purges: Arc<Purges>) -> Self {
         let shards = (capacity_bytes / BYTES_A_SHARD).next_power_of_two();
         let shards = shards.clamp(16, 512);
         let small_bytes = capacity_bytes / shards / 10;
@@ -90,7 +95,7 @@ impl Memory {
             reserved_bytes: AtomicUsize::new(0),
             hand: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
-            purges: Purges::default(),
+            purges,
             sweep: Mutex::default(),
         }
     }

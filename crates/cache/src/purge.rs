@@ -26,6 +26,43 @@ pub enum Purge<'a> {
     Tag(&'a [u8]),
 }
 
+/// A purge as it is remembered: what can be long is a hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// All of it.
+    Everything,
+    /// The hash of a URL.
+    Url(u128),
+    /// The beginning of a URL.
+    Prefix(Box<[u8]>),
+    /// What a tag is known by.
+    Tag(u64),
+    /// Every object that has a tag: there were too many tags to remember each.
+    AnyTag,
+}
+
+impl Target {
+    fn of(secret: &Secret, what: Purge<'_>) -> Self {
+        match what {
+            Purge::Everything => Target::Everything,
+            Purge::Url(url) => Target::Url(secret.hash(url)),
+            Purge::Prefix(prefix) => Target::Prefix(prefix.into()),
+            Purge::Tag(tag) => Target::Tag(tag_hash(secret, tag)),
+        }
+    }
+}
+
+/// A purge that was made, for a log of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marked {
+    /// How many purges there were, with this one.
+    pub count: u64,
+    /// What becomes of the objects.
+    pub strength: Strength,
+    /// Which objects.
+    pub target: Target,
+}
+
 /// What becomes of what is purged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strength {
@@ -57,6 +94,8 @@ pub struct Purges {
     /// Objects that were asked for before this count are not stored any more: marks
     /// that concern them may have gone.
     forgotten: AtomicU64,
+    /// Newer marks than this are kept for objects on a disk.
+    held: AtomicU64,
     marks: RwLock<Marks>,
 }
 
@@ -81,8 +120,8 @@ struct Mark {
 impl Mark {
     fn set(&mut self, strength: Strength, count: u64) {
         match strength {
-            Strength::Hard => self.hard = count,
-            Strength::Soft => self.soft = count,
+            Strength::Hard => self.hard = self.hard.max(count),
+            Strength::Soft => self.soft = self.soft.max(count),
         }
     }
 
@@ -101,6 +140,7 @@ impl Default for Purges {
         Purges {
             count: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
+            held: AtomicU64::new(u64::MAX),
             marks: RwLock::default(),
         }
     }
@@ -122,20 +162,64 @@ impl Purges {
     pub fn purge(&self, secret: &Secret, what: Purge<'_>, strength: Strength) {
         let mut marks = self.marks.write().unwrap_or_else(PoisonError::into_inner);
         let count = self.count.load(Ordering::Relaxed) + 1;
-        match what {
-            Purge::Everything => marks.everything.set(strength, count),
-            Purge::Url(url) => {
-                let url = secret.hash(url);
-                marks.urls.entry(url).or_default().set(strength, count);
-            }
-            Purge::Prefix(prefix) => marks.add_prefix(prefix, strength, count),
-            Purge::Tag(tag) => {
-                let tag = tag_hash(secret, tag);
-                marks.tags.entry(tag).or_default().set(strength, count);
-            }
-        }
-        marks.bound();
+        marks.set(Target::of(secret, what), strength, count);
         self.count.store(count, Ordering::Release);
+    }
+
+    /// The purge that would come next, for a log that is written before
+    /// [`apply`](Self::apply). There must be no other purge in between.
+    pub fn next(&self, secret: &Secret, what: Purge<'_>, strength: Strength) -> Marked {
+        Marked {
+            count: self.count() + 1,
+            strength,
+            target: Target::of(secret, what),
+        }
+    }
+
+    /// Leaves the mark of a purge that stands in a log.
+    pub fn apply(&self, marked: Marked) {
+        let mut marks = self.marks.write().unwrap_or_else(PoisonError::into_inner);
+        marks.set(marked.target, marked.strength, marked.count);
+        self.count.fetch_max(marked.count, Ordering::Release);
+    }
+
+    /// All marks, the oldest first.
+    pub fn marked(&self) -> Vec<Marked> {
+        let marks = self.marks.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all = vec![
+            (Target::Everything, marks.everything),
+            (Target::AnyTag, marks.any_tag),
+        ];
+        all.extend(
+            marks
+                .urls
+                .iter()
+                .map(|(url, mark)| (Target::Url(*url), *mark)),
+        );
+        all.extend(
+            marks
+                .tags
+                .iter()
+                .map(|(tag, mark)| (Target::Tag(*tag), *mark)),
+        );
+        let prefixes = marks.prefixes.iter();
+        all.extend(prefixes.map(|(prefix, mark)| (Target::Prefix(prefix.clone()), *mark)));
+        let each = all.into_iter().flat_map(|(target, mark)| {
+            let by = [(Strength::Hard, mark.hard), (Strength::Soft, mark.soft)];
+            by.map(|(strength, count)| Marked {
+                count,
+                strength,
+                target: target.clone(),
+            })
+        });
+        let mut all: Vec<Marked> = each.filter(|marked| marked.count > 0).collect();
+        all.sort_by_key(|marked| marked.count);
+        all
+    }
+
+    /// Keeps the marks that are newer than `count`, which objects on a disk may need.
+    pub fn hold(&self, count: u64) {
+        self.held.store(count, Ordering::Release);
     }
 
     /// What has become of an object; makes it stale where a soft purge did.
@@ -158,8 +242,9 @@ impl Purges {
     }
 
     /// Drops the marks up to `count`: all objects that were there then have been
-    /// looked at since.
+    /// looked at since, but for those that marks are [held](Self::hold) for.
     pub fn forget(&self, count: u64) {
+        let count = count.min(self.held.load(Ordering::Acquire));
         let mut marks = self.marks.write().unwrap_or_else(PoisonError::into_inner);
         marks.urls.retain(|_, mark| mark.newest() > count);
         marks.tags.retain(|_, mark| mark.newest() > count);
@@ -169,6 +254,17 @@ impl Purges {
 }
 
 impl Marks {
+    fn set(&mut self, target: Target, strength: Strength, count: u64) {
+        match target {
+            Target::Everything => self.everything.set(strength, count),
+            Target::AnyTag => self.any_tag.set(strength, count),
+            Target::Url(url) => self.urls.entry(url).or_default().set(strength, count),
+            Target::Prefix(prefix) => self.add_prefix(&prefix, strength, count),
+            Target::Tag(tag) => self.tags.entry(tag).or_default().set(strength, count),
+        }
+        self.bound();
+    }
+
     /// The newest marks that concern an object, among them all that are newer than
     /// `seen`.
     fn of(&self, secret: &Secret, object: &Object, seen: u64) -> Mark {
@@ -301,6 +397,47 @@ mod tests {
         assert_eq!(purges.judge(&SECRET, &other), Fate::Gone);
         assert_eq!(purges.judge(&SECRET, &bare), Fate::Alive);
         assert!(purges.marks.read().unwrap().tags.len() <= MAX_MARKS);
+    }
+
+    #[test]
+    fn marks_come_back_from_a_log() {
+        let purges = Purges::default();
+        for (what, strength) in [
+            (Purge::Url(b"http://example.com/a"), Strength::Hard),
+            (Purge::Prefix(b"http://example.com/b"), Strength::Soft),
+            (Purge::Tag(b"c"), Strength::Soft),
+            (Purge::Tag(b"c"), Strength::Hard),
+            (Purge::Everything, Strength::Soft),
+        ] {
+            let next = purges.next(&SECRET, what, strength);
+            purges.purge(&SECRET, what, strength);
+            assert_eq!(purges.count(), next.count);
+            assert_eq!(purges.marked().last(), Some(&next));
+        }
+        let again = Purges::default();
+        let mut newest_first = purges.marked();
+        newest_first.reverse();
+        for marked in newest_first {
+            again.apply(marked);
+        }
+        assert_eq!((again.count(), again.marked()), (5, purges.marked()));
+        assert_eq!(again.marked().len(), 5);
+        let tagged = object("/x", "", "Surrogate-Key: c", b"", 3);
+        assert_eq!(again.judge(&SECRET, &tagged), Fate::Gone);
+        again.apply(Marked {
+            count: 9,
+            strength: Strength::Hard,
+            target: Target::AnyTag,
+        });
+        let tagged = object("/x", "", "Surrogate-Key: d", b"", 8);
+        assert_eq!(again.judge(&SECRET, &tagged), Fate::Gone);
+        // A disk has objects from the third one on.
+        again.hold(3);
+        again.forget(9);
+        let counts: Vec<_> = again.marked().iter().map(|it| it.count).collect();
+        // A mark goes with all that it says.
+        assert_eq!(counts, [3, 4, 5, 9]);
+        assert!(again.knows(3) && !again.knows(2));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub const MAX_HEAD_BYTES: usize = 16 << 20;
 const MAGIC: [u8; 4] = *b"EvkR";
 const VERSION: u16 = 1;
 const SUM_BYTES: usize = 8;
+const SEEN_AT: usize = 32;
+const FLAGS_AT: usize = FIXED_BYTES - 1;
 
 const ALWAYS_VALIDATE: u8 = 1;
 const FORBID_STALE: u8 = 2;
@@ -182,6 +184,19 @@ pub fn push_head(out: &mut Vec<u8>, object: &Object, clocks: &Clocks, now: Insta
     Some(())
 }
 
+/// Makes a head say that its object was known to be alive as of this count of purges, and
+/// stale if one of them was soft. For a whole head, as [`Head::read`] takes it.
+pub fn renew(head: &mut [u8], seen: u64, is_purged: bool) {
+    let Some((summed, old)) = head.split_last_chunk_mut::<SUM_BYTES>() else {
+        return;
+    };
+    summed[SEEN_AT..SEEN_AT + 8].copy_from_slice(&seen.to_le_bytes());
+    if is_purged {
+        summed[FLAGS_AT] |= PURGED;
+    }
+    *old = sum(summed).to_le_bytes();
+}
+
 /// The body of an object in blocks of [`BLOCK_BYTES`], but for the last.
 pub fn blocks(object: &Object) -> impl Iterator<Item = &[u8]> {
     let starts = (0..object.body_len()).step_by(BLOCK_BYTES);
@@ -280,28 +295,37 @@ impl Fixed {
 }
 
 /// Reads numbers one after another.
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
 }
 
-impl Cursor<'_> {
-    fn take<const LEN: usize>(&mut self) -> Result<[u8; LEN], Damage> {
+impl<'a> Cursor<'a> {
+    /// So many bytes.
+    pub fn slice(&mut self, len: usize) -> Result<&'a [u8], Damage> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let taken = rest.get(..len).ok_or(Damage::Short)?;
+        self.at += len;
+        Ok(taken)
+    }
+
+    pub fn take<const LEN: usize>(&mut self) -> Result<[u8; LEN], Damage> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let taken = rest.first_chunk().ok_or(Damage::Short)?;
         self.at += LEN;
         Ok(*taken)
     }
 
-    fn u16(&mut self) -> Result<u16, Damage> {
+    pub fn u16(&mut self) -> Result<u16, Damage> {
         self.take().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Damage> {
+    pub fn u32(&mut self) -> Result<u32, Damage> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Damage> {
+    pub fn u64(&mut self) -> Result<u64, Damage> {
         self.take().map(u64::from_le_bytes)
     }
 }

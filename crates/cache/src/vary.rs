@@ -37,12 +37,42 @@ pub fn push_selector(
     }
     let start = out.len();
     for name in &names {
-        out.extend_from_slice(name);
-        out.push(NAME_END);
-        push_value(out, name, request);
-        out.push(VALUE_END);
+        push_part(out, name, request);
     }
     (out.len() - start <= MAX_SELECTOR_BYTES).then_some(())
+}
+
+/// Appends a name and what the request says in this field.
+fn push_part(out: &mut Vec<u8>, name: &[u8], request: &Request<'_>) {
+    out.extend_from_slice(name);
+    out.push(NAME_END);
+    push_value(out, name, request);
+    out.push(VALUE_END);
+}
+
+/// The names in a selector, each with its end: responses with the same `Vary` have the
+/// same.
+pub fn names(selector: &[u8]) -> Vec<u8> {
+    let mut names = Vec::new();
+    let mut rest = selector;
+    while let Some(name_end) = memchr::memchr(NAME_END, rest) {
+        names.extend_from_slice(&rest[..=name_end]);
+        rest = match memchr::memchr(VALUE_END, &rest[name_end..]) {
+            Some(value_end) => &rest[name_end + value_end + 1..],
+            None => &[],
+        };
+    }
+    names
+}
+
+/// The selector that a response with these [`names`] has for a request.
+pub fn selector_of(names: &[u8], request: &Request<'_>) -> Vec<u8> {
+    let mut selector = Vec::new();
+    let names = names.split(|&byte| byte == NAME_END);
+    for name in names.filter(|name| !name.is_empty()) {
+        push_part(&mut selector, name, request);
+    }
+    selector
 }
 
 /// Whether a request says in all fields of a selector what the first one said.
@@ -128,7 +158,10 @@ mod tests {
         let made = push_selector(&mut selector, &response.view(), &get(first).view());
         assert_eq!(made, Some(()), "{vary}");
         assert!(selects(&selector, &get(first).view()), "{vary} {first}");
-        selects(&selector, &get(second).view())
+        let is_answer = selects(&selector, &get(second).view());
+        let other = selector_of(&names(&selector), &get(second).view());
+        assert_eq!(other == selector, is_answer, "{vary} {first} {second}");
+        is_answer
     }
 
     /// RFC 9111 §4.1.

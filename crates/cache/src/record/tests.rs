@@ -79,6 +79,18 @@ fn objects_of_all_lengths_come_back() {
 }
 
 #[test]
+fn a_record_is_renewed_without_its_body() {
+    let mut bytes = record(&object("/a", "", FIELDS, b"body", 5), NOW);
+    let head_len = head_len(&bytes).unwrap();
+    for (seen, is_purged) in [(7, false), (8, true), (9, false)] {
+        renew(&mut bytes[..head_len], seen, is_purged);
+        let found = read(&bytes, NOW).unwrap();
+        assert_eq!((found.seen(), found.body_at(0)), (seen, &b"body"[..]));
+        assert_eq!(found.stored(NOW).is_purged, seen > 7);
+    }
+}
+
+#[test]
 fn all_of_the_lifetime_comes_back() {
     let plain = Lifetime {
         fresh: 1,
