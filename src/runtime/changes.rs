@@ -168,7 +168,11 @@ fn cost(change: &Change, figures: &Figures, lists: &Lists<'_>) -> Option<String>
                 _ => None,
             }
         }
-        Subject::Process | Subject::Route(_) | Subject::Listener(_) | Subject::Upstream(_) => None,
+        Subject::Process
+        | Subject::Route(_)
+        | Subject::Listener(_)
+        | Subject::Upstream(_)
+        | Subject::Cache(_) => None,
     }
 }
 

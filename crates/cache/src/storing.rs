@@ -249,7 +249,7 @@ impl Facts {
     /// Whether nothing that the response says forbids to store it.
     fn is_permitted(&self, rules: &Rules, request: &Request<'_>) -> Result<(), NotStored> {
         let directives = &self.directives;
-        if is_of_request(self.status) {
+        if is_never_stored(self.status) {
             return Err(NotStored::Status);
         }
         // RFC 9111 §5.2.2.3: where the status is understood, `no-store` is for
@@ -372,9 +372,9 @@ fn is_heuristic(status: u16) -> bool {
     )
 }
 
-/// Whether a status says something of the request's conditions, ranges, credentials
-/// or connection, none of which the key shows.
-fn is_of_request(status: u16) -> bool {
+/// Whether no response of a status is stored: it says something of the request's
+/// conditions, ranges, credentials or connection, none of which the key shows.
+pub fn is_never_stored(status: u16) -> bool {
     status < 200
         || matches!(
             status,

@@ -4,6 +4,7 @@
 //! found, so that every mistake is reported at once.
 
 mod access_log;
+mod cache;
 mod health;
 mod paths;
 pub(super) mod surroundings;
@@ -13,6 +14,7 @@ mod upstream;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use evenkeel_policy::route::Network;
 use evenkeel_proto::Scheme;
 
 use super::Adopt;
@@ -38,6 +40,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     access_log::check(file, report);
     check_otlp(file, report);
     upstream::check(file, names, report);
+    cache::check(file, names, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {
@@ -244,18 +247,22 @@ fn check_peers(
 
 /// Warns of trust in every address.
 fn check_trusted(peers: &[Placed<Peer>], report: &mut Report) {
-    for Placed { value, place } in peers {
-        if let Peer::In(network) = value
-            && network.is_everybody()
-        {
-            report
-                .warning(
-                    place,
-                    format!("`{network}` trusts everybody: any client can claim any address"),
-                )
-                .help("write the addresses or networks of the proxies in front");
-        }
+    for (network, place) in everybody(peers) {
+        report
+            .warning(
+                place,
+                format!("`{network}` trusts everybody: any client can claim any address"),
+            )
+            .help("write the addresses or networks of the proxies in front");
     }
+}
+
+/// The networks of these that have every address of a family in them.
+fn everybody(peers: &[Placed<Peer>]) -> impl Iterator<Item = (Network, &SourcePlace)> {
+    peers.iter().filter_map(|it| match it.value {
+        Peer::In(network) if network.is_everybody() => Some((network, &it.place)),
+        _ => None,
+    })
 }
 
 fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {

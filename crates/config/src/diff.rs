@@ -152,6 +152,8 @@ pub enum Subject {
     Route(String),
     /// The upstream of this name.
     Upstream(String),
+    /// The cache of this name.
+    Cache(String),
     /// An endpoint, or where some come from.
     Endpoint {
         /// The name of its upstream.
@@ -207,6 +209,7 @@ impl fmt::Display for Subject {
             Subject::Listener(name) => write!(out, "listener {name}"),
             Subject::Route(name) => write!(out, "route {name}"),
             Subject::Upstream(name) => write!(out, "upstream {name}"),
+            Subject::Cache(name) => write!(out, "cache {name}"),
             Subject::Endpoint { upstream, endpoint } => {
                 write!(out, "upstream {upstream}: endpoint {endpoint}")
             }
@@ -248,8 +251,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// What `now` changes of `before`: the process, listeners, routes, then upstreams with
-/// their endpoints.
+/// What `now` changes of `before`: the process, listeners, routes, upstreams with their
+/// endpoints, then caches.
 pub fn diff(before: &Config, now: &Config) -> Vec<Change> {
     let [before, now] = [before, now].map(|it| it.written.root());
     let mut changes = Vec::new();
@@ -272,6 +275,10 @@ pub fn diff(before: &Config, now: &Config) -> Vec<Change> {
             "upstream" => {
                 let items = [before, now].map(Item::map);
                 upstreams(items, &key.shape, &mut changes);
+            }
+            "cache" => {
+                let items = [before, now].map(Item::map);
+                caches(items, &key.shape, &mut changes);
             }
             key => section(&file, key, [before, now], &mut changes),
         }
@@ -424,11 +431,7 @@ fn named(
                     entries.retain(|it| it.key != "name" && !(has_same_bind && it.key == "bind"));
                 }
             }
-            let mut settings = Settings {
-                of: subject(item.name.clone()),
-                changes,
-            };
-            settings.compare("", [Some(&nodes[0]), Some(&nodes[1])]);
+            compare(subject(item.name.clone()), nodes.each_ref(), changes);
         }
     }
 }
@@ -490,8 +493,7 @@ fn upstreams([before, now]: [Vec<Item<'_>>; 2], shape: &Shape, changes: &mut Vec
         let mut nodes = [old.node, item.node].map(|it| filled(it, shape));
         let lists = nodes.each_mut().map(take_endpoints);
         let of = Subject::Upstream(item.name.clone());
-        let mut settings = Settings { of, changes };
-        settings.compare("", [Some(&nodes[0]), Some(&nodes[1])]);
+        compare(of, nodes.each_ref(), changes);
         let [before, now] = lists.each_ref().map(|it| endpoint_items(it));
         let same = same_ones(&before, &now);
         let subject = |endpoint| Subject::Endpoint {
@@ -502,11 +504,28 @@ fn upstreams([before, now]: [Vec<Item<'_>>; 2], shape: &Shape, changes: &mut Vec
         for (now, same) in now.iter().zip(&same) {
             if let Some(before) = same.map(|at| &before[at]) {
                 let of = subject(now.name.clone());
-                let mut settings = Settings { of, changes };
-                settings.compare("", [Some(before.node), Some(now.node)]);
+                compare(of, [before.node, now.node], changes);
             }
         }
     }
+}
+
+fn caches([before, now]: [Vec<Item<'_>>; 2], shape: &Shape, changes: &mut Vec<Change>) {
+    let Shape::Map(shape) = shape else { return };
+    let same = same_ones(&before, &now);
+    added_and_removed([&before, &now], &same, &Subject::Cache, changes);
+    for (item, same) in now.iter().zip(&same) {
+        if let Some(old) = same.map(|at| &before[at]) {
+            let nodes = [old.node, item.node].map(|it| filled(it, shape));
+            compare(Subject::Cache(item.name.clone()), nodes.each_ref(), changes);
+        }
+    }
+}
+
+/// The settings of one thing that differ.
+fn compare(of: Subject, [before, now]: [&Node; 2], changes: &mut Vec<Change>) {
+    let mut settings = Settings { of, changes };
+    settings.compare("", [Some(before), Some(now)]);
 }
 
 /// Takes the endpoints out of an upstream, each as a table with its defaults.

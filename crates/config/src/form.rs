@@ -79,9 +79,13 @@ pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String
 /// Advice for a key in the place of a name: the tables with names have such a key.
 pub(super) fn nameless(key: &str, shape: &Shape) -> Option<String> {
     match shape {
-        Shape::Table(table) if table.has(key) => Some(format!(
-            "a name is missing: `{key}` is a key of a table with a name, as in `[upstream.app]`"
-        )),
+        Shape::Table(table) if table.has(key) => {
+            // "an upstream" is `[upstream.NAME]`.
+            let kind = table.title.rsplit(' ').next().unwrap_or_default();
+            Some(format!(
+                "a name is missing: `{key}` is a key of a table with a name, `[{kind}.NAME]`"
+            ))
+        }
         _ => None,
     }
 }

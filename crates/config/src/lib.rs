@@ -5,15 +5,17 @@
 //! [`load()`] reads all layers into a tree of values with their places, `written`
 //! says what may stand there, and `resolve` makes the [`Config`] of it.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use evenkeel_net::Address;
-use evenkeel_policy::route::{Network, RouteTable};
+use evenkeel_policy::route::{Facts, Network, RouteTable};
 
 pub mod access_log;
 mod action;
+mod cache_value;
 mod candidate;
 mod check;
 pub mod diagnostics;
@@ -66,9 +68,9 @@ pub use schema::schema;
 pub use secret::without_passwords;
 pub use surroundings::NameLookup;
 pub use written::{
-    Buffer, ClientTimeouts, Compression, Disk, Drain, Endpoint, EndpointSource, Files, FixedAnswer,
-    Interim, Limits, Listener, Log, NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Server,
-    ServiceSource, Upstream, UpstreamTimeouts,
+    Buffer, CacheStore, Caching, ClientTimeouts, Compression, Disk, Drain, Endpoint,
+    EndpointSource, Files, FixedAnswer, Interim, Limits, Listener, Log, NameSource, Otlp, Pool,
+    Probe, Queue, QueueAnswer, Server, ServiceSource, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -86,6 +88,9 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Named groups of endpoints, in order of their names.
     pub upstreams: Vec<Upstream>,
+    /// Stores of answers, in order of their names: those that are written, and one that
+    /// routes use without writing it.
+    pub caches: Vec<CacheStore>,
     /// How much is asked of disks at once.
     pub disk: Disk,
     /// The status page; `None` for none.
@@ -312,6 +317,61 @@ pub struct Route {
     pub name: String,
     /// What answers.
     pub action: Action,
+    /// Where answers of its upstream are stored; `None` for nowhere.
+    pub cache: Option<Box<Caching>>,
+}
+
+impl Caching {
+    /// Whether a request goes past the cache.
+    pub fn is_bypassed_by(&self, request: &impl Facts) -> bool {
+        self.bypass.iter().any(|it| it.is_met_by(request))
+    }
+}
+
+/// The files behind the memory of a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheDisk {
+    /// Their folder, as an absolute path.
+    pub path: PathBuf,
+    /// Most bytes that they take.
+    pub size_bytes: u64,
+}
+
+/// A server of Redis or Valkey by which several processes share a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedStore {
+    /// Where it is.
+    pub place: SharedPlace,
+    /// The name to log in with; `None` for the server's default user.
+    pub user: Option<String>,
+    /// The password to log in with; `None` to not log in.
+    pub password: Option<Password>,
+    /// Number of the database.
+    pub database: u32,
+}
+
+/// Where a shared store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SharedPlace {
+    /// At a port.
+    Tcp {
+        /// A name, or an address without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// At a Unix socket.
+    Unix(PathBuf),
+}
+
+/// A password: no output shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub String);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(secret::HIDDEN)
+    }
 }
 
 /// Where a client is sent.

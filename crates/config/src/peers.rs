@@ -71,13 +71,6 @@ const KEYS: &[(&str, Meaning)] = &[
         key("", "include"),
     ),
     (
-        "cache caching proxy_cache proxy_cache_path proxy_cache_valid http_cache",
-        Missing(
-            "a cache of answers is",
-            "files of `files` are kept in memory without a setting",
-        ),
-    ),
-    (
         "compress compression gzip gzip_types brotli zstd encode compressor",
         Missing(
             "compression of proxied answers is",
@@ -167,6 +160,68 @@ const KEYS: &[(&str, Meaning)] = &[
     ("error_log event_log logging logger", Table("log")),
     ("tracing opentelemetry otel zipkin jaeger", Table("otlp")),
     ("httplog log_format", key("access_log", "format")),
+    // Caches.
+    (
+        "caching proxy_cache http_cache cache_use cache_store",
+        key("route", "cache"),
+    ),
+    (
+        "caches proxy_cache_path cache_path cache_dir",
+        Table("cache.NAME"),
+    ),
+    (
+        "total_max_size size max_size capacity max_bytes",
+        In("cache.NAME", &key("cache.NAME", "memory")),
+    ),
+    (
+        "redis valkey",
+        In("cache.NAME", &key("cache.NAME", "shared")),
+    ),
+    (
+        "proxy_cache_valid max_age negative_ttl default_ttl",
+        key("route.cache", "ttl"),
+    ),
+    ("proxy_cache_key cache_key", key("route.cache", "key")),
+    (
+        "proxy_cache_bypass proxy_no_cache skip",
+        key("route.cache", "bypass"),
+    ),
+    ("proxy_cache_min_uses", key("route.cache", "min_uses")),
+    (
+        "proxy_cache_use_stale keep stale",
+        key("route.cache", "stale_if_error"),
+    ),
+    (
+        "proxy_cache_background_update proxy_cache_revalidate",
+        key("route.cache", "stale_while_revalidate"),
+    ),
+    (
+        "grace",
+        In("route.cache", &key("route.cache", "stale_while_revalidate")),
+    ),
+    (
+        "proxy_cache_lock_timeout lock_timeout",
+        key("route.cache", "wait"),
+    ),
+    (
+        "max_object_size max_file_size",
+        key("route.cache", "max_object"),
+    ),
+    ("proxy_cache_purge allow_purge", key("route.cache", "purge")),
+    (
+        "path host method scheme listener",
+        In(
+            "route.cache.bypass",
+            &Advice("give those requests a route of their own, with cache = false"),
+        ),
+    ),
+    (
+        "scheme host path uri url",
+        In(
+            "route.cache.key",
+            &Advice("scheme, host and path are part of every key: leave it out"),
+        ),
+    ),
     // Keys of the process.
     (
         "worker_processes nbthread nbproc threads cores concurrency gomaxprocs",

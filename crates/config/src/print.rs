@@ -121,7 +121,7 @@ pub(super) fn document(root: &Node) -> String {
                     .iter()
                     .for_each(|it| section(&mut text, &format!("[[{name}]]"), it));
             }
-            Value::Table(inner) if entry.key == "upstream" => {
+            Value::Table(inner) if matches!(entry.key.as_str(), "upstream" | "cache") => {
                 for named in inner {
                     let header = format!("[{name}.{}]", key(&named.key));
                     section(&mut text, &header, &named.node);

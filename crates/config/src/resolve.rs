@@ -4,6 +4,7 @@
 //! all of the configuration; only one without a mistake is then built.
 
 mod access_log;
+mod cache;
 mod upstream;
 
 use std::io::ErrorKind;
@@ -43,6 +44,7 @@ pub(super) fn resolve(
         check::surroundings::look_up_names(file, report);
     }
     let upstreams = upstreams(file, surroundings, report);
+    let caches = cache::stores(file, &names, surroundings.folder, report);
     let routes = routes(file, &names, surroundings, report);
     let status = status(file.status.value.as_ref(), surroundings.folder, report);
     if report.has_mistakes() {
@@ -66,6 +68,7 @@ pub(super) fn resolve(
         route_table: RouteTable::new(rules),
         routes: routes?,
         upstreams: upstreams?,
+        caches: caches?,
         disk: disk(file.disk.value.as_ref()?)?,
         status: status?,
         log: file.log.value.as_ref()?.resolve()?,
@@ -254,6 +257,7 @@ fn routes(
             Some(Route {
                 name: it.name_at(index),
                 action: action(it, names, surroundings, report)?,
+                cache: cache::caching(it, names)?,
             })
         })
         .collect();

@@ -17,6 +17,10 @@ use super::tree::{Node, SourcePlace, TableEntry, Value, offset};
 /// Shown in the place of a secret.
 pub(super) const HIDDEN: &str = "***";
 
+/// The form of an option with a password in its URL.
+pub(super) const REDIS_URL: &str =
+    "a URL, such as `\"redis://10.0.0.5:6379/0\"` or `\"unix:/run/redis/redis.sock\"`";
+
 /// Gives every value in the tree that is or may be a secret to `found`. `file` is the
 /// shape of the tree.
 ///
@@ -56,6 +60,11 @@ fn each_below(node: &mut Node, shape: &Shape, file: &Shape, found: &mut dyn FnMu
                 .iter_mut()
                 .for_each(|it| each_below(it, item, file, found));
         }
+        (Value::Text(text), Shape::Text { form, .. })
+            if *form == REDIS_URL && may_hide_password(text) =>
+        {
+            found(node);
+        }
         (value, Shape::AnyOf(shapes)) => match shapes.iter().find(|it| it.takes(value)) {
             Some(shape) => each_below(node, shape, file, found),
             None if may_hold(shape) => each_value(node, found),
@@ -87,6 +96,12 @@ fn may_be_of_secrets(entry: &TableEntry, table: &TableShape) -> bool {
     sounds_secret(&entry.key)
         || entry.key.to_ascii_lowercase().starts_with("header")
         || is_text && table.keys.iter().any(|it| is_of_secrets(&it.shape))
+}
+
+/// Whether a text is a mistaken URL, in which nothing tells a password from the rest.
+fn may_hide_password(text: &str) -> bool {
+    let is_path = text.starts_with("unix:") || text.starts_with('/');
+    text.contains('@') && !is_path && passwords(text).is_empty()
 }
 
 /// Whether a word is one for a secret.
@@ -290,7 +305,13 @@ pub(super) fn passwords(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, mark) in text.match_indices("://") {
         let start = at + mark.len();
-        let is_end = |c: char| c.is_whitespace() || "/?#\"'`<>".contains(c);
+        // Passwords of Redis stand there as they were made, and its paths are numbers.
+        let ends = if text[..at].ends_with("redis") || text[..at].ends_with("rediss") {
+            "\"'`<>"
+        } else {
+            "/?#\"'`<>"
+        };
+        let is_end = |c: char| c.is_whitespace() || ends.contains(c);
         let end = text[start..]
             .find(is_end)
             .map_or(text.len(), |len| start + len);
@@ -331,6 +352,8 @@ mod tests {
                 "x = \"udp://u:p@h\" # http://v:w@i",
                 "x = \"udp://u:***@h\" # http://v:***@i",
             ),
+            ("redis://a:b/c#d@e@host/0", "redis://a:***@host/0"),
+            ("`rediss://:b?c@host`", "`rediss://:***@host`"),
             ("http://user@host", "http://user@host"),
             ("http://host:80/a@b:c@d", "http://host:80/a@b:c@d"),
             ("http://[::1]:80", "http://[::1]:80"),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::diagnostics::Report;
 use super::input::read_regular_file;
 use super::setting::Field;
+use super::tree::SourcePlace;
 use super::value::FilePath;
 
 /// Largest file that is read for an answer, in bytes.
@@ -59,4 +60,23 @@ pub(super) fn read_body(
 /// The bytes of a file that a setting names.
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     read_regular_file(path, MAX_FILE_BYTES)
+}
+
+/// A path of the configuration as an absolute one, so that it stays the same wherever
+/// the process works.
+pub(super) fn absolute(
+    path: &Path,
+    place: &SourcePlace,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<PathBuf> {
+    let path = folder.join(path);
+    match std::path::absolute(&path) {
+        Ok(path) => Some(path),
+        Err(error) => {
+            let what = format!("find the folder {}: {error}", path.display());
+            report.mistake(place, what).help("write an absolute path");
+            None
+        }
+    }
 }

@@ -17,6 +17,7 @@ pub use address::{
     Bind, CollectorUrl, Destination, EndpointAddress, ResolverAddress, ServiceName, SocketPath,
 };
 pub use network::{Client, Peer};
+pub(super) use pattern::too_long;
 pub use pattern::{Host, Path, WantedValue};
 pub use words::Forwarding;
 

@@ -9,6 +9,7 @@ use super::value::{
     Bind, FilePath, IncludePattern, Name, Peer, ResolverAddress, SocketPath, Workers,
 };
 
+mod cache;
 mod conditions;
 mod files;
 mod forms;
@@ -18,7 +19,9 @@ mod names;
 mod route;
 mod upstream;
 
-pub use conditions::Match;
+pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
+pub(super) use cache::{CacheStoreParts, CachingParts};
+pub use conditions::{Bypass, Match};
 pub use files::{CompressTable, Compression, Disk, DiskTable, Files, FilesTable};
 pub(super) use files::{DiskParts, FilesParts};
 pub use forms::Switch;
@@ -73,6 +76,8 @@ options! {
         route: Vec<Route> = Default("[]"),
         /// Groups of endpoints, by name.
         upstream: Map<Name, UpstreamTable> = Default("{}"),
+        /// Stores of answers, by name, which routes with `cache` use.
+        cache: Map<Name, CacheTable> = Default("{}"),
     }
 }
 

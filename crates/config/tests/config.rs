@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenkeel_cache::rules::ClientDirectives;
 use evenkeel_config::{
     AccessLogFormat, Action, BalanceKey, Check, Colour, Disk, Files, Loaded, NameLookup,
     ProbeRequest, Proxying, Report, Upstream,
@@ -726,6 +727,99 @@ fn a_file_is_read_from_the_folder_of_the_configuration() {
 }
 
 #[test]
+fn a_route_stores_by_default_what_says_so_itself() {
+    let text = PLAIN.replace("upstream = \"app\"", "upstream = \"app\"\ncache = true");
+    let config = assert_loads_to_itself("cache", &text).config;
+    let [store] = &config.caches[..] else {
+        panic!("{:?}", config.caches);
+    };
+    assert_eq!((&*store.name, store.memory_bytes), ("default", 64 << 20));
+    assert!(store.disk.is_none() && store.shared.is_none());
+    let cache = config.routes[0].cache.as_ref().unwrap();
+    assert_eq!((cache.store, cache.min_uses, cache.waiters), (0, 1, 10_000));
+    assert_eq!(cache.wait, Duration::from_secs(10));
+    assert!(cache.finish && cache.reports_status && cache.purge_from.is_none());
+    assert!(cache.bypass.is_empty());
+    // The same as where no route has settings.
+    let defaults = evenkeel_cache::Rules::default();
+    assert_eq!(format!("{:?}", cache.rules), format!("{defaults:?}"));
+    assert!(load_text(PLAIN).unwrap().config.caches.is_empty());
+}
+
+#[test]
+fn the_caches_of_an_example() {
+    let text = fs::read_to_string(repository().join("examples/cache.toml")).unwrap();
+    let config = assert_loads_to_itself("cache.toml", &text).config;
+    let [store] = &config.caches[..] else {
+        panic!("{:?}", config.caches);
+    };
+    assert_eq!((&*store.name, store.memory_bytes), ("main", 512 << 20));
+    let disk = store.disk.as_ref().unwrap();
+    assert_eq!(disk.path, Path::new("/var/cache/evenkeel"));
+    assert_eq!(disk.size_bytes, 50 << 30);
+    let pages = config.routes[0].cache.as_ref().unwrap();
+    let rules = &pages.rules;
+    assert_eq!(rules.key.query.ignore.len(), 3);
+    assert!(rules.key.query.only.is_empty() && !rules.key.query.is_sorted);
+    let seconds = Duration::from_secs;
+    assert_eq!(rules.ttl, [(200, seconds(60)), (404, seconds(10))]);
+    assert_eq!(rules.stale_while_revalidate, seconds(30));
+    assert_eq!(rules.stale_if_error, seconds(3600));
+    assert_eq!(pages.bypass.len(), 1);
+    let from = pages.purge_from.as_ref().unwrap();
+    assert!(from.contains(Some("10.1.2.3".parse().unwrap())));
+    assert!(!from.contains(Some("192.0.2.1".parse().unwrap())) && !from.contains(None));
+    assert!(config.routes[1].cache.is_some() && config.routes[2].cache.is_none());
+}
+
+#[test]
+fn caches_as_written() {
+    let text = format!(
+        "{}\n[cache.zoo]\n[cache.default]\nmemory = '2MiB'\n\
+         [cache.main]\nshared = 'redis://me:s3cret@10.0.0.5/2'\n\
+         disk = {{ path = 'files', size = '1GiB' }}\n",
+        route_with(
+            "upstream = 'app'\ncache = { store = 'main', heuristic = true, min_uses = 3, \
+             store_cookies = true, client_directives = 'ignore', max_object = '1KiB', waiters = 0, \
+             wait = '0s', finish = false, cache_status = false, \
+             key = { query = { only = ['id', 'p*'], sort = true }, headers = ['X-A'], cookies = ['Lang'] }, \
+             bypass = [{ client = '10.0.0.0/8', header = { x-a = '1' } }, { query = { q = true } }] }"
+        )
+    );
+    let loaded = load_text(&text).unwrap();
+    let again = load_text(&loaded.effective).unwrap();
+    assert_eq!(again.effective, loaded.effective);
+    let shown = format!("{}{:?}", loaded.effective, loaded.config);
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert!(shown.contains("redis://me:***@10.0.0.5/2"), "{shown}");
+    let config = loaded.config;
+    let names: Vec<_> = config.caches.iter().map(|it| &*it.name).collect();
+    assert_eq!(names, ["default", "main", "zoo"]);
+    assert_eq!(config.caches[0].memory_bytes, 2 << 20);
+    let disk = config.caches[1].disk.as_ref().unwrap();
+    assert!(disk.path.is_absolute() && disk.path.ends_with("files"));
+    let shared = config.caches[1].shared.as_ref().unwrap();
+    assert_eq!(shared.password.as_ref().unwrap().0, "s3cret");
+    assert_eq!((shared.user.as_deref(), shared.database), (Some("me"), 2));
+    let cache = config.routes[0].cache.as_ref().unwrap();
+    assert_eq!((cache.store, cache.min_uses, cache.waiters), (1, 3, 0));
+    assert_eq!(cache.wait, Duration::ZERO);
+    assert!(!cache.finish && !cache.reports_status);
+    assert_eq!(cache.bypass.len(), 2);
+    assert_eq!(cache.bypass[0].conditions().len(), 2);
+    // A socket has no password, whatever its name is.
+    let text = text.replace("redis://me:s3cret@10.0.0.5/2", "unix:/run/a@b");
+    let shown = assert_loads_to_itself("sockets", &text).effective;
+    assert!(shown.contains("unix:/run/a@b"), "{shown}");
+    let rules = &cache.rules;
+    assert!(rules.heuristic && rules.stores_cookies && rules.key.query.is_sorted);
+    assert_eq!(rules.client_directives, ClientDirectives::Ignored);
+    assert_eq!(rules.max_body_bytes, 1024);
+    assert_eq!(rules.key.headers, ["x-a"]);
+    assert_eq!(rules.key.cookies, ["Lang"]);
+}
+
+#[test]
 fn upstreams_are_sorted_and_routes_find_them() {
     let text = "[[listener]]\nbind=':1'\n[[route]]\nmatch={path='/z'}\nupstream='z'\n\
                 [[route]]\nupstream='a'\n[upstream.z]\nendpoints=['1.1.1.1:1']\n\
@@ -990,6 +1084,23 @@ fn a_mistake_shows_no_secret() {
         ("[otlp.headers]\nX = \"\"\"\\\ns3cret==", "error"),
         ("[otlp.headers]\nX = \"s3cret\\q\"", "error"),
         ("otlp]\nheaders = { X = \"s3cret }", "error"),
+        // It is in a URL, which is mistaken somewhere.
+        (
+            "[cache.c]\nshared = 'redis://u:s3cret@h/x'",
+            "no URL of a Redis server",
+        ),
+        (
+            "[cache.c]\nshared = 'redis://u:a/s3cret#@h:x'",
+            "no URL of a Redis server",
+        ),
+        (
+            "[cache.c]\nshared = 'u:s3cret@10.0.0.5:6379'",
+            "no URL of a Redis server",
+        ),
+        (
+            "[cache.c]\nshared = ['redis://u:s3cret@h']",
+            "this is a list",
+        ),
         ("[otlp\nheaders = { X = \"s3cret }", "error"),
         (
             "health = { path = '/', headers = { X = 's3cret } }",

@@ -105,6 +105,11 @@ impl Rule {
         self.conditions.is_empty()
     }
 
+    /// Whether a request shows all of it, its path read in normal form.
+    pub fn is_met_by(&self, request: &impl Facts) -> bool {
+        self.holds(&RoutedRequest::new(request))
+    }
+
     fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         self.conditions.iter().all(|it| it.holds(request))
     }

@@ -11,7 +11,7 @@ use super::super::diagnostics::Report;
 use super::super::file_value::FolderPath;
 use super::super::queue_answer;
 use super::super::setting::{Field, OneOrMore, Placed, Resolve};
-use super::super::surroundings::{NameLookup, Surroundings};
+use super::super::surroundings::{NameLookup, Surroundings, absolute};
 use super::super::tree::SourcePlace;
 use super::super::value::Path;
 use super::super::written::{self, CompressTable, FilesParts, FilesTable, Switch};
@@ -53,24 +53,13 @@ impl WrittenAction for written::ShortFiles {
     }
 }
 
-/// The folder as an absolute path, so that it stays the same one wherever the
-/// process works.
+/// The folder as an absolute path.
 fn root(
     it: &Placed<FolderPath>,
     surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<PathBuf> {
-    let path = surroundings.folder.join(&it.value.0);
-    let path = match std::path::absolute(&path) {
-        Ok(path) => path,
-        Err(error) => {
-            let what = format!("find the folder {}: {error}", path.display());
-            report
-                .mistake(&it.place, what)
-                .help("write an absolute path");
-            return None;
-        }
-    };
+    let path = absolute(&it.value.0, &it.place, surroundings.folder, report)?;
     // It may be there later, when something is mounted.
     if surroundings.lookup != NameLookup::Skip && !path.is_dir() {
         let what = if path.exists() {

@@ -70,6 +70,14 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
                 .help("send them to an upstream: upstream = \"NAME\"");
         }
     }
+    if route.caching().is_some() && all_speak(ClientProtocol::Tcp) {
+        report
+            .mistake(
+                &route.cache.place,
+                "`cache` stores answers to requests, and this route has connections of TCP",
+            )
+            .help("leave it out");
+    }
     for (key, is_written, place) in of_requests(wanted) {
         if is_written && all_speak(ClientProtocol::Tcp) {
             report

@@ -105,7 +105,7 @@ fn examples(form: &str) -> String {
     examples.replace('`', "")
 }
 
-fn too_long() -> String {
+pub(in super::super) fn too_long() -> String {
     let len = evenkeel_policy::route::Glob::MAX_LEN;
     format!("a pattern with wildcards has at most {len} other characters")
 }

@@ -100,6 +100,21 @@ conditions! {
     }
 }
 
+conditions! {
+    /// What a request shows that goes past the cache: all of it. Where a key takes a
+    /// list, one item of it is enough.
+    pub struct Bypass as "a bypass" {
+        /// Its header fields, written as in `match`.
+        header: Map<HeaderName, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Header { name, value }),
+        /// The parameters of its query, written as in `match`.
+        query: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
+        /// Its cookies, written as in `match`.
+        cookie: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
+        /// The client's address or network.
+        client: OneOrMore<Client> = Optional("any") => |clients, _| items(clients, |it| it.0, condition::Client),
+    }
+}
+
 /// A value that may ask for nothing although it is written.
 trait Asking {
     fn asks_nothing(&self) -> bool {

@@ -1,6 +1,9 @@
-//! The names that other options refer to: of listeners, upstreams and lanes.
+//! The names that other options refer to: of listeners, upstreams, lanes and caches.
 
 use super::{File, UpstreamTable};
+
+/// The store of routes that name none.
+pub(crate) const DEFAULT_STORE: &str = "default";
 
 /// What can be referred to by name.
 pub(crate) struct Names<'a> {
@@ -8,6 +11,8 @@ pub(crate) struct Names<'a> {
     pub(crate) upstreams: Vec<&'a str>,
     /// Of each upstream, in the same order; `None` where they can't be read.
     pub(crate) lanes: Vec<Option<Vec<&'a str>>>,
+    /// In order; among them the default one if a route uses it.
+    pub(crate) caches: Vec<&'a str>,
 }
 
 impl<'a> Names<'a> {
@@ -24,6 +29,7 @@ impl<'a> Names<'a> {
             listeners: listeners.collect(),
             upstreams,
             lanes,
+            caches: caches(file),
         }
     }
 
@@ -38,6 +44,11 @@ impl<'a> Names<'a> {
         lanes.iter().position(|it| *it == name)
     }
 
+    /// Index of the cache of this name, among all in order of their names.
+    pub(crate) fn cache(&self, name: &str) -> Option<usize> {
+        self.caches.binary_search(&name).ok()
+    }
+
     /// Index of the upstream of this name, among all in order of their names.
     pub(crate) fn upstream(&self, name: &str) -> Option<usize> {
         self.upstreams.binary_search(&name).ok()
@@ -47,4 +58,17 @@ impl<'a> Names<'a> {
 fn lane_names(upstream: Option<&UpstreamTable>) -> Option<Vec<&str>> {
     let lanes = &upstream?.lanes.value.as_ref()?.0;
     Some(lanes.iter().map(|it| it.name.as_str()).collect())
+}
+
+fn caches(file: &File) -> Vec<&str> {
+    let caches = file.cache.value.iter().flat_map(|map| &map.0);
+    let caches = caches.filter(|it| it.value.is_some());
+    let mut caches: Vec<_> = caches.map(|it| it.name.as_str()).collect();
+    let mut routes = file.route.value.iter().flatten();
+    if routes.any(|it| it.cache_name() == Some(DEFAULT_STORE)) {
+        caches.push(DEFAULT_STORE);
+    }
+    caches.sort_unstable();
+    caches.dedup();
+    caches
 }

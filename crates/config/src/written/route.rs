@@ -2,7 +2,7 @@
 
 use super::forms::short_for;
 use super::upstream::content_type_default;
-use super::{FilesTable, Match, OwnAccessLog};
+use super::{CachingTable, FilesTable, Match, OwnAccessLog, RouteCache, Switch};
 use crate::file_value::FolderPath;
 use crate::reserved::AnswerField;
 use crate::setting::{Bounded, Boxed, Field, Map, Placed, options};
@@ -48,6 +48,9 @@ macro_rules! route {
                 /// Who leaves the upstream's queue first: requests of a higher
                 /// priority go before those of a lower one.
                 priority: Bounded<u8, 0, 9> = Depends(priority_default, "`0`"),
+                /// Whether answers of the upstream are stored: a table, the name of a
+                /// `[cache.NAME]`, `true` for the default one, or `false`.
+                cache: RouteCache = Optional("`false`"),
                 /// Where its requests are logged: a table, `true` for one with the
                 /// listener's settings or the defaults, `false` for nowhere.
                 access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
@@ -147,6 +150,19 @@ impl Route {
             None => format!("route-{}", index + 1),
         }
     }
+    /// The settings of its cache, if it has one.
+    pub(crate) fn caching(&self) -> Option<&CachingTable> {
+        match &self.cache.value.as_ref()?.0 {
+            Switch::On(caching) => Some(caching),
+            Switch::Off => None,
+        }
+    }
+
+    /// The name of its cache.
+    pub(crate) fn cache_name(&self) -> Option<&str> {
+        self.caching().map(CachingTable::store_name)
+    }
+
     /// The upstream that files are looked for in front of.
     pub(crate) fn upstream_of_files(&self) -> Option<&Field<Placed<Text>>> {
         let ShortFiles(files) = self.files.value.as_ref()?;

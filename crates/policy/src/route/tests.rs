@@ -60,7 +60,11 @@ impl Facts for Sent {
 }
 
 fn holds(condition: impl Into<Condition>, request: &Sent) -> bool {
-    RouteTable::new(vec![Rule::new(vec![condition.into()])]).find(request) == Ok(0)
+    let rule = Rule::new(vec![condition.into()]);
+    let is_met = rule.is_met_by(request);
+    let found = RouteTable::new(vec![rule]).find(request);
+    assert_eq!(is_met, found == Ok(0));
+    is_met
 }
 
 fn value(pattern: &str) -> ValuePattern {

@@ -1,0 +1,114 @@
+//! Caches, and what routes want of them.
+
+use std::path::Path;
+
+use evenkeel_cache::Rules;
+use evenkeel_cache::key::{KeyRules, QueryRules};
+use evenkeel_policy::route::Rule;
+
+use super::peers;
+use crate::diagnostics::Report;
+use crate::setting::{OneOrMore, Resolve, Setting};
+use crate::surroundings::absolute;
+use crate::tree::{Node, Value};
+use crate::written::{self, CacheStoreParts, CacheTable, CachingParts, CachingTable, File, Names};
+use crate::{CacheDisk, CacheStore, Caching};
+
+/// Builds the caches in the order of their names.
+pub(super) fn stores(
+    file: &File,
+    names: &Names<'_>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Vec<CacheStore>> {
+    let built: Vec<_> = names
+        .caches
+        .iter()
+        .map(|&name| {
+            let mut written = file.cache.value.as_ref()?.0.iter();
+            match written.find(|it| it.name == name) {
+                Some(it) => store(name, it.value.as_ref()?, folder, report),
+                None => store(name, &by_default(file)?, folder, report),
+            }
+        })
+        .collect();
+    built.into_iter().collect()
+}
+
+/// The cache that nobody has written.
+fn by_default(file: &File) -> Option<CacheTable> {
+    let nothing = Node {
+        place: file.place.clone(),
+        value: Value::Table(Vec::new()),
+    };
+    CacheTable::read(&nothing, &mut Report::default())
+}
+
+fn store(name: &str, table: &CacheTable, folder: &Path, report: &mut Report) -> Option<CacheStore> {
+    let disk = match &table.disk.value {
+        None => None,
+        Some(disk) => {
+            let path = disk.path.value.as_ref()?;
+            Some(CacheDisk {
+                path: absolute(&path.value.0, &path.place, folder, report)?,
+                size_bytes: disk.size.value?.0,
+            })
+        }
+    };
+    table.resolve_with(CacheStoreParts {
+        name: name.to_owned(),
+        disk,
+    })
+}
+
+/// What the route wants of its cache: `None` is a mistake, `Some(None)` no cache.
+pub(super) fn caching(route: &written::Route, names: &Names<'_>) -> Option<Option<Box<Caching>>> {
+    let (Some(table), Some(name)) = (route.caching(), route.cache_name()) else {
+        return Some(None);
+    };
+    let bypass = table.bypass.value.iter().flat_map(|it| &it.0);
+    let caching = table.resolve_with(CachingParts {
+        store: names.cache(name)?,
+        rules: rules(table)?,
+        bypass: bypass
+            .map(|it| it.conditions(names).map(Rule::new))
+            .collect::<Option<_>>()?,
+        purge_from: match &table.purge.value {
+            None => None,
+            Some(purge) => {
+                let OneOrMore(from) = purge.from.value.as_ref()?;
+                Some(peers(from.iter().map(|it| it.value)))
+            }
+        },
+    })?;
+    Some(Some(Box::new(caching)))
+}
+
+fn rules(table: &CachingTable) -> Option<Rules> {
+    let key = table.key.value.as_ref()?;
+    let query = key.query.value.as_ref()?;
+    let patterns = |written: &Option<OneOrMore<_>>| match written {
+        None => Some(Vec::new()),
+        Some(patterns) => patterns.resolve(),
+    };
+    let headers = key.headers.value.as_ref()?.iter();
+    let cookies = key.cookies.value.as_ref()?.iter();
+    Some(Rules {
+        key: KeyRules {
+            query: QueryRules {
+                only: patterns(&query.only.value)?,
+                ignore: patterns(&query.ignore.value)?,
+                is_sorted: query.sort.value?,
+            },
+            headers: headers.map(|it| it.0.to_ascii_lowercase()).collect(),
+            cookies: cookies.map(|it| it.0.clone()).collect(),
+        },
+        ttl: table.ttl.value.as_ref()?.resolve()?,
+        heuristic: table.heuristic.value?,
+        stale_while_revalidate: table.stale_while_revalidate.value?.0,
+        stale_if_error: table.stale_if_error.value?.0,
+        stores_cookies: table.store_cookies.value?,
+        client_directives: table.client_directives.value?,
+        max_body_bytes: table.max_object.value?.0,
+    })
+}
