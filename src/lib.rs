@@ -7,6 +7,7 @@
 use evenkeel_net as net;
 
 pub mod admin;
+pub mod cache;
 pub mod client;
 pub mod discovery;
 pub mod exchange;

@@ -35,11 +35,12 @@ const CRATES: [&str; 11] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 13] = [
+const LAYERS: [&str; 14] = [
     "scheduling",
     "lifecycle",
     "watching",
     "files",
+    "cache",
     "observe",
     "upstream",
     "discovery",

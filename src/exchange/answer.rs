@@ -401,7 +401,7 @@ fn leaves_connection_usable(head: &RequestHead, end: End) -> bool {
 }
 
 /// The phrases of RFC 9110 §15 for what is sent here.
-fn reason_phrase(status: u16) -> &'static str {
+pub(crate) fn reason_phrase(status: u16) -> &'static str {
     match status {
         200 => "OK",
         201 => "Created",

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
+use super::store_side::StoreSide;
 use crate::net::pipe::Pipe;
 use crate::net::stream::{Follow, Stream};
 
@@ -19,6 +20,8 @@ use crate::net::stream::{Follow, Stream};
 pub enum Carrier<'a> {
     /// A connection, which carries nothing else meanwhile.
     Connection(&'a mut Stream),
+    /// A cache, which takes a response.
+    Store(&'a mut StoreSide),
     /// One of many streams on a connection.
     #[cfg(test)]
     Multiplexed(&'a mut MultiplexedStream),
@@ -35,6 +38,7 @@ macro_rules! with_carrier {
     ($carrier:expr, $it:ident => $result:expr) => {
         match $carrier {
             Carrier::Connection($it) => $result,
+            Carrier::Store($it) => $result,
             #[cfg(test)]
             Carrier::Multiplexed($it) => $result,
         }

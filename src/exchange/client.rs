@@ -12,7 +12,7 @@ use super::context::ListenerSide;
 use super::identity::Identity;
 use super::remote::{RelayedClient, Remote};
 use super::{Context, Worker};
-use crate::observe::sessions::SessionKey;
+use crate::observe::sessions::{NO_SESSION, SessionKey};
 
 /// The client of an exchange.
 #[derive(Debug)]
@@ -70,6 +70,19 @@ impl Client {
         self.told_destination = Some(Box::new(destination));
         let sessions = &worker.sessions;
         sessions.set_client(self.session, source.ip(), source.port());
+    }
+
+    /// The same client, for a request that a cache makes for it and for others.
+    pub fn for_fetch(&self) -> Self {
+        Client {
+            peer: self.peer,
+            scheme: self.scheme,
+            is_unnamed: self.is_unnamed,
+            told_destination: self.told_destination.clone(),
+            relayed: self.relayed.clone(),
+            listener: self.listener.clone(),
+            session: NO_SESSION,
+        }
     }
 
     /// The address that it connected to, where a PROXY header told it.

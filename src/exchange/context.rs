@@ -17,6 +17,7 @@ use evenkeel_proto::{LoopId, RequestHead, ResponseHead};
 use super::TimedOut;
 use super::identity::{self, IdSource};
 use super::known_room::Room;
+use crate::cache::Cache;
 use crate::config::{self, Config};
 use crate::files::{Disks, Files};
 use crate::metrics::BufferMemory;
@@ -104,6 +105,8 @@ pub struct GenerationPlan {
     pub listeners: Vec<Arc<SharedListener>>,
     /// Its upstreams, in order.
     pub upstreams: Vec<Arc<SharedUpstream>>,
+    /// Its caches, in order.
+    pub caches: Vec<Arc<Cache>>,
     /// The disks that its files are on.
     pub disks: Arc<Disks>,
     /// Where log lines and spans go.
@@ -122,6 +125,8 @@ pub struct Generation {
     pub config: Arc<Config>,
     /// Its upstreams, in order.
     pub upstreams: Vec<Upstream>,
+    /// Its caches, in order.
+    pub caches: Vec<Arc<Cache>>,
     /// The worker's counters of its routes and upstreams.
     pub counters: Arc<Counters>,
     /// Its access logs.
@@ -172,6 +177,7 @@ impl Generation {
         Generation {
             number: plan.number,
             upstreams: upstreams.collect(),
+            caches: plan.caches.clone(),
             files: Rc::new(match before {
                 Some(before) => before.files.following(config, plan.disks.clone()),
                 None => Files::new(config, plan.disks.clone()),
@@ -405,7 +411,7 @@ impl Worker {
 }
 
 /// The worker and the generation of an exchange. It derefs to the worker.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Context {
     worker: Rc<Worker>,
     generation: Rc<Generation>,

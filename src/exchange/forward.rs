@@ -180,6 +180,10 @@ pub(super) fn try_endpoints<'u, A: Attempting, T>(
                     });
                     match acquired.await {
                         Ok(slot) => break 'slot slot,
+                        Err(NoSlot::Waits(_)) if exchange.side.is_impatient() => {
+                            let end = End::Failure(Failure::Saturated);
+                            return Err(attempts.failure_behind(end).into());
+                        }
                         Err(NoSlot::Waits(waiting)) => waiting,
                         Err(NoSlot::Refused(refusal)) => {
                             return Err(attempts.failure_behind(refused_end(refusal)).into());

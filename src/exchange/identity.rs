@@ -133,6 +133,26 @@ impl Identity {
         }
     }
 
+    /// The same, for a copy of the request that has this head. Its exchange has no span of
+    /// its own.
+    pub fn of_copy(&self, head: &RequestHead) -> Self {
+        let request_id = match self.request_id {
+            RequestId::Sent(_) => match sole(head, FieldKind::RequestId) {
+                Some(id) => RequestId::Sent(id),
+                None => RequestId::None,
+            },
+            made => made,
+        };
+        Identity {
+            request_id,
+            trace: self.trace.map(|trace| Trace {
+                is_recorded: false,
+                ..trace
+            }),
+            ..*self
+        }
+    }
+
     /// Whether a span of the exchange is sent to the collector.
     pub fn is_recorded(&self) -> bool {
         self.trace.is_some_and(|trace| trace.is_recorded)

@@ -7,6 +7,7 @@ pub mod answer;
 mod attempt;
 mod body;
 mod buffering;
+mod cache_effect;
 mod carrier;
 mod client;
 pub mod context;
@@ -27,6 +28,7 @@ pub(crate) mod remote;
 mod request;
 pub mod room;
 mod side;
+pub mod store_side;
 pub mod tcp;
 mod tunnel;
 mod watch;
@@ -48,6 +50,7 @@ use crate::net::timer::Timer;
 
 use watch::ClientWatch;
 
+pub use cache_effect::CacheEffect;
 pub use client::Client;
 pub use context::{Context, Worker};
 pub use forward::forward;
@@ -79,6 +82,8 @@ pub struct Exchange<'a> {
     pub head: &'a RequestHead,
     /// Its result so far.
     pub progress: Progress<'a>,
+    /// What its response means for a cache that it goes past.
+    pub cache_effect: Option<Box<CacheEffect>>,
     /// Tick at which it has taken too long in all. `u64::MAX` until an upstream sets
     /// it.
     pub total_deadline: u64,
@@ -103,6 +108,7 @@ impl<'a> Exchange<'a> {
             bytes,
             head,
             progress,
+            cache_effect: None,
             total_deadline: u64::MAX,
         }
     }

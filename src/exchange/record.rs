@@ -174,6 +174,18 @@ impl Exchange<'_> {
         access_log.note(generation, index, log, &line, dropped);
     }
 
+    /// Ends an exchange that fetched for a cache, and counts it for its upstream: its
+    /// clients have their own lines. Gives what they tell of it.
+    pub fn conclude_fetch(mut self, end: End) -> (Figures, Option<Rc<Endpoint>>) {
+        let figures = &mut self.progress.figures;
+        figures.end = end;
+        figures.ended = clock::now();
+        figures.times.total = figures.ended.duration_since(self.progress.started);
+        let tally = Tally::new(&self.progress.figures, self.progress.figures.is_error());
+        self.count_for_upstream(&tally);
+        (self.progress.figures, self.progress.endpoint)
+    }
+
     /// Hands the span of a sampled exchange to the exporter.
     #[cold]
     fn record_span(&self, is_error: bool) {
@@ -281,6 +293,16 @@ impl Exchange<'_> {
                 Source::Cold => files.cold.add(1),
             }
         }
+        if !progress.figures.is_fetched {
+            self.count_for_upstream(&tally);
+        }
+    }
+
+    fn count_for_upstream(&self, tally: &Tally) {
+        let Exchange {
+            context, progress, ..
+        } = self;
+        let all = &*context.generation().counters;
         let Some(upstream) = progress.upstream() else {
             return;
         };

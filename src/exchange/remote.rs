@@ -54,7 +54,7 @@ impl From<SocketAddr> for Remote {
 }
 
 /// The client that a trusted proxy names in a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct RelayedClient {
     /// The client; the proxy itself where it names none.
     pub remote: Remote,

@@ -27,12 +27,15 @@ use std::time::Duration;
 use evenkeel_proto::http1::write::{self, Kept, Persistence, ResponseEdits, Transcode};
 use evenkeel_proto::{BodyFraming, RequestHead, ResponseHead, Version};
 
+use super::Progress;
 use super::RestOfBody;
 use super::body::BodySink;
 use super::carrier::Carrier;
 use super::context::{ListenerSide, Worker};
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
+use super::store_side::StoreSide;
+use crate::net::clock;
 use crate::net::stream::{Follow, Peeked, Stream};
 
 /// The client's side of one exchange.
@@ -40,6 +43,8 @@ use crate::net::stream::{Follow, Peeked, Stream};
 pub enum ClientSide<'a> {
     /// A connection that carries one exchange at a time.
     Http1(&'a mut Http1Side),
+    /// A cache, which asks for what it does not have.
+    Store(&'a mut StoreSide),
     /// One of many streams on a connection.
     #[cfg(test)]
     Multiplexed(&'a mut MultiplexedStream),
@@ -78,6 +83,7 @@ impl ClientSide<'_> {
     pub(super) fn carrier(&mut self) -> Carrier<'_> {
         match self {
             ClientSide::Http1(http1) => Carrier::Connection(&mut http1.stream),
+            ClientSide::Store(store) => Carrier::Store(store),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => Carrier::Multiplexed(stream),
         }
@@ -88,6 +94,7 @@ impl ClientSide<'_> {
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             ClientSide::Http1(http1) => http1.stream.local_address(),
+            ClientSide::Store(_) => None,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => None,
         }
@@ -103,6 +110,7 @@ impl ClientSide<'_> {
     ) -> Persistence {
         match self {
             ClientSide::Http1(_) => http1_persistence(listener, head, rest),
+            ClientSide::Store(_) => Persistence::Keep,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => Persistence::Keep,
         }
@@ -113,6 +121,7 @@ impl ClientSide<'_> {
         match (self, persistence) {
             (ClientSide::Http1(_), Persistence::Close) => Follow::Close,
             (ClientSide::Http1(_), _) => Follow::Anything,
+            (ClientSide::Store(_), _) => Follow::Anything,
             #[cfg(test)]
             (ClientSide::Multiplexed(_), _) => Follow::Close,
         }
@@ -123,6 +132,8 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(_) => BodySink::of_client(request.version, framing),
             // Content alone, as for a client that knows no chunks.
+            // Content alone.
+            ClientSide::Store(_) => BodySink::of_client(Version::Http10, framing),
             #[cfg(test)]
             ClientSide::Multiplexed(_) => BodySink::of_client(Version::Http10, framing),
         }
@@ -136,6 +147,7 @@ impl ClientSide<'_> {
                 Transcode::Raw => framing == BodyFraming::UntilClose,
                 Transcode::Chunk => false,
             },
+            ClientSide::Store(_) => false,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
         }
@@ -156,6 +168,14 @@ impl ClientSide<'_> {
     ) -> ReplacedHead<'c> {
         match self {
             ClientSide::Http1(_) => http1_response_head(worker, bytes, head, edits),
+            ClientSide::Store(store) => {
+                let unix_s = worker.access_log.unix_us(clock::now()) / 1_000_000;
+                store.take_head(bytes, head, unix_s);
+                ReplacedHead {
+                    len: head.wire.end,
+                    by: None,
+                }
+            }
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => {
                 stream.keep_head(bytes, head);
@@ -168,11 +188,12 @@ impl ClientSide<'_> {
     }
 
     /// The response whose head was taken last goes to the client: a side that has kept
-    /// the head sends it.
-    pub(super) fn begin_response(&self) {
+    /// the head sends it. `progress` is that of the exchange.
+    pub(super) fn begin_response(&mut self, progress: &Progress<'_>) {
         match self {
             // The head goes in front of the body.
             ClientSide::Http1(_) => {}
+            ClientSide::Store(store) => store.begin_response(progress),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.send_kept_head(),
         }
@@ -184,6 +205,8 @@ impl ClientSide<'_> {
         match self {
             // The framing says it, or the end of the connection.
             ClientSide::Http1(_) => {}
+            // The exchange says it.
+            ClientSide::Store(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.end(),
         }
@@ -202,6 +225,8 @@ impl ClientSide<'_> {
         match self {
             // It is text already.
             ClientSide::Http1(http1) => http1.stream.poll_write(cx, bytes, follow),
+            // Who follows is told why there is no response.
+            ClientSide::Store(_) => Poll::Ready(Ok(bytes.len())),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) if head_len > 0 => {
                 stream.poll_write_text(cx, bytes, head_len, follow)
@@ -217,6 +242,7 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(http1) => http1.stream.poll_ended(cx).map(|()| http1.stream.peek()),
             // A stream carries one request, and ends with it.
+            ClientSide::Store(store) => store.poll_broken(cx).map(|()| Peeked::Broken),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.poll_broken(cx).map(|()| Peeked::Broken),
         }
@@ -226,8 +252,19 @@ impl ClientSide<'_> {
     pub(super) fn poll_broken(&mut self, cx: &TaskContext<'_>) -> Poll<()> {
         match self {
             ClientSide::Http1(http1) => http1.stream.poll_broken(cx),
+            ClientSide::Store(store) => store.poll_broken(cx),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.poll_broken(cx),
+        }
+    }
+
+    /// Whether the exchange rather fails than waits for an endpoint.
+    pub(super) fn is_impatient(&self) -> bool {
+        match self {
+            ClientSide::Http1(_) => false,
+            ClientSide::Store(store) => store.may_serve_stale(),
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => false,
         }
     }
 
@@ -235,6 +272,7 @@ impl ClientSide<'_> {
     pub(super) fn is_half_closed(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.is_half_closed,
+            ClientSide::Store(_) => false,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
         }
@@ -245,6 +283,7 @@ impl ClientSide<'_> {
     pub(super) fn set_half_closed(&mut self) {
         match self {
             ClientSide::Http1(http1) => http1.is_half_closed = true,
+            ClientSide::Store(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(_) => {}
         }
@@ -261,6 +300,7 @@ impl ClientSide<'_> {
     pub(super) fn unacknowledged_len(&self) -> u64 {
         match self {
             ClientSide::Http1(http1) => http1.stream.unacknowledged_len(),
+            ClientSide::Store(_) => 0,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => 0,
         }
@@ -270,6 +310,7 @@ impl ClientSide<'_> {
     pub(super) fn watch_peer(&mut self, dead_after: Duration) {
         match self {
             ClientSide::Http1(http1) => http1.stream.watch_peer(dead_after),
+            ClientSide::Store(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(_) => {}
         }
@@ -279,6 +320,7 @@ impl ClientSide<'_> {
     pub(super) fn abort_on_close(&mut self) {
         match self {
             ClientSide::Http1(http1) => http1.stream.abort_on_close(),
+            ClientSide::Store(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(_) => {}
         }
@@ -288,6 +330,7 @@ impl ClientSide<'_> {
     pub fn can_send_file(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.stream.can_send_file(),
+            ClientSide::Store(_) => false,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
         }
@@ -304,6 +347,7 @@ impl ClientSide<'_> {
     ) -> Poll<io::Result<usize>> {
         match self {
             ClientSide::Http1(http1) => http1.stream.poll_send_file(cx, file, offset, len),
+            ClientSide::Store(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
             #[cfg(test)]
             ClientSide::Multiplexed(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }

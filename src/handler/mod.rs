@@ -3,10 +3,12 @@
 //! Each action has a file here, with its `Handler`. The table of actions is in the
 //! configuration; [`with_action!`] calls the handler of one.
 
+pub(crate) mod cache;
 mod connection;
 pub(crate) mod files;
 mod fixed;
 mod last_hop;
+mod multipart;
 mod proxy;
 mod redirect;
 mod step;
@@ -17,7 +19,7 @@ use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
 use evenkeel_proto::Scheme;
 use evenkeel_proto::{LoopId, Method, RequestHead};
 
-use crate::config::{Action, Config, Proxying, with_action};
+use crate::config::{self, Action, Config, Proxying, with_action};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::{Exchange, Next, Outcome, box_cold};
 use crate::metrics::end::{End, Failure};
@@ -83,9 +85,12 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
-    let action = &context.config().routes[route].action;
+    let config::Route { action, cache, .. } = &context.config().routes[route];
     if let Some(last) = last_hop(action, head, bytes) {
         return box_cold(answer_last(exchange, last)).await;
+    }
+    if let (Some(caching), Action::Upstream(proxying)) = (cache, action) {
+        return box_cold(cache::handle(exchange, route, proxying, caching)).await;
     }
     with_action!(action, it => it.handle(route, exchange).await)
 }

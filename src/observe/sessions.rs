@@ -101,6 +101,11 @@ pub struct Track {
 }
 
 impl Track {
+    /// That of an exchange that is shown nowhere.
+    pub fn unlisted() -> Rc<Self> {
+        Rc::new(Track::new())
+    }
+
     fn new() -> Self {
         Track {
             started: Cell::new(clock::now()),
@@ -235,6 +240,9 @@ pub type ListenerId = u16;
 
 /// What a connection's entry is known by, on its worker.
 pub type SessionKey = u32;
+
+/// What an exchange has in the place of a key that no connection has brought.
+pub const NO_SESSION: SessionKey = SessionKey::MAX;
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy)]

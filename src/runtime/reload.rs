@@ -20,6 +20,7 @@ use super::heartbeat::LOOK_INTERVAL;
 use super::start::{Process, announce_listener, plans};
 use super::worker::{Follow, Order};
 use crate::admin::{NewEndpoints, Outcome, ReloadOptions};
+use crate::cache::caches;
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::files::Disks;
@@ -672,6 +673,7 @@ impl Process {
         let sockets = self.listeners.follow(new_sockets, &mut config, workers);
         let lost_paths = self.listeners.lost_paths().collect();
         self.upstreams = shared_upstreams(&config, &self.upstreams, clock::now());
+        self.caches = caches(&config, &self.caches);
         self.discovery.configure(&config, &self.upstreams);
         let counters = before.counters.iter();
         let counters = counters.map(|it| Arc::new(it.following(&staying)));
@@ -722,7 +724,13 @@ impl Process {
             lines,
             spans,
         };
-        let plans = plans(sources, &self.listeners, &self.upstreams, &outlets);
+        let plans = plans(
+            sources,
+            &self.listeners,
+            &self.upstreams,
+            &self.caches,
+            &outlets,
+        );
         let mut followed = Vec::with_capacity(self.orders.len());
         for ((orders, plan), sockets) in self.orders.iter().zip(plans).zip(sockets) {
             let (is_done, done) = oneshot::channel();

@@ -12,6 +12,7 @@ use super::heartbeat::{Beating, Heartbeat};
 use super::listeners::Listeners;
 use super::worker::{Order, Parts, WorkerThread};
 use crate::admin;
+use crate::cache::{Cache, caches};
 use crate::config::{Config, Listener};
 use crate::discovery::Discovery;
 use crate::exchange::context::GenerationPlan;
@@ -50,6 +51,8 @@ pub(super) struct Process {
     pub current: CurrentSources,
     /// Of the newest configuration, in its order.
     pub upstreams: Vec<Arc<SharedUpstream>>,
+    /// Its caches, in the order of its configuration.
+    pub caches: Vec<Arc<Cache>>,
     pub discovery: Arc<Discovery>,
     pub listeners: Listeners,
     /// To each worker.
@@ -96,6 +99,7 @@ struct Opened {
     config: Arc<Config>,
     listeners: Listeners,
     upstreams: Vec<Arc<SharedUpstream>>,
+    caches: Vec<Arc<Cache>>,
     disks: Arc<Disks>,
     buffer_memory: Arc<BufferMemory>,
     /// Of each worker.
@@ -122,6 +126,7 @@ impl Opened {
                 .collect(),
             listeners,
             upstreams: shared_upstreams(&config, &[], clock::now()),
+            caches: caches(&config, &[]),
             disks: Arc::new(Disks::start(&config)?),
             buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
             config: Arc::new(config),
@@ -227,7 +232,13 @@ impl Process {
             sources.counters.push(counters);
         }
         let outlets = &observation.outlets;
-        let plans = plans(&sources, &opened.listeners, &opened.upstreams, outlets);
+        let plans = plans(
+            &sources,
+            &opened.listeners,
+            &opened.upstreams,
+            &opened.caches,
+            outlets,
+        );
         let mut orders = Vec::with_capacity(questions.len());
         for (index, (questions, plan)) in questions.into_iter().zip(plans).enumerate() {
             let (order, ordered) = mpsc::unbounded_channel();
@@ -306,6 +317,7 @@ impl Process {
             }),
             current,
             upstreams: opened.upstreams,
+            caches: opened.caches,
             discovery: discovery.clone(),
             listeners: opened.listeners,
             orders,
@@ -432,6 +444,7 @@ pub(super) fn plans(
     sources: &Sources,
     listeners: &Listeners,
     upstreams: &[Arc<SharedUpstream>],
+    caches: &[Arc<Cache>],
     outlets: &Outlets,
 ) -> Vec<GenerationPlan> {
     let plan = |counters: &Arc<Counters>| GenerationPlan {
@@ -439,6 +452,7 @@ pub(super) fn plans(
         config: sources.config.clone(),
         listeners: listeners.shared(),
         upstreams: upstreams.to_vec(),
+        caches: caches.to_vec(),
         disks: sources.disks.clone(),
         outlets: outlets.clone(),
         counters: counters.clone(),

@@ -18,6 +18,7 @@ mod bad_input;
 mod balance;
 mod bodies;
 mod buffering;
+mod cache;
 mod changes;
 mod control;
 mod counters;

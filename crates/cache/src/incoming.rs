@@ -104,6 +104,8 @@ struct State {
     arrival: Option<Arc<Arrival>>,
     /// Why only the first one gets the response.
     passing: Option<NotStored>,
+    /// Whether something has changed what it stands for since it was asked for.
+    is_outdated: bool,
     /// How many bytes are kept for who follows; `None` for all.
     window: Option<usize>,
     /// Chunks of the beginning that are not kept any more.
@@ -247,6 +249,20 @@ impl Fetches {
         }
     }
 
+    /// The store that they fill.
+    pub fn store(&self) -> &Memory {
+        &self.store
+    }
+
+    /// Something has changed what this key stands for: a fetch that is under way is not
+    /// stored, and who comes from now on does not join it.
+    pub(crate) fn outdate(&self, key: &Key) {
+        let outdated = self.table(key).remove(&key.hash);
+        if let Some(incoming) = outdated {
+            incoming.lock().is_outdated = true;
+        }
+    }
+
     /// Fetches under way.
     pub fn count(&self) -> usize {
         let tables = self.tables.iter();
@@ -294,6 +310,16 @@ impl Fetch {
     /// How many follow.
     pub fn followers(&self) -> usize {
         self.incoming.lock().followers
+    }
+
+    /// Whether the head is there.
+    pub fn has_arrived(&self) -> bool {
+        self.incoming.lock().arrival.is_some()
+    }
+
+    /// Whether what comes is stored, as far as that is known.
+    pub fn is_storing(&self) -> bool {
+        self.incoming.lock().window.is_none()
     }
 
     /// The count of purges when it was asked for.
@@ -379,6 +405,7 @@ impl Fetch {
             }
             match (state.passing, state.window) {
                 (Some(reason), _) => Err(reason),
+                _ if state.is_outdated => Err(NotStored::Outdated),
                 (None, Some(_)) => Err(NotStored::TooLarge),
                 (None, None) => self.object(&state, &arrival).ok_or(NotStored::TooLarge),
             }
@@ -426,9 +453,15 @@ impl Fetch {
     /// Others may lead from now on.
     fn leave(&mut self) {
         if std::mem::take(&mut self.is_listed) {
-            self.fetches
-                .table(&self.incoming.key)
-                .remove(&self.incoming.key.hash);
+            let mut table = self.fetches.table(&self.incoming.key);
+            let hash = self.incoming.key.hash;
+            // Another one may have come in its place.
+            if table
+                .get(&hash)
+                .is_some_and(|it| Arc::ptr_eq(it, &self.incoming))
+            {
+                table.remove(&hash);
+            }
         }
     }
 
@@ -485,6 +518,18 @@ impl Follower {
         Poll::Pending
     }
 
+    /// Whether all has come, once the fetch has ended.
+    pub fn poll_end(&self, waker: &Waker) -> Poll<bool> {
+        let mut state = self.incoming.lock();
+        match &state.end {
+            Some(end) => Poll::Ready(matches!(end, End::Whole)),
+            None => {
+                state.wait(waker);
+                Poll::Pending
+            }
+        }
+    }
+
     /// Appends what has come of the body since the last call, `most` bytes at most.
     pub fn poll_read(&mut self, out: &mut Vec<u8>, most: usize, waker: &Waker) -> Poll<Read> {
         let mut state = self.incoming.lock();
@@ -530,4 +575,4 @@ impl Drop for Follower {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

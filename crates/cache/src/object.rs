@@ -147,10 +147,9 @@ impl StoredHead {
             let at = std::time::UNIX_EPOCH + Duration::from_secs(unix_s.min(LAST_SECOND));
             push_line(&mut lines, b"Date", httpdate::fmt_http_date(at).as_bytes());
         }
-        let reason = response.head.reason.of(response.bytes);
         Some(StoredHead {
             status: response.head.status,
-            reason: reason[..reason.len().min(usize::from(u8::MAX))].into(),
+            reason: reason_of(response),
             lines,
             selector,
             tags: tags(
@@ -184,6 +183,38 @@ impl StoredHead {
         })
     }
 
+    /// What goes to a client of a response that is not stored: all of its fields but those
+    /// of the connection and its length.
+    pub fn passing(response: &Response<'_>) -> Self {
+        let mut lines = Vec::with_capacity(512);
+        for field in &response.head.fields {
+            let (name, value) = (
+                field.name.of(response.bytes),
+                field.value.of(response.bytes),
+            );
+            if is_stored(field, response.bytes) || name.eq_ignore_ascii_case(b"age") {
+                push_line(&mut lines, name, value);
+            }
+        }
+        StoredHead {
+            status: response.head.status,
+            reason: reason_of(response),
+            lines,
+            selector: Vec::new(),
+            tags: Vec::new(),
+        }
+    }
+
+    /// The reason phrase.
+    pub fn reason(&self) -> &[u8] {
+        &self.reason
+    }
+
+    /// Field lines, each with its end.
+    pub fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+
     /// Whether the response answers another request too (RFC 9111 §4.1).
     pub fn answers(&self, request: &Request<'_>) -> bool {
         vary::selects(&self.selector, request)
@@ -193,6 +224,12 @@ impl StoredHead {
 /// Fields that hold tags.
 const SURROGATE_KEY: &str = "surrogate-key";
 const CACHE_TAG: &str = "cache-tag";
+
+/// The reason phrase, as far as it is kept.
+fn reason_of(response: &Response<'_>) -> Box<[u8]> {
+    let reason = response.head.reason.of(response.bytes);
+    reason[..reason.len().min(usize::from(u8::MAX))].into()
+}
 
 /// Seconds from 1970 to the end of the year 9999, which is the last that has a date.
 const LAST_SECOND: u64 = 253_402_300_799;
@@ -217,7 +254,7 @@ pub(crate) fn is_stored(field: &Field, bytes: &[u8]) -> bool {
 }
 
 /// Appends a field line.
-pub(crate) fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     lines.extend_from_slice(name);
     lines.extend_from_slice(b": ");
     lines.extend_from_slice(value);
@@ -330,6 +367,11 @@ impl Object {
 
     fn tags_start(&self) -> usize {
         usize::from(self.meta().key_len) + usize::from(self.meta().selector_len)
+    }
+
+    /// Whether it answers a request (RFC 9111 §4.1).
+    pub fn answers(&self, request: &Request<'_>) -> bool {
+        vary::selects(self.selector(), request)
     }
 
     /// What its tags are known by.

@@ -47,6 +47,8 @@ pub enum NotStored {
     NeverFresh,
     /// The body is longer than the route or the store takes.
     TooLarge,
+    /// What it stands for was changed while it was fetched, by an unsafe request.
+    Outdated,
     /// The body was cut off, or has not the length that was announced.
     Incomplete,
 }
@@ -70,6 +72,7 @@ impl NotStored {
             NotStored::VaryStar => "vary-star",
             NotStored::NeverFresh => "never-fresh",
             NotStored::TooLarge => "too-large",
+            NotStored::Outdated => "outdated",
             NotStored::Incomplete => "incomplete",
         }
     }

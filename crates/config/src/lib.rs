@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use evenkeel_net::Address;
 use evenkeel_policy::route::{Facts, Network, RouteTable};
@@ -318,7 +319,7 @@ pub struct Route {
     /// What answers.
     pub action: Action,
     /// Where answers of its upstream are stored; `None` for nowhere.
-    pub cache: Option<Box<Caching>>,
+    pub cache: Option<Arc<Caching>>,
 }
 
 impl Caching {

@@ -74,6 +74,7 @@ fields! {
     Attempts => "attempts", "attempts made";
     Reason => "reason", "why it was that endpoint";
     Source => "source", "where the file came from: `hot` or `cold`";
+    Cache => "cache", "what the cache did: `hit`, `stale`, `miss`, `revalidated` or `bypass`";
     End => "end", "how the exchange ended, in a word";
     Termination => "termination", "the same as in `httplog`, such as `sH--`";
     HeadMs => "head_ms", "reading the request's head, in milliseconds";

@@ -90,6 +90,8 @@ reasons! {
         AnswerMemory => 503, "answer-memory", "too many answers wait for their clients to take them";
         /// The listener has as many connections as it may.
         Connections => 503, "connections", "the listener has as many connections as it may";
+        /// The client wants nothing but what is stored, and nothing is.
+        NotCached => 504, "not-cached", "the client asked for a stored answer, and there is none";
         /// The disk's queue takes no more.
         DiskBusy => 503, "disk-busy", "the disk has too much to read";
         /// The disk did not answer in time.

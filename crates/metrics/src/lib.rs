@@ -5,6 +5,7 @@
 //! Owns no registry: who counts keeps the cells, and who reads adds them up.
 #![forbid(unsafe_code)]
 
+mod cache_result;
 mod cells;
 pub mod end;
 pub mod family;
@@ -16,6 +17,7 @@ mod saved;
 mod sums;
 mod table;
 
+pub use cache_result::CacheResult;
 pub use cells::{Counter, EndCounters, Gauge, Lazy};
 pub use end::{End, Failure};
 pub use family::Shown;

@@ -17,7 +17,7 @@ use crate::exchange::{Exchange, Next, RestOfBody, Sender, box_cold};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::observe::sessions::Stage;
+use crate::observe::sessions::{NO_SESSION, Stage};
 
 impl<'a, 'e> Sent<'a, 'e> {
     /// Sends the response, and ends the attempt where that takes no wait.
@@ -32,7 +32,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         Self: 'c,
     {
         if begun.is_ok() {
-            self.exchange.side.begin_response();
+            let exchange = &mut *self.exchange;
+            exchange.side.begin_response(&exchange.progress);
         }
         match begun {
             Ok(Begun::Response(mut response, mut buffer)) => {
@@ -218,7 +219,9 @@ impl<'a, 'e> Sent<'a, 'e> {
             let (keep_alive, now) = (relayed.keep_alive, context.wheel.now());
             match self.belongs_to {
                 BelongsTo::Pool => self.slot.keep_idle(self.stream, keep_alive, now),
-                BelongsTo::Client(bond) if relayed.next == Next::KeepAlive => {
+                BelongsTo::Client(bond)
+                    if relayed.next == Next::KeepAlive && client.session != NO_SESSION =>
+                {
                     let pinned = self.slot.pin(self.stream, bond, keep_alive, now);
                     let own = &context.pinned;
                     pinned

@@ -148,6 +148,9 @@ impl Sent<'_, '_> {
         self.slot.upstream().note_body_len(source.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
         let bytes = buffer.filled();
+        if let Some(effect) = &self.exchange.cache_effect {
+            effect.apply(self.exchange, bytes, head);
+        }
         let replaced = side.response_head(self.exchange.context, bytes, head, edits);
         // A head with `Keep-Alive` never stays as it is.
         let keep_alive = if replaced.len == head.wire.end {
@@ -252,7 +255,8 @@ impl Sent<'_, '_> {
             // A sign of life: the wait for the response begins anew.
             self.set_timeout();
             if self.request.head.version != Version::Http10 {
-                self.exchange.side.begin_response();
+                let exchange = &mut *self.exchange;
+                exchange.side.begin_response(&exchange.progress);
                 let head = &buffer.filled()[..len];
                 // The timer is that of the wait for the final response.
                 let passing = self.exchange.write_all(head, 0, Follow::Anything, None);

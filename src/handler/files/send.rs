@@ -8,6 +8,7 @@ use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::ByteRange;
 
+use super::super::multipart::Multipart;
 use super::{FileRequest, fields, from_disk};
 use crate::exchange::answer::{begin_head, end_head, put};
 use crate::exchange::{Exchange, WriteFailure, box_cold};
@@ -241,24 +242,7 @@ impl Sending<'_> {
             };
             return self.long(head, first, range.len(), exchange).await;
         }
-        let boundary = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let content_type = self.content_type_line();
-        let parts: Vec<Vec<u8>> = ranges
-            .iter()
-            .enumerate()
-            .map(|(index, ByteRange { first, last })| {
-                let before = if index == 0 { "" } else { "\r\n" };
-                let mut part = format!("{before}--{boundary}\r\n").into_bytes();
-                part.extend_from_slice(content_type);
-                let range = format!("\r\nContent-Range: bytes {first}-{last}/{file_len}\r\n\r\n");
-                part.extend_from_slice(range.as_bytes());
-                part
-            })
-            .collect();
-        let last = format!("\r\n--{boundary}--\r\n").into_bytes();
-        let content_len = ranges.iter().map(ByteRange::len).sum::<u64>()
-            + parts.iter().map(|part| part.len() as u64).sum::<u64>()
-            + last.len() as u64;
+        let multipart = Multipart::new(ranges, self.content_type_line(), file_len);
         let scratch = {
             let mut out = Vec::new();
             self.begin(&mut out, 206, exchange);
@@ -267,10 +251,7 @@ impl Sending<'_> {
                 let line = format!("Content-Encoding: {}\r\n", coding.name());
                 out.extend_from_slice(line.as_bytes());
             }
-            let lines = format!(
-                "Content-Type: multipart/byteranges; boundary={boundary}\r\nContent-Length: {content_len}\r\n"
-            );
-            out.extend_from_slice(lines.as_bytes());
+            multipart.push_fields(&mut out);
             self.end(&mut out, exchange);
             out
         };
@@ -280,13 +261,13 @@ impl Sending<'_> {
             .await?;
         self.put(&scratch, scratch.len(), Follow::More, exchange)
             .await?;
-        for (part, range) in parts.iter().zip(ranges) {
+        for (part, range) in multipart.parts.iter().zip(ranges) {
             self.put(part, 0, Follow::More, exchange).await?;
             let known = std::mem::replace(&mut slice, Slice::Unknown);
             self.slices(range.first, range.len(), known, exchange)
                 .await?;
         }
-        self.put_last(&last, 0, exchange).await
+        self.put_last(&multipart.end, 0, exchange).await
     }
 
     pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, exchange: &Exchange<'_>) {

@@ -59,6 +59,8 @@ pub fn line(data: &[u8]) {
         upstream: has(1).then_some(0),
         reason: has(3).then_some(Reason::Retry),
         source: has(2).then_some(Source::Cold),
+        cache: has(4).then_some(crate::metrics::CacheResult::Revalidated),
+        is_fetched: false,
         status: number(3) as u16,
         bytes_in: number(5),
         bytes_out: number(7),

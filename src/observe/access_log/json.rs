@@ -27,6 +27,9 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     if let Some(source) = figures.source {
         word(line, b",\"source\":\"", source.word());
     }
+    if let Some(cache) = figures.cache {
+        word(line, b",\"cache\":\"", cache.word());
+    }
     match record.basics.request {
         LoggedRequest::Read {
             method,

@@ -9,6 +9,7 @@ use evenkeel_proto::{RequestHead, Version};
 
 use super::names::Name;
 use super::texts::Extras;
+use crate::metrics::CacheResult;
 use crate::metrics::end::{End, Failure};
 
 /// An exchange that has ended, as its worker knows it.
@@ -71,6 +72,10 @@ pub struct Figures {
     pub reason: Option<Reason>,
     /// Where the file came from, for answers with files.
     pub source: Option<Source>,
+    /// What the route's cache did, where it has one.
+    pub cache: Option<CacheResult>,
+    /// Whether the endpoint was asked by a fetch of the cache, which has its own counts.
+    pub is_fetched: bool,
     /// Status sent; 0 if none was.
     pub status: u16,
     /// Bytes of the request, head and body.
@@ -124,6 +129,8 @@ impl Figures {
             upstream: None,
             reason: None,
             source: None,
+            cache: None,
+            is_fetched: false,
             status: 0,
             bytes_in: 0,
             bytes_out: 0,

@@ -72,6 +72,7 @@ fn push_field(
         LogField::Attempts => line.number(u64::from(figures.attempts)),
         LogField::Reason => push_word(line, figures.reason.map(|it| it.word())),
         LogField::Source => push_word(line, figures.source.map(|it| it.word())),
+        LogField::Cache => push_word(line, figures.cache.map(|it| it.word())),
         LogField::RequestId => push_text(line, record.request_id),
         LogField::TraceId => push_text(line, record.trace_id),
         LogField::End => push_word(line, Some(figures.end.word())),

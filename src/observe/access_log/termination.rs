@@ -52,7 +52,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         },
         Failure::ClientGone => (b'C', at),
         Failure::ClientStalled | Failure::ClientSlow => (b'c', at),
-        Failure::NoFile | Failure::NoMethod => (b'L', b'R'),
+        Failure::NoFile | Failure::NoMethod | Failure::NotCached => (b'L', b'R'),
         Failure::AmbiguousPath | Failure::BadPath | Failure::FileForbidden => (b'P', b'R'),
         Failure::NoDescriptor | Failure::AnswerMemory | Failure::Connections => (b'R', b'R'),
         // The disk is to a file what an endpoint is to a request.

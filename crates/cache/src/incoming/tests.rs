@@ -40,7 +40,7 @@ fn follow(fetches: &Arc<Fetches>) -> Follower {
     }
 }
 
-fn arrival(fields: &str, announced_len: Option<u64>) -> Arrival {
+pub fn arrival(fields: &str, announced_len: Option<u64>) -> Arrival {
     let response = response(200, fields);
     let head = StoredHead::of(&SECRET, &get("Foo: 1").view(), &response.view(), 0);
     Arrival {

@@ -1,5 +1,7 @@
 //! Caches, and what routes want of them.
 
+use std::sync::Arc;
+
 use std::path::Path;
 
 use evenkeel_cache::Rules;
@@ -62,7 +64,7 @@ fn store(name: &str, table: &CacheTable, folder: &Path, report: &mut Report) -> 
 }
 
 /// What the route wants of its cache: `None` is a mistake, `Some(None)` no cache.
-pub(super) fn caching(route: &written::Route, names: &Names<'_>) -> Option<Option<Box<Caching>>> {
+pub(super) fn caching(route: &written::Route, names: &Names<'_>) -> Option<Option<Arc<Caching>>> {
     let (Some(table), Some(name)) = (route.caching(), route.cache_name()) else {
         return Some(None);
     };
@@ -81,7 +83,7 @@ pub(super) fn caching(route: &written::Route, names: &Names<'_>) -> Option<Optio
             }
         },
     })?;
-    Some(Some(Box::new(caching)))
+    Some(Some(Arc::new(caching)))
 }
 
 fn rules(table: &CachingTable) -> Option<Rules> {

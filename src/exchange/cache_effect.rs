@@ -1,0 +1,96 @@
+//! What a response that goes past a cache means for what is stored: an unsafe request
+//! makes it out of date (RFC 9111 §4.4), and the answer to a HEAD renews it or shows that
+//! it is stale (§4.3.5).
+
+use std::sync::Arc;
+
+use evenkeel_cache::invalidate::invalidate;
+use evenkeel_cache::storing::Received;
+use evenkeel_cache::validate::{HeadEffect, Renewal, head_effect};
+use evenkeel_cache::{Key, Request, Response};
+use evenkeel_policy::Instant;
+use evenkeel_proto::ResponseHead;
+
+use super::Exchange;
+use crate::cache::Cache;
+use crate::config::Caching;
+use crate::net::clock;
+
+/// Watches for the response to a request that may concern what a cache has.
+#[derive(Debug)]
+pub struct CacheEffect {
+    cache: Arc<Cache>,
+    caching: Arc<Caching>,
+    /// Of a HEAD.
+    head_of: Option<Key>,
+    asked: Instant,
+}
+
+impl CacheEffect {
+    /// Of a request that goes to an endpoint now. `head_of` is the key of one with HEAD.
+    pub fn new(cache: Arc<Cache>, caching: Arc<Caching>, head_of: Option<Key>) -> Self {
+        CacheEffect {
+            cache,
+            caching,
+            head_of,
+            asked: clock::now(),
+        }
+    }
+
+    /// The head of the response is at the front of `bytes`.
+    pub(super) fn apply(&self, exchange: &Exchange<'_>, bytes: &[u8], head: &ResponseHead) {
+        let request = Request {
+            head: exchange.head,
+            bytes: exchange.bytes,
+            scheme: exchange.client.scheme(),
+        };
+        let response = Response { head, bytes };
+        match &self.head_of {
+            None => invalidate(
+                &self.cache.fetches,
+                &self.caching.rules,
+                &request,
+                &response,
+            ),
+            Some(key) => self.compare(key, exchange, &request, &response),
+        }
+    }
+
+    fn compare(
+        &self,
+        key: &Key,
+        exchange: &Exchange<'_>,
+        request: &Request<'_>,
+        response: &Response<'_>,
+    ) {
+        let memory = &self.cache.memory;
+        let Some(object) = memory.find(key, request) else {
+            return;
+        };
+        match head_effect(&object, response) {
+            HeadEffect::None => {}
+            HeadEffect::Outdates => memory.drop_one(key, &object),
+            HeadEffect::Renews => {
+                let arrived = clock::now();
+                let unix_us = exchange.context.access_log.unix_us(arrived);
+                let renewal = Renewal {
+                    rules: &self.caching.rules,
+                    secret: memory.secret(),
+                    key,
+                    request,
+                    response,
+                    received: &Received {
+                        asked: self.asked,
+                        arrived,
+                        unix_s: unix_us / 1_000_000,
+                    },
+                    seen: memory.purge_count(),
+                };
+                let renewed = renewal.apply(&object);
+                if let Some(renewed) = renewed.filter(|it| it.may_keep.is_ok()) {
+                    memory.insert(key, renewed.object);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The cache's side of an exchange that fetches for it: in the place of a client, it
+//! takes the response of an endpoint for all who follow the fetch.
+//!
+//! Such an exchange is like any other to the rest of this module: it waits in the queue,
+//! is retried and has its timeouts. It ends when nobody wants its response any more.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use evenkeel_cache::freshness::{Lifetime, is_failure};
+use evenkeel_cache::incoming::{Arrival, Fetch, Released};
+use evenkeel_cache::object::StoredHead;
+use evenkeel_cache::storing::{NotStored, Received};
+use evenkeel_cache::validate::{Renewal, Renewed, confirmed};
+use evenkeel_cache::{Object, Request, Response, Rules};
+use evenkeel_policy::Instant;
+use evenkeel_proto::{BodyFraming, RequestHead, ResponseHead, Scheme};
+
+use super::Progress;
+use crate::cache::Cache;
+use crate::config::Caching;
+use crate::metrics::end::End;
+use crate::net::clock;
+use crate::net::pipe::Pipe;
+use crate::net::stream::Follow;
+use crate::observe::access_log::Figures;
+use crate::upstream::Endpoint;
+
+/// A request that is made for the cache.
+#[derive(Debug)]
+pub struct FetchRequest {
+    /// Its head.
+    pub head: Box<RequestHead>,
+    /// What the head's spans are in.
+    pub bytes: Vec<u8>,
+    /// By which the client asked.
+    pub scheme: Scheme,
+}
+
+/// What a fetch is for.
+#[derive(Debug)]
+pub struct Purpose {
+    /// The stored responses that the endpoint is asked to confirm, the newest first.
+    pub asked_about: Vec<Object>,
+    /// Whether what is stored may be served where the endpoints fail.
+    pub may_serve_stale: bool,
+    /// Whether nobody follows: what is stored is served meanwhile.
+    pub is_background: bool,
+    /// Whether the client's own request has conditions or ranges: a response that is not
+    /// stored is none for it.
+    pub is_partial: bool,
+}
+
+/// What an exchange that fetches has come to, for the line of the client that it was
+/// begun for.
+#[derive(Debug, Default)]
+pub struct FetchNotes {
+    /// What its own line would tell.
+    pub figures: Option<Figures>,
+    /// The endpoint of the last attempt.
+    pub endpoint: Option<Rc<Endpoint>>,
+}
+
+/// The cache's side of an exchange.
+#[derive(Debug)]
+pub struct StoreSide {
+    cache: Arc<Cache>,
+    caching: Arc<Caching>,
+    request: Rc<FetchRequest>,
+    purpose: Purpose,
+    notes: Rc<RefCell<FetchNotes>>,
+    asked: Instant,
+    /// `None` once nobody follows any more.
+    fetch: Option<Fetch>,
+    /// The head that was taken last, and what it means.
+    taken: RefCell<Option<Taken>>,
+}
+
+/// The meaning of a head.
+#[derive(Debug)]
+enum Taken {
+    /// It is an interim one.
+    Interim,
+    /// The response is stored.
+    Stored(Arrival),
+    /// It is not.
+    Passed(Arrival, NotStored),
+    /// A stored response is current.
+    Renewed(Renewed),
+    /// A stored response is current, but it is none of those that were asked about.
+    Unconfirmed,
+    /// The endpoint fails, and what is stored is served.
+    Failed,
+}
+
+impl StoreSide {
+    /// Of a fetch that begins now, for a route that caches so.
+    pub fn new(
+        cache: Arc<Cache>,
+        caching: Arc<Caching>,
+        request: Rc<FetchRequest>,
+        purpose: Purpose,
+        notes: Rc<RefCell<FetchNotes>>,
+        fetch: Fetch,
+    ) -> Self {
+        StoreSide {
+            cache,
+            caching,
+            request,
+            purpose,
+            notes,
+            asked: clock::now(),
+            fetch: Some(fetch),
+            taken: RefCell::default(),
+        }
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.caching.rules
+    }
+
+    /// Whether it rather fails than waits in the queue: there is something to serve.
+    pub(super) fn may_serve_stale(&self) -> bool {
+        self.purpose.may_serve_stale
+    }
+
+    /// Takes a head at the front of `bytes`, which came at `unix_s`. One that was taken
+    /// before gives way.
+    pub(super) fn take_head(&self, bytes: &[u8], head: &ResponseHead, unix_s: u64) {
+        let taken = if head.status < 200 {
+            Taken::Interim
+        } else {
+            self.judge(&Response { head, bytes }, unix_s)
+        };
+        self.taken.replace(Some(taken));
+    }
+
+    fn judge(&self, response: &Response<'_>, unix_s: u64) -> Taken {
+        let received = Received {
+            asked: self.asked,
+            arrived: clock::now(),
+            unix_s,
+        };
+        let (rules, secret) = (self.rules(), self.cache.memory.secret());
+        let request = &self.request();
+        if response.head.status == 304
+            && let Some(fetch) = &self.fetch
+            && !self.purpose.asked_about.is_empty()
+        {
+            let renewed = confirmed(&self.purpose.asked_about, response).and_then(|object| {
+                let renewal = Renewal {
+                    rules,
+                    secret,
+                    key: fetch.key(),
+                    request,
+                    response,
+                    received: &received,
+                    seen: fetch.seen(),
+                };
+                renewal.apply(object)
+            });
+            return renewed.map_or(Taken::Unconfirmed, Taken::Renewed);
+        }
+        if self.purpose.may_serve_stale && is_failure(response.head.status) {
+            return Taken::Failed;
+        }
+        let announced_len = match response.head.wire.framing {
+            BodyFraming::None => Some(0),
+            BodyFraming::Length { bytes } => Some(bytes),
+            _ => None,
+        };
+        let arrival = |head, lifetime| Arrival {
+            head,
+            lifetime,
+            received,
+            announced_len,
+        };
+        let stored = self.may_store(rules, request, response, &received, announced_len);
+        let stored = stored.and_then(|lifetime| {
+            let head = StoredHead::of(secret, request, response, unix_s);
+            Ok(arrival(head.ok_or(NotStored::VaryStar)?, lifetime))
+        });
+        match stored {
+            Ok(arrival) => Taken::Stored(arrival),
+            Err(reason) => {
+                let head = StoredHead::passing(response);
+                Taken::Passed(arrival(head, Lifetime::default()), reason)
+            }
+        }
+    }
+
+    fn may_store(
+        &self,
+        rules: &Rules,
+        request: &Request<'_>,
+        response: &Response<'_>,
+        received: &Received,
+        announced_len: Option<u64>,
+    ) -> Result<Lifetime, NotStored> {
+        let lifetime = rules.may_store(request, response, received)?;
+        let longest = self.cache.memory.longest_bytes() as u64;
+        match announced_len {
+            Some(len) if len > longest => Err(NotStored::TooLarge),
+            _ => Ok(lifetime),
+        }
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request {
+            head: &self.request.head,
+            bytes: &self.request.bytes,
+            scheme: self.request.scheme,
+        }
+    }
+
+    /// The response whose head was taken last goes to who follows.
+    pub(super) fn begin_response(&mut self, progress: &Progress<'_>) {
+        let taken = self.taken.take();
+        if matches!(taken, None | Some(Taken::Interim)) {
+            return;
+        }
+        self.note(progress.figures, progress.endpoint.clone());
+        let now = clock::now();
+        let Some(fetch) = &mut self.fetch else {
+            return;
+        };
+        let released = match taken {
+            None | Some(Taken::Interim) => return,
+            Some(Taken::Stored(arrival)) => {
+                self.cache.note_stored(fetch.key());
+                return fetch.arrive(arrival);
+            }
+            Some(Taken::Passed(arrival, reason)) => {
+                if !is_failure(arrival.head.status) {
+                    self.cache.note_not_stored(fetch.key(), reason, now);
+                }
+                if !self.purpose.is_partial && !self.purpose.is_background {
+                    return fetch.pass(arrival, reason);
+                }
+                Released::NotStored(reason)
+            }
+            Some(Taken::Renewed(renewed)) => {
+                self.cache.note_stored(fetch.key());
+                match renewed.may_keep {
+                    Ok(()) => {
+                        let object = renewed.object.clone();
+                        self.cache.memory.insert(fetch.key(), object);
+                    }
+                    Err(_) => {
+                        self.cache.memory.remove(fetch.key());
+                    }
+                }
+                Released::Renewed(renewed.object)
+            }
+            Some(Taken::Unconfirmed) => Released::Unconfirmed,
+            Some(Taken::Failed) => {
+                self.cache.note_failed(fetch.key(), now);
+                Released::Failed(None)
+            }
+        };
+        if let Some(fetch) = self.fetch.take() {
+            fetch.release(released);
+        }
+    }
+
+    fn note(&self, figures: Figures, endpoint: Option<Rc<Endpoint>>) {
+        self.notes.replace(FetchNotes {
+            figures: Some(figures),
+            endpoint,
+        });
+    }
+
+    /// Takes a part of the body.
+    fn poll_append(&mut self, waker: &Waker, bytes: &[u8]) -> Poll<usize> {
+        match &mut self.fetch {
+            Some(fetch) => {
+                let most = match self.caching.rules.max_body_bytes {
+                    0 => usize::MAX,
+                    most => usize::try_from(most).unwrap_or(usize::MAX),
+                };
+                fetch.poll_append(bytes, most, waker)
+            }
+            // Nobody wants it.
+            None => Poll::Ready(bytes.len()),
+        }
+    }
+
+    /// Ready when nobody wants the response any more.
+    pub(super) fn poll_broken(&self, cx: &TaskContext<'_>) -> Poll<()> {
+        match &self.fetch {
+            None => Poll::Ready(()),
+            Some(_) if self.purpose.is_background => Poll::Pending,
+            Some(fetch) if self.caching.finish && fetch.is_storing() => Poll::Pending,
+            Some(fetch) => fetch.poll_abandoned(cx.waker()),
+        }
+    }
+
+    /// The exchange has ended as these figures say.
+    pub fn conclude(mut self, figures: Figures, endpoint: Option<Rc<Endpoint>>) {
+        let end = figures.end;
+        self.note(figures, endpoint);
+        let Some(fetch) = self.fetch.take() else {
+            return;
+        };
+        let now = clock::now();
+        let key = fetch.key().clone();
+        if end == End::Complete && fetch.has_arrived() {
+            if let Err(reason) = fetch.finish() {
+                self.cache.note_not_stored(&key, reason, now);
+            }
+        } else {
+            if self.purpose.may_serve_stale || self.purpose.is_background {
+                self.cache.note_failed(&key, now);
+            }
+            fetch.release(Released::Failed(u16::try_from(end.index()).ok()));
+        }
+    }
+}
+
+/// What it has of a carrier: see `Carrier`. The request has no
+/// body.
+impl StoreSide {
+    pub(super) fn can_splice(&self) -> bool {
+        false
+    }
+
+    pub(super) fn poll_read_ready(&self, _: &TaskContext<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    pub(super) fn poll_read(&self, _: &TaskContext<'_>, _: &mut [u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(0))
+    }
+
+    pub(super) fn poll_read_into(
+        &self,
+        _: &TaskContext<'_>,
+        _: &mut Pipe,
+        _: u64,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    pub(super) fn poll_write_ready(&self, _: &TaskContext<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &TaskContext<'_>,
+        bytes: &[u8],
+        _: Follow,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_append(cx.waker(), bytes).map(Ok)
+    }
+
+    pub(super) fn try_write(&mut self, bytes: &[u8], _: Follow) -> Option<io::Result<usize>> {
+        match self.poll_append(Waker::noop(), bytes) {
+            Poll::Ready(len) => Some(Ok(len)),
+            Poll::Pending => None,
+        }
+    }
+
+    pub(super) fn poll_write_from(
+        &self,
+        _: &TaskContext<'_>,
+        _: &mut Pipe,
+        _: Follow,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    pub(super) fn close_notify(&self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! Fetches for a cache: each is an exchange on a task of its own, with the cache in the
+//! place of a client.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use evenkeel_cache::Object;
+use evenkeel_cache::incoming::Fetch;
+use evenkeel_cache::object::push_line;
+use evenkeel_cache::validate::{is_withheld, push_conditions};
+use evenkeel_proto::http1::{Parsed, parse_request};
+use evenkeel_proto::{FieldKind, Scheme};
+
+use super::super::proxy::forward;
+use super::Cached;
+use crate::exchange::store_side::{FetchNotes, FetchRequest, Purpose, StoreSide};
+use crate::exchange::{ClientSide, Exchange, Progress};
+use crate::net::{clock, tasks};
+use crate::observe::sessions::Track;
+
+/// A fetch that was begun for a client.
+pub(super) struct Begun(Rc<RefCell<FetchNotes>>);
+
+impl Begun {
+    /// Puts what the fetch has come to so far into the line of its client's exchange.
+    pub fn note(&self, exchange: &mut Exchange<'_>) {
+        let notes = self.0.borrow();
+        let Some(fetched) = &notes.figures else {
+            return;
+        };
+        let progress = &mut exchange.progress;
+        let figures = &mut progress.figures;
+        figures.upstream = fetched.upstream;
+        figures.reason = fetched.reason;
+        figures.attempts = fetched.attempts;
+        figures.queued_behind = fetched.queued_behind;
+        figures.times.queue = fetched.times.queue;
+        figures.times.connect = fetched.times.connect;
+        figures.times.first_byte = fetched.times.first_byte;
+        figures.responded = fetched.responded;
+        figures.phase = figures.phase.max(fetched.phase);
+        figures.is_fetched = true;
+        progress.endpoint = notes.endpoint.clone();
+    }
+}
+
+/// Begins to fetch what an exchange asks for. `answering` is what is stored and would
+/// answer it.
+pub(super) fn begin(
+    exchange: &Exchange<'_>,
+    cached: &Cached<'_>,
+    fetch: Fetch,
+    answering: Option<&Object>,
+    purpose: Purpose,
+) -> Begun {
+    let notes = Rc::<RefCell<FetchNotes>>::default();
+    let request = request(exchange, answering, &purpose.asked_about);
+    let Some(request) = request.map(Rc::new) else {
+        // The fetch is dropped, and has failed.
+        return Begun(notes);
+    };
+    let mut side = StoreSide::new(
+        cached.cache.clone(),
+        cached.caching.clone(),
+        request.clone(),
+        purpose,
+        notes.clone(),
+        fetch,
+    );
+    let context = exchange.context.clone();
+    let client = exchange.client.for_fetch();
+    let identity = exchange.progress.identity.of_copy(&request.head);
+    let (route, proxying) = (cached.route, *cached.proxying);
+    tasks::spawn(async move {
+        let timer = context.wheel.timer();
+        poll_fn(|cx| {
+            timer.register(cx);
+            Poll::Ready(())
+        })
+        .await;
+        let mut progress = Progress::new(
+            &context,
+            &client,
+            clock::now(),
+            Default::default(),
+            request.head.wire.end,
+            &identity,
+            Track::unlisted(),
+        );
+        progress.figures.route = Some(route as u32);
+        let mut exchange = Exchange::new(
+            &context,
+            &client,
+            ClientSide::Store(&mut side),
+            timer,
+            &request.bytes,
+            &request.head,
+            progress,
+        );
+        let outcome = forward(&mut exchange, &proxying).await;
+        let (figures, endpoint) = exchange.conclude_fetch(outcome.end);
+        side.conclude(figures, endpoint);
+    });
+    Begun(notes)
+}
+
+/// The request that fetches for a client: a GET with the client's fields, but for
+/// conditions and ranges, which the cache answers itself. `None` if it is too long.
+fn request(
+    exchange: &Exchange<'_>,
+    answering: Option<&Object>,
+    asked_about: &[Object],
+) -> Option<FetchRequest> {
+    let (head, from) = (exchange.head, exchange.bytes);
+    let mut bytes = Vec::with_capacity(head.wire.end + 256);
+    bytes.extend_from_slice(b"GET ");
+    bytes.extend_from_slice(head.path(from));
+    let query = head.query.of(from);
+    if !query.is_empty() {
+        bytes.push(b'?');
+        bytes.extend_from_slice(query);
+    }
+    bytes.extend_from_slice(b" HTTP/1.1\r\n");
+    push_line(&mut bytes, b"Host", head.host.of(from));
+    for field in &head.fields {
+        let name = field.name.of(from);
+        let is_of_connection = matches!(
+            field.kind,
+            FieldKind::Connection
+                | FieldKind::HopByHop
+                | FieldKind::KeepAlive
+                | FieldKind::Upgrade
+                | FieldKind::TransferEncoding
+                | FieldKind::ContentLength
+                | FieldKind::Host
+                | FieldKind::Expect
+        );
+        if !is_of_connection && !is_withheld(name) {
+            push_line(&mut bytes, name, field.value.of(from));
+        }
+    }
+    push_conditions(&mut bytes, answering, asked_about);
+    bytes.extend_from_slice(b"\r\n");
+    let mut head = exchange.context.heads.take();
+    let is_whole = parse_request(&bytes, &mut head) == Ok(Parsed::Complete);
+    let scheme: Scheme = exchange.client.scheme();
+    is_whole.then_some(FetchRequest {
+        head,
+        bytes,
+        scheme,
+    })
+}

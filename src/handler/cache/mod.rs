@@ -1,0 +1,402 @@
+//! Answers from a route's cache, and fills it.
+//!
+//! ```text
+//! request ─▶ found and fresh ─────────────────────────▶ hit
+//!   │        found, stale, allowed ───────────────────▶ stale (and validated behind it)
+//!   │        not for a cache ─────────────────────────▶ bypass: goes to the upstream
+//!   └─▶ fetch: one for all who want the key ─▶ stored, confirmed, passed on or failed
+//! ```
+//!
+//! A fetch is an exchange of its own ([`fetch`]), so that it depends on no client.
+
+mod fetch;
+mod purge;
+mod send;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_cache::freshness::OnError;
+use evenkeel_cache::incoming::{Arrival, Follower, Joined, Released};
+use evenkeel_cache::report::Forward;
+use evenkeel_cache::validate::is_withheld;
+use evenkeel_cache::{Key, Object, Request, RequestDirectives, Usable};
+use evenkeel_policy::Instant;
+use evenkeel_proto::{Credentials, Method};
+
+use super::RequestFacts;
+use super::proxy::forward;
+use crate::cache::Cache;
+use crate::config::{Caching, Proxying};
+use crate::exchange::store_side::Purpose;
+use crate::exchange::{CacheEffect, Exchange, Gone, Next, Outcome, answer};
+use crate::metrics::CacheResult;
+use crate::metrics::end::{End, Failure};
+use fetch::Begun;
+use send::Told;
+
+/// Rounds of asking before a request goes to an endpoint on its own: each one follows a
+/// fetch that says nothing for it.
+const MAX_ROUNDS: u32 = 3;
+
+/// A request on a route that has a cache.
+struct Cached<'a> {
+    route: usize,
+    proxying: &'a Proxying,
+    caching: &'a Arc<Caching>,
+    cache: &'a Arc<Cache>,
+}
+
+/// Answers the request from the route's cache, or by way of it.
+///
+/// # Cancellation
+/// Dropping the future abandons the exchange. A fetch that was begun for it goes on as the
+/// route says.
+pub(super) async fn handle(
+    exchange: &mut Exchange<'_>,
+    route: usize,
+    proxying: &Proxying,
+    caching: &Arc<Caching>,
+) -> Outcome {
+    let cached = Cached {
+        route,
+        proxying,
+        caching,
+        cache: &exchange.context.generation().caches[caching.store],
+    };
+    cached.answer(exchange).await
+}
+
+/// The request as the cache reads it.
+fn view<'a>(exchange: &Exchange<'a>) -> Request<'a> {
+    Request {
+        head: exchange.head,
+        bytes: exchange.bytes,
+        scheme: exchange.client.scheme(),
+    }
+}
+
+/// Why a request goes past the cache, in a word; `None` where it does not.
+pub(crate) fn bypassed(
+    caching: &Caching,
+    request: &Request<'_>,
+    facts: &RequestFacts<'_>,
+) -> Option<&'static str> {
+    if request.head.wire.upgrade.is_some() {
+        Some("upgrade")
+    } else if request.head.credentials == Credentials::OfConnection {
+        Some("connection-credentials")
+    } else if caching.is_bypassed_by(facts) {
+        Some("rule")
+    } else {
+        caching.rules.may_answer(request).err().map(|it| it.word())
+    }
+}
+
+impl Cached<'_> {
+    async fn answer(&self, exchange: &mut Exchange<'_>) -> Outcome {
+        let request = view(exchange);
+        if let Some(from) = &self.caching.purge_from
+            && purge::is_purge(exchange)
+        {
+            return if from.contains(exchange.client.peer.address) {
+                purge::answer(self, exchange).await
+            } else {
+                purge::refuse(exchange).await
+            };
+        }
+        if bypassed(self.caching, &request, &RequestFacts::new(exchange)).is_some() {
+            return self.forward(exchange, CacheResult::Bypass).await;
+        }
+        let asked = RequestDirectives::of(&request);
+        let key = self
+            .caching
+            .rules
+            .key
+            .key(self.cache.memory.secret(), &request);
+        let mut is_confirmable = true;
+        for _ in 0..MAX_ROUNDS {
+            let now = exchange.progress.arrived();
+            let found = self.cache.memory.find(&key, &request);
+            let stale = match found {
+                None => None,
+                Some(object) => match self.use_for(&object, &asked, &key, now) {
+                    Use::Serve(told) => return send::object(exchange, &object, &told).await,
+                    Use::Refresh(told) => {
+                        self.refresh(exchange, &key, &object);
+                        return send::object(exchange, &object, &told).await;
+                    }
+                    Use::Validate(on_error) => Some((object, on_error)),
+                },
+            };
+            if asked.only_if_cached {
+                let end = End::Failure(Failure::NotCached);
+                exchange.progress.figures.cache = Some(CacheResult::Miss);
+                return answer::refuse(exchange, end, None).await;
+            }
+            if self.goes_alone(&request, &asked, &key, now) {
+                return self.forward(exchange, CacheResult::Miss).await;
+            }
+            let asked_about = if is_confirmable {
+                self.cache.memory.variants(&key)
+            } else {
+                Vec::new()
+            };
+            let fallback = stale.as_ref().filter(|(_, it)| *it == OnError::Serve);
+            let why = match &stale {
+                Some((object, _)) if self.is_fresh(object, now) => Forward::Request,
+                Some(_) => Forward::Stale,
+                None if asked_about.is_empty() => Forward::UriMiss,
+                None => Forward::VaryMiss,
+            };
+            let answering = stale.as_ref().map(|(object, _)| object);
+            let joined = match self.cache.fetches.join(&key, self.caching.waiters) {
+                Joined::Alone => return self.forward(exchange, CacheResult::Miss).await,
+                Joined::Follow(follower) => Following {
+                    follower,
+                    begun: None,
+                },
+                Joined::Lead(mut fetch) => {
+                    let follower = fetch.follow();
+                    let purpose = Purpose {
+                        asked_about,
+                        may_serve_stale: fallback.is_some(),
+                        is_background: false,
+                        is_partial: is_partial(&request),
+                    };
+                    let begun = fetch::begin(exchange, self, fetch, answering, purpose);
+                    Following {
+                        follower,
+                        begun: Some(begun),
+                    }
+                }
+            };
+            let fallback = fallback.map(|(object, _)| object);
+            match self.follow(exchange, joined, fallback, why).await {
+                Followed::Answered(outcome) => return outcome,
+                Followed::Stale(object) => {
+                    let told = Told::stale(&object, now);
+                    return send::object(exchange, &object, &told).await;
+                }
+                Followed::Alone => return self.forward(exchange, CacheResult::Miss).await,
+                Followed::LookAgain => {}
+                Followed::AskPlainly => is_confirmable = false,
+            }
+        }
+        self.forward(exchange, CacheResult::Miss).await
+    }
+
+    /// What an object that was found is good for.
+    fn use_for(&self, object: &Object, asked: &RequestDirectives, key: &Key, now: Instant) -> Use {
+        match self.caching.rules.usable(&object.stored(now), asked) {
+            Usable::Fresh => Use::Serve(Told::hit(object, now)),
+            Usable::Accepted => Use::Serve(Told::stale(object, now)),
+            Usable::WhileRevalidating if self.cache.has_failed(key, now) => {
+                Use::Serve(Told::stale(object, now))
+            }
+            Usable::WhileRevalidating => Use::Refresh(Told::stale(object, now)),
+            Usable::AfterValidation { on_error } => {
+                if on_error == OnError::Serve && self.cache.has_failed(key, now) {
+                    Use::Serve(Told::stale(object, now))
+                } else {
+                    Use::Validate(on_error)
+                }
+            }
+        }
+    }
+
+    fn is_fresh(&self, object: &Object, now: Instant) -> bool {
+        let nothing = RequestDirectives::default();
+        self.caching.rules.usable(&object.stored(now), &nothing) == Usable::Fresh
+    }
+
+    /// Whether a request that nothing stored answers goes to an endpoint without the
+    /// cache.
+    fn goes_alone(
+        &self,
+        request: &Request<'_>,
+        asked: &RequestDirectives,
+        key: &Key,
+        now: Instant,
+    ) -> bool {
+        let is_known = || request.is_authorized() || request.has(b"cookie");
+        let least = self.caching.min_uses;
+        request.head.method != Method::Get
+            || asked.no_store
+            || self.cache.is_uncacheable(key, is_known(), now)
+            || (least > 1 && self.cache.uses.count(key, now) < least)
+    }
+
+    /// Has an object validated for which nobody waits, unless somebody does that already.
+    fn refresh(&self, exchange: &Exchange<'_>, key: &Key, object: &Object) {
+        let Some(fetch) = self.cache.fetches.lead(key) else {
+            return;
+        };
+        let purpose = Purpose {
+            asked_about: self.cache.memory.variants(key),
+            may_serve_stale: true,
+            is_background: true,
+            is_partial: false,
+        };
+        fetch::begin(exchange, self, fetch, Some(object), purpose);
+    }
+
+    /// Passes the request on, past the cache.
+    async fn forward(&self, exchange: &mut Exchange<'_>, result: CacheResult) -> Outcome {
+        exchange.progress.figures.cache = Some(result);
+        exchange.cache_effect = self.effect(&view(exchange)).map(Box::new);
+        forward(exchange, self.proxying).await
+    }
+
+    /// What the response to a request that goes past the cache may mean for it.
+    fn effect(&self, request: &Request<'_>) -> Option<CacheEffect> {
+        let head_of = match request.head.method {
+            Method::Get => return None,
+            Method::Head => {
+                let secret = self.cache.memory.secret();
+                Some(self.caching.rules.key.key(secret, request))
+            }
+            _ => None,
+        };
+        let (cache, caching) = (self.cache.clone(), self.caching.clone());
+        Some(CacheEffect::new(cache, caching, head_of))
+    }
+
+    /// Waits for the head of a response that is fetched, and answers with it.
+    async fn follow(
+        &self,
+        exchange: &mut Exchange<'_>,
+        following: Following,
+        fallback: Option<&Object>,
+        why: Forward,
+    ) -> Followed {
+        let Following { follower, begun } = following;
+        // Whoever began the fetch has no other way, unless there is something stale.
+        let patience = match (&begun, fallback) {
+            (Some(_), None) => Duration::MAX,
+            _ => self.caching.wait,
+        };
+        exchange.set_timeout(patience);
+        let head = std::future::poll_fn(|cx| follower.poll_head(cx.waker()));
+        let head = exchange.while_client_stays(head).await;
+        if let Some(begun) = &begun {
+            begun.note(exchange);
+        }
+        let released = match head {
+            Err(Gone::Client) => return Followed::Answered(gone(exchange)),
+            Err(Gone::TimedOut) => {
+                return match (exchange.context.cut_off(), fallback) {
+                    (Some(failure), _) => {
+                        let end = End::Failure(failure);
+                        Followed::Answered(answer::refuse(exchange, end, None).await)
+                    }
+                    (None, Some(object)) => Followed::Stale(object.clone()),
+                    (None, None) => Followed::Alone,
+                };
+            }
+            Ok(Ok(arrival)) => {
+                return self
+                    .answer_arriving(exchange, follower, begun, &arrival, why)
+                    .await;
+            }
+            Ok(Err(released)) => released,
+        };
+        match released {
+            Released::NotStored(_) => Followed::Alone,
+            Released::Unconfirmed => Followed::AskPlainly,
+            Released::Renewed(object) if object.answers(&view(exchange)) => {
+                let told =
+                    Told::renewed(&object, exchange.progress.arrived(), why, begun.is_some());
+                Followed::Answered(send::object(exchange, &object, &told).await)
+            }
+            Released::Renewed(_) => Followed::LookAgain,
+            Released::Failed(code) => match (fallback, failure_of(code)) {
+                (Some(object), _) => Followed::Stale(object.clone()),
+                (None, Some(end)) => Followed::Answered(answer::refuse(exchange, end, None).await),
+                (None, None) => Followed::Alone,
+            },
+        }
+    }
+
+    /// Answers with a response that arrives.
+    async fn answer_arriving(
+        &self,
+        exchange: &mut Exchange<'_>,
+        follower: Follower,
+        begun: Option<Begun>,
+        arrival: &Arrival,
+        why: Forward,
+    ) -> Followed {
+        let request = view(exchange);
+        let is_first = begun.is_some();
+        if !is_first && !arrival.head.answers(&request) {
+            return Followed::Alone;
+        }
+        if is_partial(&request) {
+            // What parts a client gets is known once all is there.
+            exchange.set_timeout(self.caching.wait);
+            let end = std::future::poll_fn(|cx| follower.poll_end(cx.waker()));
+            return match exchange.while_client_stays(end).await {
+                Ok(true) => Followed::LookAgain,
+                Ok(false) | Err(Gone::TimedOut) => Followed::Alone,
+                Err(Gone::Client) => Followed::Answered(gone(exchange)),
+            };
+        }
+        let told = Told::arriving(&follower, arrival, why, is_first);
+        let outcome = send::arriving(exchange, follower, arrival, &told).await;
+        if let Some(begun) = &begun {
+            begun.note(exchange);
+        }
+        Followed::Answered(outcome)
+    }
+}
+
+/// What becomes of an object that was found.
+enum Use {
+    Serve(Told),
+    /// It is served, and validated meanwhile.
+    Refresh(Told),
+    Validate(OnError),
+}
+
+/// One who waits for a response that is fetched.
+struct Following {
+    follower: Follower,
+    /// The fetch that was begun for it, if it is the first one.
+    begun: Option<Begun>,
+}
+
+/// What following came to.
+enum Followed {
+    Answered(Outcome),
+    /// The endpoints fail: this one is served.
+    Stale(Object),
+    /// The request goes to an endpoint on its own.
+    Alone,
+    LookAgain,
+    /// The endpoint is to be asked without conditions.
+    AskPlainly,
+}
+
+/// The client has left.
+fn gone(exchange: &Exchange<'_>) -> Outcome {
+    let end = End::Failure(Failure::ClientGone);
+    Outcome::new(end, Next::Close, exchange.bytes.len())
+}
+
+/// Whether a request has conditions or ranges that the cache answers.
+fn is_partial(request: &Request<'_>) -> bool {
+    let mut fields = request.head.fields.iter();
+    fields.any(|field| is_withheld(field.name.of(request.bytes)))
+}
+
+/// Why a fetch failed, where that holds for all who wait.
+fn failure_of(code: Option<u16>) -> Option<End> {
+    use Failure::{ClientGone, GenerationTimeout, Stopped};
+    let end = End::all().nth(code?.into())?;
+    let is_for_all = !matches!(
+        end,
+        End::Complete | End::Tunnel | End::Failure(ClientGone | GenerationTimeout | Stopped)
+    );
+    is_for_all.then_some(end)
+}

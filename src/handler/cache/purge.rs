@@ -1,0 +1,63 @@
+//! The method PURGE: drops stored responses, for those who may.
+
+use evenkeel_cache::purge::{Purge, Strength};
+
+use super::{Cached, view};
+use crate::exchange::answer::Answer;
+use crate::exchange::{Exchange, Outcome};
+use crate::handler::respond;
+
+/// Whether a request is one.
+pub(super) fn is_purge(exchange: &Exchange<'_>) -> bool {
+    exchange.head.method_span.of(exchange.bytes) == b"PURGE"
+}
+
+/// Purges what the request names: the tags in its `Surrogate-Key` or `Cache-Tag`, all below
+/// a path that ends in `*`, or else its URL. With `Soft-Purge: 1` what is stored becomes
+/// stale, and is not dropped.
+pub(super) async fn answer(cached: &Cached<'_>, exchange: &mut Exchange<'_>) -> Outcome {
+    let request = view(exchange);
+    let key = (cached.caching.rules.key).key(cached.cache.memory.secret(), &request);
+    let is_soft = request.values(b"soft-purge").any(|value| value == b"1");
+    let strength = if is_soft {
+        Strength::Soft
+    } else {
+        Strength::Hard
+    };
+    let words = request.values(b"surrogate-key");
+    let words = words.flat_map(|line| line.split(|byte| b" \t".contains(byte)));
+    let items = request.values(b"cache-tag");
+    let items = items.flat_map(|line| line.split(|&byte| byte == b','));
+    let tags: Vec<&[u8]> = (words.chain(items).map(<[u8]>::trim_ascii))
+        .filter(|tag| !tag.is_empty())
+        .collect();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let purged = if !tags.is_empty() {
+        for tag in &tags {
+            cached.cache.purge(Purge::Tag(tag), strength);
+        }
+        format!("tag {}", text(&tags.join(&b", "[..])))
+    } else if let Some(prefix) = key.url().strip_suffix(b"*") {
+        cached.cache.purge(Purge::Prefix(prefix), strength);
+        format!("prefix {}", text(prefix))
+    } else {
+        cached.cache.purge(Purge::Url(key.url()), strength);
+        format!("url {}", text(key.url()))
+    };
+    let body = format!("purged {purged}\n");
+    let answer = Answer {
+        body: body.as_bytes(),
+        ..Answer::EMPTY
+    };
+    respond(exchange, &answer).await
+}
+
+/// Refuses a client that may not purge.
+pub(super) async fn refuse(exchange: &mut Exchange<'_>) -> Outcome {
+    let answer = Answer {
+        status: 403,
+        body: b"403 Forbidden\n\npurge: this client may not purge\n",
+        ..Answer::EMPTY
+    };
+    respond(exchange, &answer).await
+}

@@ -1,0 +1,421 @@
+//! Sends what a cache has: stored responses, and such that still arrive.
+
+use evenkeel_cache::Object;
+use evenkeel_cache::incoming::{Arrival, Follower, Read};
+use evenkeel_cache::object::push_line;
+use evenkeel_cache::report::{CacheStatus, Forward, push_age, ttl};
+use evenkeel_cache::validate::{Reply, is_in_not_modified, reply};
+use evenkeel_policy::Instant;
+use evenkeel_proto::http1::write::{self, Persistence};
+use evenkeel_proto::{ByteRange, Method, Version};
+
+use super::super::multipart::Multipart;
+use super::view;
+use crate::exchange::answer::{self, end_head, put};
+use crate::exchange::{Exchange, Gone, Next, Outcome};
+use crate::metrics::CacheResult;
+use crate::metrics::end::{End, Failure};
+use crate::net::stream::Follow;
+
+/// Bodies up to this length are copied behind their heads, which saves a system call, in
+/// bytes.
+const COPIED_LEN: usize = 32 * 1024;
+
+/// Most that is read at once of a response that arrives, in bytes.
+const READ_LEN: usize = 64 * 1024;
+
+/// What this cache calls itself in `Cache-Status`.
+const CACHE_NAME: &str = "Evenkeel";
+
+/// What an answer says of how it came about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    result: CacheResult,
+    status: CacheStatus<'static>,
+}
+
+impl Told {
+    /// It was stored, and fresh.
+    pub fn hit(object: &Object, now: Instant) -> Self {
+        Told {
+            result: CacheResult::Hit,
+            status: CacheStatus {
+                ttl: Some(ttl(&object.stored(now))),
+                ..CacheStatus::default()
+            },
+        }
+    }
+
+    /// It was stored, and stale.
+    pub fn stale(object: &Object, now: Instant) -> Self {
+        Told {
+            result: CacheResult::Stale,
+            ..Self::hit(object, now)
+        }
+    }
+
+    /// It was stored, and the endpoint has confirmed it.
+    pub fn renewed(object: &Object, now: Instant, why: Forward, is_first: bool) -> Self {
+        Told {
+            result: CacheResult::Revalidated,
+            status: CacheStatus {
+                forward: Some(why),
+                forward_status: Some(304),
+                ttl: Some(ttl(&object.stored(now))),
+                collapsed: !is_first,
+                ..CacheStatus::default()
+            },
+        }
+    }
+
+    /// It is fetched.
+    pub fn arriving(follower: &Follower, arrival: &Arrival, why: Forward, is_first: bool) -> Self {
+        let passing = follower.passing();
+        Told {
+            result: if is_first {
+                CacheResult::Miss
+            } else {
+                CacheResult::Hit
+            },
+            status: CacheStatus {
+                forward: Some(why),
+                forward_status: Some(arrival.head.status),
+                ttl: None,
+                stored: passing.is_none(),
+                collapsed: !is_first,
+                detail: passing.map(|it| it.word()),
+            },
+        }
+    }
+
+    fn push(&self, out: &mut Vec<u8>, exchange: &Exchange<'_>) {
+        let route = exchange.progress.figures.route;
+        let route = route.map(|index| &exchange.context.config().routes[index as usize]);
+        let caching = route.and_then(|it| it.cache.as_ref());
+        if caching.is_some_and(|it| it.reports_status) {
+            out.extend_from_slice(b"Cache-Status: ");
+            self.status.push(out, CACHE_NAME);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// Answers with a stored response, or with what of it the request asks for.
+pub(super) async fn object(exchange: &mut Exchange<'_>, object: &Object, told: &Told) -> Outcome {
+    let request = view(exchange);
+    exchange.progress.figures.cache = Some(told.result);
+    let persistence = answer::persistence(exchange);
+    let sending = Sending {
+        object,
+        told,
+        persistence,
+    };
+    let sent = match reply(object, &request) {
+        Reply::Whole => sending.whole(exchange).await,
+        Reply::NotModified => sending.not_modified(exchange).await,
+        Reply::Parts(parts) => sending.parts(exchange, &parts).await,
+        Reply::Unsatisfiable => sending.unsatisfiable(exchange).await,
+    };
+    match sent {
+        Ok(()) => answer::outcome(exchange, End::Complete, persistence),
+        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Close),
+    }
+}
+
+struct Sending<'a> {
+    object: &'a Object,
+    told: &'a Told,
+    persistence: Persistence,
+}
+
+impl Sending<'_> {
+    async fn whole(&self, exchange: &mut Exchange<'_>) -> Result<(), Failure> {
+        let len = self.object.body_len();
+        let status = self.object.status();
+        let mut bytes = self.head(exchange, status, |out| {
+            out.extend_from_slice(self.object.lines());
+            push_length(out, status, len);
+        });
+        let head_len = bytes.len();
+        if exchange.head.method == Method::Head {
+            return self.put_last(exchange, &bytes, head_len).await;
+        }
+        if len as usize <= COPIED_LEN {
+            bytes.extend_from_slice(self.object.body_at(0));
+            return self.put_last(exchange, &bytes, head_len).await;
+        }
+        put(exchange, &bytes, head_len, Follow::More).await?;
+        drop(bytes);
+        self.part(exchange, 0, len, Follow::Anything).await
+    }
+
+    async fn not_modified(&self, exchange: &mut Exchange<'_>) -> Result<(), Failure> {
+        let bytes = self.head(exchange, 304, |out| {
+            let fields = self.object.fields();
+            for (name, value) in fields.filter(|(name, _)| is_in_not_modified(name)) {
+                push_line(out, name, value);
+            }
+        });
+        self.put_last(exchange, &bytes, bytes.len()).await
+    }
+
+    async fn unsatisfiable(&self, exchange: &mut Exchange<'_>) -> Result<(), Failure> {
+        let len = self.object.body_len();
+        let bytes = self.head(exchange, 416, |out| {
+            let fields = self.object.fields();
+            for (name, value) in fields.filter(|(name, _)| is_in_not_modified(name)) {
+                push_line(out, name, value);
+            }
+            let lines = format!("Content-Range: bytes */{len}\r\nContent-Length: 0\r\n");
+            out.extend_from_slice(lines.as_bytes());
+        });
+        self.put_last(exchange, &bytes, bytes.len()).await
+    }
+
+    async fn parts(
+        &self,
+        exchange: &mut Exchange<'_>,
+        ranges: &[ByteRange],
+    ) -> Result<(), Failure> {
+        let len = self.object.body_len();
+        if let [range] = ranges {
+            let ByteRange { first, last } = *range;
+            let bytes = self.head(exchange, 206, |out| {
+                out.extend_from_slice(self.object.lines());
+                let lines = format!(
+                    "Content-Range: bytes {first}-{last}/{len}\r\nContent-Length: {}\r\n",
+                    range.len()
+                );
+                out.extend_from_slice(lines.as_bytes());
+            });
+            put(exchange, &bytes, bytes.len(), Follow::More).await?;
+            let follow = exchange.follow(self.persistence);
+            return self.part(exchange, first, range.len(), follow).await;
+        }
+        let content_type = self.object.value("content-type");
+        let content_type = content_type.map(|it| [b"Content-Type: ", it].concat());
+        let multipart = Multipart::new(ranges, &content_type.unwrap_or_default(), len);
+        let bytes = self.head(exchange, 206, |out| {
+            let is_type = |name: &[u8]| name.eq_ignore_ascii_case(b"content-type");
+            let fields = self.object.fields();
+            for (name, value) in fields.filter(|(name, _)| !is_type(name)) {
+                push_line(out, name, value);
+            }
+            multipart.push_fields(out);
+        });
+        put(exchange, &bytes, bytes.len(), Follow::More).await?;
+        for (before, range) in multipart.parts.iter().zip(ranges) {
+            put(exchange, before, 0, Follow::More).await?;
+            self.part(exchange, range.first, range.len(), Follow::More)
+                .await?;
+        }
+        self.put_last(exchange, &multipart.end, 0).await
+    }
+
+    /// Sends a part of the body, which `follow` follows.
+    async fn part(
+        &self,
+        exchange: &mut Exchange<'_>,
+        first: u64,
+        len: u64,
+        follow: Follow,
+    ) -> Result<(), Failure> {
+        let (mut position, end) = (first, first + len);
+        while position < end {
+            let piece = self.object.body_at(position);
+            let left = usize::try_from(end - position).unwrap_or(usize::MAX);
+            let piece = &piece[..piece.len().min(left)];
+            if piece.is_empty() {
+                break;
+            }
+            position += piece.len() as u64;
+            let then = if position < end { Follow::More } else { follow };
+            put(exchange, piece, 0, then).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_last(
+        &self,
+        exchange: &mut Exchange<'_>,
+        bytes: &[u8],
+        head_len: usize,
+    ) -> Result<(), Failure> {
+        let follow = exchange.follow(self.persistence);
+        put(exchange, bytes, head_len, follow).await
+    }
+
+    /// A head with these lines in it.
+    fn head(
+        &self,
+        exchange: &mut Exchange<'_>,
+        status: u16,
+        lines: impl FnOnce(&mut Vec<u8>),
+    ) -> Vec<u8> {
+        exchange.progress.figures.status = status;
+        let copied = (self.object.body_len() as usize).min(COPIED_LEN);
+        let mut out = Vec::with_capacity(512 + self.object.lines().len() + copied);
+        let reason = if status == self.object.status() {
+            self.object.reason()
+        } else {
+            answer::reason_phrase(status).as_bytes()
+        };
+        status_line(&mut out, status, reason);
+        lines(&mut out);
+        push_age(&mut out, self.object.age(exchange.progress.arrived()));
+        self.told.push(&mut out, exchange);
+        end_head(&mut out, exchange, self.persistence);
+        out
+    }
+}
+
+/// Answers with a response as it arrives.
+pub(super) async fn arriving(
+    exchange: &mut Exchange<'_>,
+    mut follower: Follower,
+    arrival: &Arrival,
+    told: &Told,
+) -> Outcome {
+    exchange.progress.figures.cache = Some(told.result);
+    let status = arrival.head.status;
+    let framing = match arrival.announced_len {
+        Some(len) => Framing::Length(len),
+        None if exchange.head.version == Version::Http10 => Framing::UntilClose,
+        None => Framing::Chunks,
+    };
+    let persistence = match framing {
+        Framing::UntilClose => Persistence::Close,
+        _ => answer::persistence(exchange),
+    };
+    let mut bytes = Vec::with_capacity(1024 + arrival.head.lines().len());
+    status_line(&mut bytes, status, arrival.head.reason());
+    bytes.extend_from_slice(arrival.head.lines());
+    if follower.passing().is_none() {
+        let now = exchange.progress.arrived().max(arrival.received.arrived);
+        let age = arrival.lifetime.initial_age + now.duration_since(arrival.received.arrived);
+        if age.as_secs() > 0 {
+            push_age(&mut bytes, age);
+        }
+    }
+    match framing {
+        Framing::Length(len) => push_length(&mut bytes, status, len),
+        Framing::Chunks => bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        Framing::UntilClose => {}
+    }
+    told.push(&mut bytes, exchange);
+    end_head(&mut bytes, exchange, persistence);
+    exchange.progress.figures.status = status;
+    let mut head_len = bytes.len();
+    let failed_next = match framing {
+        Framing::UntilClose => Next::Abort,
+        _ => Next::Close,
+    };
+    let fail = |exchange: &Exchange<'_>, failure: Failure| {
+        Outcome::after_head(exchange, failure.into(), failed_next)
+    };
+    let mut body = Vec::new();
+    loop {
+        exchange.set_timeout(std::time::Duration::MAX);
+        let read = std::future::poll_fn(|cx| {
+            body.clear();
+            follower.poll_read(&mut body, READ_LEN, cx.waker())
+        });
+        let read = if head_len > 0 {
+            // What is there already goes out with the head.
+            match read_now(&mut follower, &mut body) {
+                Some(read) => Ok(read),
+                None => {
+                    let head = std::mem::take(&mut bytes);
+                    if let Err(failure) = put(exchange, &head, head_len, Follow::Anything).await {
+                        return fail(exchange, failure);
+                    }
+                    head_len = 0;
+                    continue;
+                }
+            }
+        } else {
+            exchange.while_client_stays(read).await
+        };
+        let is_last = match read {
+            Ok(Read::Bytes(_)) => {
+                framing.push(&mut bytes, &body);
+                false
+            }
+            Ok(Read::End) => {
+                if matches!(framing, Framing::Chunks) {
+                    bytes.extend_from_slice(b"0\r\n\r\n");
+                }
+                true
+            }
+            Ok(Read::Failed) => return fail(exchange, Failure::UpstreamCut),
+            Err(Gone::Client) => return fail(exchange, Failure::ClientGone),
+            Err(Gone::TimedOut) => {
+                let failure = exchange.context.cut_off();
+                return fail(exchange, failure.unwrap_or(Failure::UpstreamStalled));
+            }
+        };
+        let follow = if is_last {
+            exchange.follow(persistence)
+        } else {
+            Follow::Anything
+        };
+        if !bytes.is_empty()
+            && let Err(failure) = put(exchange, &bytes, head_len, follow).await
+        {
+            return fail(exchange, failure);
+        }
+        bytes.clear();
+        head_len = 0;
+        if is_last {
+            return answer::outcome(exchange, End::Complete, persistence);
+        }
+    }
+}
+
+/// What has come already; `None` where that is nothing.
+fn read_now(follower: &mut Follower, body: &mut Vec<u8>) -> Option<Read> {
+    body.clear();
+    match follower.poll_read(body, READ_LEN, std::task::Waker::noop()) {
+        std::task::Poll::Ready(read) => Some(read),
+        std::task::Poll::Pending => None,
+    }
+}
+
+/// How a client knows the end of a body.
+#[derive(Debug, Clone, Copy)]
+enum Framing {
+    Length(u64),
+    Chunks,
+    UntilClose,
+}
+
+impl Framing {
+    /// Appends a part of the body.
+    fn push(self, out: &mut Vec<u8>, body: &[u8]) {
+        match self {
+            Framing::Length(_) | Framing::UntilClose => out.extend_from_slice(body),
+            Framing::Chunks => {
+                out.extend_from_slice(format!("{:x}\r\n", body.len()).as_bytes());
+                out.extend_from_slice(body);
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+}
+
+fn status_line(out: &mut Vec<u8>, status: u16, reason: &[u8]) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(&write::status_digits(status));
+    out.push(b' ');
+    out.extend_from_slice(reason);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the length of a body. A 204 and a 304 have none (RFC 9110 §8.6).
+fn push_length(out: &mut Vec<u8>, status: u16, len: u64) {
+    if !matches!(status, 204 | 304) {
+        out.extend_from_slice(b"Content-Length: ");
+        out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
