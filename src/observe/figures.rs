@@ -31,6 +31,7 @@ use super::process::ProcessFigures;
 use super::reloads::Reloads;
 use super::stalls::WorkerStalls;
 use super::upgrades::Upgrades;
+use crate::cache::Cache;
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 
@@ -56,6 +57,8 @@ pub struct Sources {
     pub counters: Vec<Arc<Counters>>,
     /// Of each upstream.
     pub dispatchers: Vec<Arc<Dispatcher>>,
+    /// Of its routes.
+    pub caches: Vec<Arc<Cache>>,
     /// Access log lines that could not be written.
     pub log_lines_lost: Arc<AtomicU64>,
     /// What became of spans.

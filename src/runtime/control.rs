@@ -740,6 +740,10 @@ fn status_line(process: &Process) -> String {
     )
 }
 
+/// Places of a cache that are looked at in a turn, and how long it is to the next.
+const SWEPT_PLACES: usize = 200;
+const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+
 impl Duties {
     /// Does them for ever, in local tasks; gives up where one of them fails.
     async fn run(self) {
@@ -749,6 +753,7 @@ impl Duties {
             discovery,
             watched,
             first_counts,
+            current,
         } = self;
         // Tasks of their own: each has its turn, however much another has to do.
         let health = tokio::task::spawn_local(health::watch(watched));
@@ -760,6 +765,7 @@ impl Duties {
             admin.run().await;
         });
         let discovery = tokio::task::spawn_local(discovery.keep());
+        tokio::task::spawn_local(sweep(current));
         let failed = tokio::select! {
             failed = poller.serve() => failed.err(),
             ended = health => ended.err().map(io::Error::other),
@@ -768,6 +774,18 @@ impl Duties {
         };
         if let Some(error) = failed {
             tracing::error!("the control thread failed: {error}");
+        }
+    }
+}
+
+/// Frees what purges have left in caches, bit by bit.
+async fn sweep(current: CurrentSources) {
+    let mut ticks = interval(SWEEP_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for cache in &current.get().caches {
+            cache.memory.sweep(SWEPT_PLACES);
         }
     }
 }

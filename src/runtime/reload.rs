@@ -673,7 +673,7 @@ impl Process {
         let sockets = self.listeners.follow(new_sockets, &mut config, workers);
         let lost_paths = self.listeners.lost_paths().collect();
         self.upstreams = shared_upstreams(&config, &self.upstreams, clock::now());
-        self.caches = caches(&config, &self.caches);
+        let caches = caches(&config, &before.caches);
         self.discovery.configure(&config, &self.upstreams);
         let counters = before.counters.iter();
         let counters = counters.map(|it| Arc::new(it.following(&staying)));
@@ -686,6 +686,7 @@ impl Process {
             dispatchers: (self.upstreams.iter())
                 .map(|it| it.dispatcher().clone())
                 .collect(),
+            caches,
             probes: Arc::new(before.probes.following(&before.config, &config)),
             disks: Arc::new(disks),
             config,
@@ -724,13 +725,7 @@ impl Process {
             lines,
             spans,
         };
-        let plans = plans(
-            sources,
-            &self.listeners,
-            &self.upstreams,
-            &self.caches,
-            &outlets,
-        );
+        let plans = plans(sources, &self.listeners, &self.upstreams, &outlets);
         let mut followed = Vec::with_capacity(self.orders.len());
         for ((orders, plan), sockets) in self.orders.iter().zip(plans).zip(sockets) {
             let (is_done, done) = oneshot::channel();

@@ -51,8 +51,6 @@ pub(super) struct Process {
     pub current: CurrentSources,
     /// Of the newest configuration, in its order.
     pub upstreams: Vec<Arc<SharedUpstream>>,
-    /// Its caches, in the order of its configuration.
-    pub caches: Vec<Arc<Cache>>,
     pub discovery: Arc<Discovery>,
     pub listeners: Listeners,
     /// To each worker.
@@ -92,6 +90,7 @@ pub(super) struct Duties {
     /// see less.
     pub first_counts: Option<oneshot::Receiver<()>>,
     pub watched: watch::Receiver<Arc<health::Watched>>,
+    pub current: CurrentSources,
 }
 
 /// Sockets and shared state, made before any worker runs.
@@ -232,13 +231,7 @@ impl Process {
             sources.counters.push(counters);
         }
         let outlets = &observation.outlets;
-        let plans = plans(
-            &sources,
-            &opened.listeners,
-            &opened.upstreams,
-            &opened.caches,
-            outlets,
-        );
+        let plans = plans(&sources, &opened.listeners, &opened.upstreams, outlets);
         let mut orders = Vec::with_capacity(questions.len());
         for (index, (questions, plan)) in questions.into_iter().zip(plans).enumerate() {
             let (order, ordered) = mpsc::unbounded_channel();
@@ -271,6 +264,7 @@ impl Process {
             watched: followed,
             discovery: discovery.clone(),
             first_counts: None,
+            current: current.clone(),
             admin: admin::Service::new(
                 current.clone(),
                 discovery.clone(),
@@ -317,7 +311,6 @@ impl Process {
             }),
             current,
             upstreams: opened.upstreams,
-            caches: opened.caches,
             discovery: discovery.clone(),
             listeners: opened.listeners,
             orders,
@@ -412,6 +405,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         config: config.clone(),
         counters: observation.counters.clone(),
         dispatchers: dispatchers.collect(),
+        caches: opened.caches.clone(),
         log_lines_lost: observation.log_writer.lost(),
         spans: observation.exporters.counts(),
         probes: Arc::new(Probes::new(config)),
@@ -444,7 +438,6 @@ pub(super) fn plans(
     sources: &Sources,
     listeners: &Listeners,
     upstreams: &[Arc<SharedUpstream>],
-    caches: &[Arc<Cache>],
     outlets: &Outlets,
 ) -> Vec<GenerationPlan> {
     let plan = |counters: &Arc<Counters>| GenerationPlan {
@@ -452,7 +445,7 @@ pub(super) fn plans(
         config: sources.config.clone(),
         listeners: listeners.shared(),
         upstreams: upstreams.to_vec(),
-        caches: caches.to_vec(),
+        caches: sources.caches.clone(),
         disks: sources.disks.clone(),
         outlets: outlets.clone(),
         counters: counters.clone(),
