@@ -19,6 +19,7 @@ mod balance;
 mod bodies;
 mod buffering;
 mod cache;
+mod cache_suite;
 mod changes;
 mod control;
 mod counters;
