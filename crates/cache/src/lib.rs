@@ -20,6 +20,7 @@
 //! | [`recent`] | what is remembered of keys without storing anything |
 //! | [`memory`], [`purge`] | the store in memory, and what was purged from it |
 //! | [`disk`] | layout and index of a store on a disk, without its I/O |
+//! | [`ledger`] | purges that machines with a shared store tell each other |
 #![forbid(unsafe_code)]
 
 pub mod control;
@@ -28,6 +29,7 @@ pub mod freshness;
 pub mod incoming;
 pub mod invalidate;
 pub mod key;
+pub mod ledger;
 pub mod memory;
 pub mod message;
 pub mod object;
