@@ -63,6 +63,7 @@ mod rules;
 mod secrets;
 mod servers;
 mod service_manager;
+mod shared_cache;
 mod sockets;
 mod stale;
 mod status;

