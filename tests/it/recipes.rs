@@ -448,6 +448,27 @@ fn one_url_one_cache() {
 }
 
 #[test]
+fn a_cache_in_front() {
+    test(|| {
+        let (recipe, [origin]) = Recipe::of("A cache in front").with_origins(["10.0.0.1:8080"]);
+        let site = recipe.start();
+        let cache_status = |fields: &str| {
+            let response = site.ask("/ping", fields);
+            assert_eq!((response.status, response.text().as_str()), (200, "pong"));
+            let found = response.field("cache-status").unwrap_or("none");
+            found.to_owned()
+        };
+        let first = cache_status("");
+        assert!(first.ends_with("stored"), "{first}");
+        let known = cache_status("Cookie: session=1\r\n");
+        assert_eq!(known, "none");
+        drop(origin);
+        let second = cache_status("");
+        assert!(second.starts_with("Evenkeel; hit; ttl="), "{second}");
+    });
+}
+
+#[test]
 fn large_uploads() {
     test(|| {
         let (recipe, _origin) = Recipe::of("Large uploads").with_origins(["10.0.0.1:8080"]);

@@ -20,7 +20,7 @@ use super::{Password, SharedPlace, SharedStore};
 resolve_to!(RedisUrl => SharedStore, WholeSeconds => Duration, CachedStatus => u16, ParameterPattern => Glob);
 
 choice!(ClientDirectives {
-    "honour" => ClientDirectives::Honoured, "a client may ask for a fresh answer, and may take a stale one";
+    "honour" => ClientDirectives::Honoured, "a client may ask for a fresh response, and may take a stale one";
     "ignore" => ClientDirectives::Ignored, "clients decide nothing, so that they can't cause load on the endpoints; `only-if-cached` alone counts";
 });
 
@@ -45,7 +45,7 @@ impl FromText for WholeSeconds {
     }
 }
 
-/// The status of answers that a cache may store.
+/// The status of responses that a cache may store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CachedStatus(pub u16);
 
@@ -56,7 +56,7 @@ impl FromText for CachedStatus {
     fn from_text(text: &str) -> Result<Self, Fault> {
         let status = text.parse().ok().filter(|it| (200..=599).contains(it));
         let Some(status) = status else {
-            let fault = Fault::new(format!("`{text}` is no status of an answer"));
+            let fault = Fault::new(format!("`{text}` is no status of a response"));
             return Err(match text {
                 "any" | "default" | "*" => {
                     fault.help("write each status, as in { 200 = \"1m\", 404 = \"10s\" }")
@@ -66,7 +66,7 @@ impl FromText for CachedStatus {
         };
         if is_never_stored(status) {
             return Err(Fault::new(format!(
-                "no answer with status {status} is stored: it is for one request alone"
+                "no response with status {status} is stored: it is for one request alone"
             )));
         }
         Ok(Self(status))

@@ -89,7 +89,7 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Named groups of endpoints, in order of their names.
     pub upstreams: Vec<Upstream>,
-    /// Stores of answers, in order of their names: those that are written, and one that
+    /// Stores of responses, in order of their names: those that are written, and one that
     /// routes use without writing it.
     pub caches: Vec<CacheStore>,
     /// How much is asked of disks at once.
@@ -318,7 +318,7 @@ pub struct Route {
     pub name: String,
     /// What answers.
     pub action: Action,
-    /// Where answers of its upstream are stored; `None` for nowhere.
+    /// Where responses of its upstream are stored; `None` for nowhere.
     pub cache: Option<Arc<Caching>>,
 }
 

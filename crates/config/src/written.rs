@@ -76,7 +76,7 @@ options! {
         route: Vec<Route> = Default("[]"),
         /// Groups of endpoints, by name.
         upstream: Map<Name, UpstreamTable> = Default("{}"),
-        /// Stores of answers, by name, which routes with `cache` use.
+        /// Stores of responses, by name, which routes with `cache` use.
         cache: Map<Name, CacheTable> = Default("{}"),
     }
 }

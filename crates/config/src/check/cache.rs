@@ -60,7 +60,7 @@ fn check_sizes(table: &CacheTable, report: &mut Report) {
             report
                 .mistake(
                     place,
-                    "a cache of less than 1 MiB has hardly room for an answer",
+                    "a cache of less than 1 MiB has hardly room for a response",
                 )
                 .help("write 1MiB or more, such as \"64MiB\"");
         }
@@ -90,7 +90,7 @@ fn check_disk<'a>(
     }
 }
 
-/// Only answers of endpoints are stored.
+/// Only responses of endpoints are stored.
 fn check_action(route: &Route, report: &mut Report) {
     let mut others = route.actions().into_iter().filter(|it| it.is_written);
     if let Some(action) = others.find(|it| it.key != "upstream")
@@ -161,7 +161,7 @@ fn check_max_object(caching: &CachingTable, file: &File, report: &mut Report) {
     if max.0 > memory / PARTS && !store.disk.written {
         let found = report.warning(
             &caching.max_object.place,
-            format!("the cache `{name}` stores no answer of this length: its longest has an eighth of its memory"),
+            format!("the cache `{name}` stores no response of this length: its longest has an eighth of its memory"),
         );
         if store.memory.written {
             found.related(&store.memory.place, "its memory");

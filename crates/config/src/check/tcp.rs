@@ -74,7 +74,7 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
         report
             .mistake(
                 &route.cache.place,
-                "`cache` stores answers to requests, and this route has connections of TCP",
+                "`cache` stores responses to requests, and this route has connections of TCP",
             )
             .help("leave it out");
     }

@@ -1,4 +1,4 @@
-//! Caches: the stores of answers, and what a route wants of one.
+//! Caches: the stores of responses, and what a route wants of one.
 
 use evenkeel_cache::Rules;
 use evenkeel_cache::rules::ClientDirectives;
@@ -19,8 +19,8 @@ use crate::value::{FieldName, Peer, Text};
 use crate::{CacheDisk, Peers};
 
 options! {
-    /// A store of answers. Routes that name it share its room, not their answers'
-    /// rules.
+    /// A store of responses. Routes that name it share its room;
+    /// each has rules of its own.
     pub struct CacheTable as "a cache"
     for #[derive(Debug, Clone)] CacheStore with CacheStoreParts {
         /// The name that routes, logs and counters use.
@@ -28,12 +28,12 @@ options! {
         /// The files behind the memory; `None` for memory alone.
         disk: Option<CacheDisk>,
     } {
-        /// Most memory that it takes. The longest answer that is kept in memory has an
+        /// Most memory that it takes. The longest response that is kept in memory has an
         /// eighth of that.
         memory as memory_bytes: Size<usize> = Default("'64MiB'"),
-        /// Files for the answers that memory has no room for.
+        /// Files for the responses that memory has no room for.
         disk: CacheDiskTable = Optional("memory alone") => by_hand,
-        /// A server of Redis or Valkey by which several processes share their answers:
+        /// A server of Redis or Valkey by which several processes share their responses:
         /// `redis://USER:PASSWORD@HOST:PORT/DATABASE`, of which the host alone is
         /// needed, or `unix:PATH`. No output shows the password.
         shared: RedisUrl = Optional("shared with none"),
@@ -57,59 +57,59 @@ options! {
     for #[derive(Debug, Clone)] Caching with CachingParts {
         /// Index in `Config::caches`.
         store: usize,
-        /// The rules by which answers are stored and served.
+        /// The rules by which responses are stored and served.
         rules: Rules,
         /// A request that meets one of these goes past the cache.
         bypass: Vec<Rule>,
-        /// Peers that may purge an answer by a request; `None` for nobody.
+        /// Peers that may purge a response by a request; `None` for nobody.
         purge_from: Option<Peers>,
     } {
-        /// The name of the cache that its answers are stored in.
+        /// The name of the cache that its responses are stored in.
         store: Placed<Text> = Optional("`\"default\"`, which has 64 MiB of memory unless `[cache.default]` says otherwise") => by_hand,
-        /// The parts of the key under which an answer is stored.
+        /// The parts of the key under which a response is stored.
         key: CacheKeyTable = Default("{}") => by_hand,
-        /// Time for which an answer of a status is fresh, unless the answer says
+        /// Time for which a response of a status is fresh, unless the response says
         /// another, as in `{ 200 = "1m", 404 = "10s" }`.
         ttl: Map<CachedStatus, WholeSeconds> = Default("{}") => by_hand,
-        /// Whether an answer that says nothing is fresh for a tenth of the time since
+        /// Whether a response that says nothing is fresh for a tenth of the time since
         /// its `Last-Modified`.
         heuristic: bool = Default("false") => by_hand,
-        /// Time for which a stale answer is served while a fresh one is fetched, unless
-        /// the answer says another.
+        /// Time for which a stale response is served while a fresh one is fetched, unless
+        /// the response says another.
         stale_while_revalidate: WholeSeconds = Default("'0s'") => by_hand,
-        /// Time for which a stale answer is served while the endpoints fail, unless the
-        /// answer says another.
+        /// Time for which a stale response is served while the endpoints fail, unless the
+        /// response says another.
         stale_if_error: WholeSeconds = Default("'0s'") => by_hand,
-        /// Requests for an answer before it is stored.
+        /// Requests for a response before it is stored.
         min_uses: Bounded<u32, 1, 1000> = Default("1"),
         /// Requests that go past the cache: those that show all of this. Of a list, one
         /// item is enough.
         bypass: OneOrMore<Bypass> = Optional("none") => by_hand,
-        /// Whether an answer with `Set-Cookie` is stored that says neither `public` nor
+        /// Whether a response with `Set-Cookie` is stored that says neither `public` nor
         /// `s-maxage`. Every client then gets the same cookie.
         store_cookies: bool = Default("false") => by_hand,
         /// The effect of `Cache-Control` and `Pragma` in requests.
         client_directives: ClientDirectives = Default("'honour'") => by_hand,
         /// The longest body that is stored; 0 for the cache's own bound.
         max_object: Length = Default("0") => by_hand,
-        /// Most requests that wait for one answer which is being fetched. Further ones
+        /// Most requests that wait for one response which is being fetched. Further ones
         /// ask an endpoint of their own.
         waiters: Bounded<usize, 0, 1_000_000> = Default("10000"),
-        /// Longest wait for an answer that another request fetches. Then the request
+        /// Longest wait for a response that another request fetches. Then the request
         /// asks an endpoint of its own.
         wait: DurationValue = Default("'10s'"),
         /// Whether a fetch goes on, and is stored, whose clients have all left.
         finish: bool = Default("true"),
-        /// Peers that may drop an answer by a request with the method PURGE.
+        /// Peers that may drop a response by a request with the method PURGE.
         purge: PurgeTable = Optional("nobody") => by_hand,
-        /// Whether answers have a `Cache-Status` field, which says what the cache did.
+        /// Whether responses have a `Cache-Status` field, which says what the cache did.
         cache_status as reports_status: bool = Default("true"),
     }
 }
 
 options! {
     /// The parts of the key, beside scheme, host and path: requests with the same key
-    /// have the same answer.
+    /// have the same response.
     pub struct CacheKeyTable as "the key of a cache" {
         /// The parameters of the query that are part of it.
         query: CacheQueryTable = Default("{}"),
@@ -134,7 +134,7 @@ options! {
 }
 
 options! {
-    /// The peers that may drop an answer by a request.
+    /// The peers that may drop a response by a request.
     pub struct PurgeTable as "the purge of a cache" {
         /// Their addresses or networks; `"unix"` is every peer on a Unix socket. Headers
         /// that name another client do not count.

@@ -48,7 +48,7 @@ macro_rules! route {
                 /// Who leaves the upstream's queue first: requests of a higher
                 /// priority go before those of a lower one.
                 priority: Bounded<u8, 0, 9> = Depends(priority_default, "`0`"),
-                /// Whether answers of the upstream are stored: a table, the name of a
+                /// Whether responses of the upstream are stored: a table, the name of a
                 /// `[cache.NAME]`, `true` for the default one, or `false`.
                 cache: RouteCache = Optional("`false`"),
                 /// Where its requests are logged: a table, `true` for one with the
