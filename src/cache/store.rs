@@ -65,10 +65,15 @@ impl Cache {
         self.memory.purge(what, strength);
     }
 
-    /// Whether answers to this key were not stored lately. `is_known` is for a request
-    /// that says who asks, by credentials or a cookie.
-    pub fn is_uncacheable(&self, key: &Key, is_known: bool, now: Instant) -> bool {
-        self.uncacheable.holds(key, now) || (is_known && self.uncacheable_for_known.holds(key, now))
+    /// Why the last answer to this key was not stored, if that was of late. `is_known` is
+    /// for a request that says who asks, by credentials or a cookie.
+    pub fn uncacheable(&self, key: &Key, is_known: bool, now: Instant) -> Option<NotStored> {
+        let for_known = || {
+            let table = is_known.then_some(&self.uncacheable_for_known)?;
+            table.reason(key, now)
+        };
+        let reason = self.uncacheable.reason(key, now).or_else(for_known)?;
+        NotStored::ALL.get(usize::from(reason)).copied()
     }
 
     /// An answer to this key was not stored: others do not wait for the next one.
@@ -76,6 +81,7 @@ impl Cache {
     /// Invariant: one client does not keep others from the cache. Where the reason lies in
     /// what the request says, only requests that say such things are remembered.
     pub fn note_not_stored(&self, key: &Key, reason: NotStored, now: Instant) {
+        let index = reason as u8;
         match reason {
             NotStored::NoStore
             | NotStored::Private
@@ -83,9 +89,10 @@ impl Cache {
             | NotStored::SetCookie
             | NotStored::VaryStar
             | NotStored::NeverFresh
-            | NotStored::TooLarge => self.uncacheable.set(key, now, UNCACHEABLE_FOR),
+            | NotStored::TooLarge => self.uncacheable.set(key, now, UNCACHEABLE_FOR, index),
             NotStored::Authorization | NotStored::Cookie => {
-                self.uncacheable_for_known.set(key, now, UNCACHEABLE_FOR);
+                let table = &self.uncacheable_for_known;
+                table.set(key, now, UNCACHEABLE_FOR, index);
             }
             NotStored::Method
             | NotStored::RequestBody
@@ -111,7 +118,7 @@ impl Cache {
 
     /// Asking for this key failed: what is stale is served for a moment without asking.
     pub fn note_failed(&self, key: &Key, now: Instant) {
-        self.failed.set(key, now, PAUSE);
+        self.failed.set(key, now, PAUSE, 0);
     }
 }
 

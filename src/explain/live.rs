@@ -31,7 +31,7 @@ pub async fn answer(sources: &Sources, asked: &str) -> String {
         .ok_or_else(|| "explain takes a request, as `evenkeel explain` sends it".to_owned())
         .and_then(|asked| {
             let running = Some(&*sources.dispatchers);
-            let explained = explain_on(&sources.config, running, &asked);
+            let explained = explain_on(&sources.config, running, &sources.caches, &asked);
             let explained = explained.map_err(|error| error.to_string())?;
             Ok((explained, asked.endpoint))
         });

@@ -15,6 +15,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use evenkeel_cache::Usable;
+use evenkeel_cache::freshness::OnError;
 use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::route::{BalanceKey, Condition, Facts, Trial};
@@ -24,12 +26,16 @@ use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::proxy_protocol::Version;
 use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 
+use crate::cache::Cache;
 use crate::client::http1::check_limits;
-use crate::config::{self, Action, Candidate, ClientProtocol, Config, Proxying, without_passwords};
+use crate::config::{
+    self, Action, Caching, Candidate, ClientProtocol, Config, Proxying, without_passwords,
+};
 use crate::exchange::answer::refusal_status;
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::refused_end;
 use crate::exchange::remote::{RelayedClient, Remote};
+use crate::handler::cache::{self, CacheNow};
 use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
 use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
 use crate::metrics::end::{End, Failure};
@@ -40,7 +46,7 @@ use crate::observe::figures::{EndpointStatus, effective_weight};
 use crate::upstream::SharedUpstream;
 use asked::Asked;
 pub use steps::{
-    AbsentStep, ActionStep, AnswerStep, AskedEndpointStep, CandidateStep, ConditionStep,
+    AbsentStep, ActionStep, AnswerStep, AskedEndpointStep, CacheStep, CandidateStep, ConditionStep,
     EndpointStep, Explanation, FilesStep, KeyStep, LaneStep, LearnedStep, ListenerStep, NowStep,
     QueueStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep,
     TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
@@ -61,14 +67,15 @@ impl Refused {
 /// # Errors
 /// It asks for something that the configuration does not have.
 pub fn explain(config: &Config, asked: &Asked) -> Result<Explanation, Unexplained> {
-    explain_on(config, None, asked).map(|(explanation, _)| explanation)
+    explain_on(config, None, &[], asked).map(|(explanation, _)| explanation)
 }
 
-/// The same; with the dispatchers of a running process, at this moment, and
+/// The same; with the dispatchers and the caches of a running process, at this moment, and
 /// with what its workers can say more of.
 fn explain_on(
     config: &Config,
     running: Option<&[Arc<Dispatcher>]>,
+    caches: &[Arc<Cache>],
     asked: &Asked,
 ) -> Result<(Explanation, Option<Prospect>), Unexplained> {
     let (listener, why) = find_listener(config, asked)?;
@@ -107,11 +114,15 @@ fn explain_on(
         routes: Vec::new(),
         not_reached: Vec::new(),
         readings: Vec::new(),
+        cache: None,
         action: None,
         refused: None,
     };
     let prospect = match &asked.connection {
-        None => explain_request(config, running, asked, &peer, listener, &mut explanation),
+        None => {
+            let of_process = (running, caches);
+            explain_request(config, of_process, asked, &peer, listener, &mut explanation)
+        }
         Some(connection) => {
             let hello = ClientHello::new(&connection.server_name, &connection.protocols);
             let facts = ConnectionFacts {
@@ -163,7 +174,7 @@ fn explain_connection(
 /// to one.
 fn explain_request(
     config: &Config,
-    running: Option<&[Arc<Dispatcher>]>,
+    (running, caches): (Option<&[Arc<Dispatcher>]>, &[Arc<Cache>]),
     asked: &Asked,
     peer: &Remote,
     listener: usize,
@@ -214,7 +225,8 @@ fn explain_request(
                 facts: &facts,
                 relayed,
             };
-            let action = &config.routes[route].action;
+            let config::Route { action, cache, .. } = &config.routes[route];
+            explanation.cache = (cache.as_ref()).map(|it| cache_step(config, it, caches, &facts));
             let (step, prospect) = routed.action_step(action, &mut explanation.refused);
             explanation.action = Some(step);
             prospect
@@ -222,6 +234,63 @@ fn explain_request(
         Err(failure) => {
             explanation.refused = Some(Refused::new(failure.into(), None));
             None
+        }
+    }
+}
+
+/// What the route's cache does with a request; `caches` are those of a running process.
+fn cache_step(
+    config: &Config,
+    caching: &Caching,
+    caches: &[Arc<Cache>],
+    facts: &RequestFacts<'_>,
+) -> CacheStep {
+    let cache = caches.get(caching.store).map(|it| &**it);
+    let plan = cache::plan(caching, cache, facts, clock::now());
+    let finding = match (plan.bypassed, plan.now) {
+        (Some((_, text)), _) => Some(text.to_owned()),
+        (None, None) => None,
+        (None, Some(now)) => Some(finding(&now)),
+    };
+    let parts = plan.key.split(|&byte| byte == b'\0');
+    CacheStep {
+        store: config.caches[caching.store].name.clone(),
+        key: parts
+            .map(|part| String::from_utf8_lossy(part).into_owned())
+            .collect(),
+        bypass: plan.bypassed.map(|(word, _)| word.to_owned()),
+        finding,
+    }
+}
+
+/// What a cache has, in half a sentence.
+fn finding(now: &CacheNow) -> String {
+    match now {
+        CacheNow::Nothing => "miss: nothing is stored".to_owned(),
+        CacheNow::NotStored(reason) => {
+            format!(
+                "miss: the last answer was not stored, for {}",
+                reason.text()
+            )
+        }
+        CacheNow::Stored { age, ttl_s, usable } => {
+            let age = age.as_secs();
+            match usable {
+                Usable::Fresh => format!("hit: {age} s old, fresh for {ttl_s} s more"),
+                Usable::Accepted => {
+                    format!("stale for {} s, which the client accepts", -ttl_s)
+                }
+                Usable::WhileRevalidating => {
+                    format!("stale for {} s: served, and fetched anew meanwhile", -ttl_s)
+                }
+                Usable::AfterValidation { on_error } => {
+                    let else_served = match on_error {
+                        OnError::Serve => "; served as it is if they fail",
+                        OnError::Refuse => "",
+                    };
+                    format!("{age} s old: an endpoint is asked whether it is current{else_served}")
+                }
+            }
         }
     }
 }

@@ -37,10 +37,28 @@ pub struct Explanation {
     /// looks at it; the first is the normal form.
     #[serde(default)]
     pub readings: Vec<ReadingStep>,
+    /// What the route's cache does, where it has one.
+    #[serde(default)]
+    pub cache: Option<CacheStep>,
     /// What the route does; `None` where the request is refused before.
     pub action: Option<ActionStep>,
     /// Why the request is refused whatever the endpoints do.
     pub refused: Option<Refused>,
+}
+
+/// The cache of a route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheStep {
+    /// Its name.
+    pub store: String,
+    /// What the answer is stored under: the URL, and what the route adds.
+    pub key: Vec<String>,
+    /// Why the cache is not asked: a word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bypass: Option<String>,
+    /// What it has, or why it is not asked, in half a sentence; `None` where only the
+    /// running process knows.
+    pub finding: Option<String>,
 }
 
 /// The client that a trusted proxy names.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    ActionStep, AnswerStep, ConditionStep, EndpointStep, Explanation, FilesStep, LearnedStep,
-    NowStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep, UpstreamStep,
-    WorkerStep,
+    ActionStep, AnswerStep, CacheStep, ConditionStep, EndpointStep, Explanation, FilesStep,
+    LearnedStep, NowStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep,
+    UpstreamStep, WorkerStep,
 };
 use crate::config::Colour;
 use crate::metrics::quantity::counted;
@@ -83,6 +83,9 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         page.line(&line);
     }
     page.readings(&explanation.readings);
+    if let Some(cache) = &explanation.cache {
+        page.cache(cache);
+    }
     match &explanation.action {
         None => {}
         Some(ActionStep::Answer(AnswerStep {
@@ -230,6 +233,21 @@ impl Page {
             (None, Some(path)) => self.line(&format!("{OTHERWISE} 404 with {path}")),
             (None, None) => self.line(&format!("{OTHERWISE} 404")),
         }
+    }
+
+    fn cache(&mut self, step: &CacheStep) {
+        let store = self.paint(Tone::Strong, &step.store);
+        match (&step.bypass, &step.finding) {
+            (Some(word), Some(text)) => {
+                self.line(&format!("cache {store}: bypass ({word}): {text}"));
+                return;
+            }
+            (_, Some(finding)) => self.line(&format!("cache {store}: {finding}")),
+            (_, None) => self.line(&format!(
+                "cache {store}: only the running process knows what it has: see --live"
+            )),
+        }
+        self.line(&format!("  key: {}", step.key.join(" · ")));
     }
 
     fn upstream(&mut self, step: &UpstreamStep) {

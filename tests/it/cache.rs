@@ -67,7 +67,7 @@ impl Endpoint {
 /// The program before these endpoints.
 fn behind(endpoints: &str, cache: &str, upstream: &str) -> Proxy {
     let config = format!(
-        "[server]\nworkers = 1\n[status]\nbind = '127.0.0.1:0'\n\
+        "[server]\nworkers = 1\ncontrol = '$DIR/control.sock'\n[status]\nbind = '127.0.0.1:0'\n\
          [access_log]\npath = '$DIR/access.log'\nformat = 'json'\n\
          [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
          [[route]]\nupstream = 'app'\ncache = {{ {cache} }}\n\
@@ -341,5 +341,58 @@ fn what_is_stored_stays_over_a_reload() {
         until("it is loaded", || figures(&proxy)["generation"] == 1);
         assert_eq!(client.get("/a").unwrap().text(), "hello");
         assert_eq!(endpoint.count(), 1);
+    });
+}
+
+#[test]
+fn says_what_the_cache_does_with_a_request() {
+    test(|| {
+        let endpoint = Endpoint::answering(|head| {
+            let is_mine = head.starts_with("GET /mine");
+            response(
+                200,
+                if is_mine {
+                    "Cache-Control: no-store\r\n"
+                } else {
+                    FRESH
+                },
+                "hello",
+            )
+        });
+        let proxy = endpoint.behind("bypass = { header = { X-Debug = '*' } }");
+        let mut client = proxy.client();
+        let explained = |url: &str, field: &str| {
+            let mut command = std::process::Command::new(program());
+            command.args(["explain", "--live", "--config"]);
+            command.arg(proxy.path("evenkeel.toml"));
+            command.args(["GET", url]);
+            if !field.is_empty() {
+                command.args(["--header", field]);
+            }
+            let output = command.output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let shown = explained("http://a/x", "");
+        assert!(
+            shown.contains("cache default: miss: nothing is stored"),
+            "{shown}"
+        );
+        assert!(shown.contains("  key: http://a/x\n"), "{shown}");
+        for path in ["/x", "/mine"] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.ask(request).unwrap().status, 200);
+        }
+        let shown = explained("http://a/x", "");
+        assert!(shown.contains("cache default: hit: "), "{shown}");
+        let shown = explained("http://a/mine", "");
+        assert!(
+            shown.contains("not stored, for the answer says no-store"),
+            "{shown}"
+        );
+        let shown = explained("http://a/x", "X-Debug: 1");
+        assert!(
+            shown.contains("cache default: bypass (rule): the route's `bypass`"),
+            "{shown}"
+        );
     });
 }

@@ -13,7 +13,7 @@ use evenkeel_policy::Instant;
 
 use crate::key::Key;
 
-/// Keys of which something holds until a moment.
+/// Keys of which something holds until a moment, for a reason that is a small number.
 #[derive(Debug)]
 pub struct Until {
     places: Places,
@@ -26,6 +26,10 @@ pub struct Uses {
     window: Duration,
 }
 
+/// The rest of a place is the time, in seconds: enough for four years.
+const REASON_BITS: u32 = 5;
+const REASON_MASK: u32 = (1 << REASON_BITS) - 1;
+
 impl Until {
     /// A table with about so many places.
     pub fn new(places: usize) -> Self {
@@ -34,15 +38,23 @@ impl Until {
         }
     }
 
-    /// It holds of this key for so long, in whole seconds.
-    pub fn set(&self, key: &Key, now: Instant, time: Duration) {
-        self.places.set(key, seconds(now + time));
+    /// It holds of this key for so long, in whole seconds. Of the reason five bits count.
+    pub fn set(&self, key: &Key, now: Instant, time: Duration, reason: u8) {
+        let until = seconds(now + time) << REASON_BITS;
+        self.places
+            .set(key, until | (u32::from(reason) & REASON_MASK));
+    }
+
+    /// Why it still holds of this key; `None` where it does not.
+    pub fn reason(&self, key: &Key, now: Instant) -> Option<u8> {
+        let place = self.places.of(key)?;
+        let holds = seconds(now) < place >> REASON_BITS;
+        holds.then_some((place & REASON_MASK) as u8)
     }
 
     /// Whether it still holds of this key.
     pub fn holds(&self, key: &Key, now: Instant) -> bool {
-        let until = self.places.of(key);
-        until.is_some_and(|until| seconds(now) < until)
+        self.reason(key, now).is_some()
     }
 
     /// It no longer holds of this key.
@@ -127,7 +139,8 @@ mod tests {
         let until = Until::new(100);
         let key = key_of("/a");
         assert!(!until.holds(&key, at(0)));
-        until.set(&key, at(10), Duration::from_secs(5));
+        until.set(&key, at(10), Duration::from_secs(5), 17);
+        assert_eq!(until.reason(&key, at(14)), Some(17));
         assert!(until.holds(&key, at(14)) && !until.holds(&key, at(15)));
         assert!(!until.holds(&key_of("/b"), at(14)));
         until.clear(&key_of("/b"));

@@ -54,26 +54,68 @@ pub enum NotStored {
 }
 
 impl NotStored {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        NotStored::Method,
+        NotStored::RequestBody,
+        NotStored::MethodOverride,
+        NotStored::Condition,
+        NotStored::RequestNoStore,
+        NotStored::Status,
+        NotStored::NoStore,
+        NotStored::Private,
+        NotStored::NotUnderstood,
+        NotStored::Authorization,
+        NotStored::SetCookie,
+        NotStored::Cookie,
+        NotStored::VaryStar,
+        NotStored::NeverFresh,
+        NotStored::TooLarge,
+        NotStored::Outdated,
+        NotStored::Incomplete,
+    ];
+
     /// The word for logs, counters and `explain`.
     pub fn word(self) -> &'static str {
+        self.words().0
+    }
+
+    /// Half a sentence for people.
+    pub fn text(self) -> &'static str {
+        self.words().1
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            NotStored::Method => "method",
-            NotStored::RequestBody => "request-body",
-            NotStored::MethodOverride => "method-override",
-            NotStored::Condition => "condition",
-            NotStored::RequestNoStore => "request-no-store",
-            NotStored::Status => "status",
-            NotStored::NoStore => "no-store",
-            NotStored::Private => "private",
-            NotStored::NotUnderstood => "must-understand",
-            NotStored::Authorization => "authorization",
-            NotStored::SetCookie => "set-cookie",
-            NotStored::Cookie => "cookie",
-            NotStored::VaryStar => "vary-star",
-            NotStored::NeverFresh => "never-fresh",
-            NotStored::TooLarge => "too-large",
-            NotStored::Outdated => "outdated",
-            NotStored::Incomplete => "incomplete",
+            NotStored::Method => ("method", "caches answer GET and HEAD"),
+            NotStored::RequestBody => ("request-body", "the request has a body"),
+            NotStored::MethodOverride => ("method-override", "a field asks for another method"),
+            NotStored::Condition => ("condition", "its condition is for an endpoint to decide"),
+            NotStored::RequestNoStore => ("request-no-store", "the request says no-store"),
+            NotStored::Status => ("status", "answers of this status are never stored"),
+            NotStored::NoStore => ("no-store", "the answer says no-store"),
+            NotStored::Private => ("private", "the answer says private"),
+            NotStored::NotUnderstood => (
+                "must-understand",
+                "the answer says must-understand, and its status is unknown",
+            ),
+            NotStored::Authorization => (
+                "authorization",
+                "the request has credentials, and the answer is not public",
+            ),
+            NotStored::SetCookie => ("set-cookie", "the answer sets a cookie"),
+            NotStored::Cookie => (
+                "cookie",
+                "the request has a cookie, and the answer says nothing of caches",
+            ),
+            NotStored::VaryStar => (
+                "vary-star",
+                "the answer says Vary: *, or names too many fields",
+            ),
+            NotStored::NeverFresh => ("never-fresh", "the answer is stale at once"),
+            NotStored::TooLarge => ("too-large", "the answer is longer than the cache takes"),
+            NotStored::Outdated => ("outdated", "an unsafe request came meanwhile"),
+            NotStored::Incomplete => ("incomplete", "the answer was cut off"),
         }
     }
 }

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use evenkeel_cache::freshness::OnError;
 use evenkeel_cache::incoming::{Arrival, Follower, Joined, Released};
-use evenkeel_cache::report::Forward;
+use evenkeel_cache::report::{Forward, ttl};
+use evenkeel_cache::storing::NotStored;
 use evenkeel_cache::validate::is_withheld;
-use evenkeel_cache::{Key, Object, Request, RequestDirectives, Usable};
+use evenkeel_cache::{Key, Object, Request, RequestDirectives, Secret, Usable};
 use evenkeel_policy::Instant;
 use evenkeel_proto::{Credentials, Method};
 
@@ -76,20 +77,90 @@ fn view<'a>(exchange: &Exchange<'a>) -> Request<'a> {
     }
 }
 
-/// Why a request goes past the cache, in a word; `None` where it does not.
-pub(crate) fn bypassed(
+/// Whether a request says who asks.
+fn is_known(request: &Request<'_>) -> bool {
+    request.is_authorized() || request.has(b"cookie")
+}
+
+/// Why a request goes past the cache: a word, and half a sentence. `None` where it does not.
+fn bypassed(
     caching: &Caching,
     request: &Request<'_>,
     facts: &RequestFacts<'_>,
-) -> Option<&'static str> {
+) -> Option<(&'static str, &'static str)> {
     if request.head.wire.upgrade.is_some() {
-        Some("upgrade")
+        Some(("upgrade", "the request asks for another protocol"))
     } else if request.head.credentials == Credentials::OfConnection {
-        Some("connection-credentials")
+        Some((
+            "connection-credentials",
+            "its credentials are those of its connection",
+        ))
     } else if caching.is_bypassed_by(facts) {
-        Some("rule")
+        Some(("rule", "the route's `bypass` says so"))
     } else {
-        caching.rules.may_answer(request).err().map(|it| it.word())
+        let reason = caching.rules.may_answer(request).err()?;
+        Some((reason.word(), reason.text()))
+    }
+}
+
+/// What a cache would do with a request, for `explain`.
+pub(crate) struct CachePlan {
+    /// What the answer is stored under: the URL, and what the route adds.
+    pub key: Vec<u8>,
+    /// Why the cache is not asked: a word, and half a sentence.
+    pub bypassed: Option<(&'static str, &'static str)>,
+    /// What there is at this moment, in a running process.
+    pub now: Option<CacheNow>,
+}
+
+/// What a cache has for a request.
+pub(crate) enum CacheNow {
+    /// A response of this age, and for how many seconds it is fresh still; below zero for
+    /// one that is stale.
+    Stored {
+        age: Duration,
+        ttl_s: i64,
+        usable: Usable,
+    },
+    /// Nothing, and the last answer was not stored.
+    NotStored(NotStored),
+    /// Nothing.
+    Nothing,
+}
+
+/// Says what `handle` would do with a request. `cache` is that of a running process.
+pub(crate) fn plan(
+    caching: &Caching,
+    cache: Option<&Cache>,
+    facts: &RequestFacts<'_>,
+    now: Instant,
+) -> CachePlan {
+    let request = Request {
+        head: facts.head,
+        bytes: facts.bytes,
+        scheme: facts.scheme,
+    };
+    let secret = cache.map_or(Secret([0; 16]), |it| *it.memory.secret());
+    let key = caching.rules.key.key(&secret, &request);
+    let look = |cache: &Cache| match cache.memory.find(&key, &request) {
+        Some(object) => {
+            let asked = RequestDirectives::of(&request);
+            let stored = object.stored(now);
+            CacheNow::Stored {
+                age: stored.age,
+                ttl_s: ttl(&stored),
+                usable: caching.rules.usable(&stored, &asked),
+            }
+        }
+        None => match cache.uncacheable(&key, is_known(&request), now) {
+            Some(reason) => CacheNow::NotStored(reason),
+            None => CacheNow::Nothing,
+        },
+    };
+    CachePlan {
+        bypassed: bypassed(caching, &request, facts),
+        now: cache.map(look),
+        key: key.bytes.into(),
     }
 }
 
@@ -219,11 +290,13 @@ impl Cached<'_> {
         key: &Key,
         now: Instant,
     ) -> bool {
-        let is_known = || request.is_authorized() || request.has(b"cookie");
         let least = self.caching.min_uses;
         request.head.method != Method::Get
             || asked.no_store
-            || self.cache.is_uncacheable(key, is_known(), now)
+            || self
+                .cache
+                .uncacheable(key, is_known(request), now)
+                .is_some()
             || (least > 1 && self.cache.uses.count(key, now) < least)
     }
 
