@@ -131,7 +131,7 @@ fn listed(endpoints: &[&EndpointFigures]) -> String {
 fn cost(change: &Change, figures: &Figures, lists: &Lists<'_>) -> Option<String> {
     let is_removed = change.kind == ChangeKind::Removed;
     match &change.of {
-        Subject::Listener(name) if is_removed || is_bind(&change.kind) => {
+        Subject::Listener(name) if is_removed || is_of(&change.kind, "bind") => {
             let listener = figures.listeners.iter().find(|it| it.name == *name)?;
             Some(match listener.open {
                 0 => "no connection is open".to_owned(),
@@ -168,6 +168,9 @@ fn cost(change: &Change, figures: &Figures, lists: &Lists<'_>) -> Option<String>
                 _ => None,
             }
         }
+        // As `cache::caches` has it.
+        Subject::Cache(_) if is_removed => Some("what it has stored is dropped".to_owned()),
+        Subject::Cache(_) if is_of(&change.kind, "memory") => Some("it begins empty".to_owned()),
         Subject::Process
         | Subject::Route(_)
         | Subject::Listener(_)
@@ -191,8 +194,9 @@ fn idle_cost(endpoints: &[&EndpointFigures]) -> Option<String> {
     (idle > 0).then(|| format!("{} closed", counted(idle, "idle connection")))
 }
 
-fn is_bind(kind: &ChangeKind) -> bool {
-    matches!(kind, ChangeKind::Setting { key, .. } if key == "bind")
+/// Whether it is the option with this key that changes.
+fn is_of(kind: &ChangeKind, option: &str) -> bool {
+    matches!(kind, ChangeKind::Setting { key, .. } if key == option)
 }
 
 fn upstream<'a>(figures: &'a Figures, name: &str) -> Option<&'a UpstreamFigures> {

@@ -661,6 +661,41 @@ fn what_would_change_is_said_with_its_cost() {
 }
 
 #[test]
+fn a_cache_keeps_what_it_has_unless_its_size_changes() {
+    test(|| {
+        let (origin, proxy) = site();
+        let config = SITE.config(&[origin.address.to_string()]);
+        let with = |memory: &str, wait: &str| {
+            let cache = format!(
+                "[[route]]\ncache = {{ store = 'main', ttl = {{ 200 = '1h' }}, wait = '{wait}' }}\n"
+            );
+            let config = config.replacen("[[route]]\n", &cache, 1);
+            format!("{config}\n[cache.main]\nmemory = '{memory}'\n")
+        };
+        let mut client = proxy.client();
+        let mut is_hit = || {
+            let response = client.get("/ping").unwrap();
+            let status = response.field("cache-status").unwrap();
+            status.starts_with("Evenkeel; hit")
+        };
+        reload(&proxy, &with("2MiB", "1s"));
+        assert_eq!([is_hit(), is_hit()], [false, true]);
+        reload(&proxy, &with("2MiB", "2s"));
+        assert!(is_hit());
+        write(&proxy, &with("3MiB", "2s"));
+        let said = ask(&proxy, "diff");
+        let line = "cache main: memory changes from \"2MiB\" to \"3MiB\" (it begins empty)";
+        assert_eq!(said.trim(), line);
+        reload(&proxy, &with("3MiB", "2s"));
+        assert_eq!([is_hit(), is_hit()], [false, true]);
+        write(&proxy, &config);
+        let said = ask(&proxy, "diff");
+        let line = "cache main is removed (what it has stored is dropped)";
+        assert!(said.contains(line), "{said}");
+    });
+}
+
+#[test]
 fn the_last_endpoint_that_is_removed_is_warned_of() {
     test(|| {
         let (origin, proxy) = site();
