@@ -14,6 +14,9 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH):/usr/sbin:/sbin
 PROFILE := quick
 # Arguments passed through: make demo ARGS=--load, make bench ARGS=--quick.
 ARGS ?=
+# How often `make crash` kills a process.
+CRASHES := 100
+
 # How long `make fuzz` gives to each target.
 SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),60)
 
@@ -24,7 +27,7 @@ BENCH_TOOLS := $(RELEASE_TOOLS) nginx nginx-stream haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
+.PHONY: help demo quick test crash cache-scale loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -41,7 +44,7 @@ quick: ## Check format and lints, and run unit, configuration and docs tests
 	@scripts/need --check $(BUILD_TOOLS)
 	@$(MAKE) format lint
 	@echo "quick: unit tests, tests of the configuration and of the documentation"
-	@EVENKEEL_TEST_SAMPLE=$(SAMPLE) cargo test --quiet --workspace --profile $(PROFILE) \
+	@EVENKEEL_TEST_SAMPLE=$(SAMPLE) EVENKEEL_TEST_NO_MOUNT=1 cargo test --quiet --workspace --profile $(PROFILE) \
 		--lib --bins --test config --test docs
 
 test: ## Run all tests
@@ -53,6 +56,18 @@ test: ## Run all tests
 	fi; \
 	cargo test --workspace --profile $(PROFILE) --no-fail-fast
 	@$(MAKE) loom
+
+crash: ## Kill a process that writes a cache on a disk CRASHES=100 times
+	@scripts/need $(BUILD_TOOLS)
+	@echo "crash: killing a writer $(CRASHES) times"
+	@EVENKEEL_TEST_CRASHES=$(CRASHES) cargo test --quiet --profile $(PROFILE) --lib -- \
+		cache::disk::tests::crash
+
+cache-scale: ## Fill a cache on a disk with 10,000,000 objects (4 GB in the folder for temporary files)
+	@scripts/need $(BUILD_TOOLS)
+	@echo "cache-scale: 10,000,000 objects"
+	@cargo test --profile $(PROFILE) --lib -- --ignored --nocapture \
+		cache::disk::tests::scale
 
 # Its own folder: the flag would have everything else built anew.
 loom: ## Check the hand-over of slots under every order of memory accesses

@@ -3,6 +3,7 @@
 //! What may be stored and served is decided in `evenkeel_cache`. Exchanges ask
 //! and fill a cache by way of `exchange::store_side` and `handler::cache`.
 
+pub mod disk;
 pub mod shared;
 mod store;
 

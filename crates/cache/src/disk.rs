@@ -4,16 +4,16 @@
 //! The store is a folder of segments, files that are numbered in the order in which they
 //! were begun. One is open: records are appended to it. When it is full, a summary of its
 //! records follows, and the segment never changes again. The oldest segment is removed
-//! when the store has its size; records in it that were asked for are written anew
+//! when the store has its size. Its records that were asked for are written anew first
 //! (FIFO with reinsertion: Yang et al., HotOS '23).
 //!
 //! ```text
 //! segment  ┌ head ┬ frame, record ┬ frame, record ┬ … ┬ summary ┬ footer ┐
 //! ```
 //!
-//! The [`index`] is in memory. It says where the record of a hash begins, and no more:
-//! who reads the record compares its key. At start it is filled from the summaries, the
-//! newest first, so that a record that is found is the newest one; only a segment
+//! The [`index`] is in memory. It has the place of a record for a hash, and no more: the
+//! reader of the record compares its key. At start the index is filled from the summaries,
+//! the newest first, so that each record that is found is the newest of its key. A segment
 //! without summary is read record by record.
 //!
 //! A removal is a frame without record. It concerns the records of its key that lie
@@ -31,7 +31,7 @@ pub const UNIT: u64 = 8;
 /// Longest segment: its places are in 28 bits of [`UNIT`].
 pub const MAX_SEGMENT_BYTES: u64 = UNIT << 28;
 
-/// Where a frame begins.
+/// Position of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
     /// Number of the segment.

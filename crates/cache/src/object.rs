@@ -494,7 +494,8 @@ impl Object {
         self.meta().born
     }
 
-    pub(crate) fn seen(&self) -> u64 {
+    /// The count of purges as of which it is known to be alive.
+    pub fn seen(&self) -> u64 {
         self.meta().seen.load(Relaxed)
     }
 

@@ -183,6 +183,11 @@ impl Purges {
         self.count.fetch_max(marked.count, Ordering::Release);
     }
 
+    /// There were so many purges at least, of which the marks may be gone.
+    pub fn count_from(&self, count: u64) {
+        self.count.fetch_max(count, Ordering::AcqRel);
+    }
+
     /// All marks, the oldest first.
     pub fn marked(&self) -> Vec<Marked> {
         let marks = self.marks.read().unwrap_or_else(PoisonError::into_inner);

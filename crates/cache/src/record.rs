@@ -457,24 +457,45 @@ impl<'a> Head<'a> {
         now: Instant,
         seen: u64,
     ) -> Result<Object, Damage> {
+        let object = self.with_body(body, secret, clocks, now, seen)?;
+        if object.body_len() != self.body_len() {
+            return Err(Damage::Lengths);
+        }
+        Ok(object)
+    }
+
+    /// The object without its body, for one that is sent from a file.
+    ///
+    /// # Errors
+    /// If it has more tags than are kept.
+    pub fn without_body(
+        &self,
+        secret: &Secret,
+        clocks: &Clocks,
+        now: Instant,
+        seen: u64,
+    ) -> Result<Object, Damage> {
+        self.with_body(&Body::Short(b""), secret, clocks, now, seen)
+    }
+
+    fn with_body(
+        &self,
+        body: &Body<'_>,
+        secret: &Secret,
+        clocks: &Clocks,
+        now: Instant,
+        seen: u64,
+    ) -> Result<Object, Damage> {
         let key = Key::new(secret, self.key().to_vec(), self.fixed.url_len);
-        let head = StoredHead::read(
-            secret,
-            self.status(),
-            self.reason(),
-            self.lines(),
-            self.selector(),
-        )
-        .ok_or(Damage::Fields)?;
+        let (reason, lines, selector) = (self.reason(), self.lines(), self.selector());
+        let head = StoredHead::read(secret, self.status(), reason, lines, selector);
         let lifetime = Lifetime {
             initial_age: self.age(clocks, now),
             ..self.fixed.lifetime
         };
+        let head = head.ok_or(Damage::Fields)?;
         let object = Object::new(&key, &head, body, &lifetime, now, seen);
         let object = object.ok_or(Damage::Lengths)?;
-        if object.body_len() != self.body_len() {
-            return Err(Damage::Lengths);
-        }
         if self.fixed.is_purged {
             object.set_seen(seen, true);
         }

@@ -1,13 +1,13 @@
-//! Where the record of a hash begins: 12 bytes a record, in many small tables.
+//! The places of all records: 12 bytes a record, in many small tables.
 //!
 //! Each table has its own lock, which is held for one lookup or one change. A table is
 //! small, so that it grows in well under a millisecond. Workers look up and remove; one
-//! thread adds and reclaims. An entry has 32 bits of the hash beside those that choose
-//! the table: who reads the record compares its key.
+//! thread adds and reclaims. An entry has 32 bits of the hash, besides the bits that
+//! choose the table: the reader of the record compares its key.
 //!
-//! A response with `Vary` lies under the hash of its key and what it was selected by. An
-//! entry under the key's hash has the numbers of the sets of names in `Vary` that its
-//! responses have: a lookup asks for each of them, and reads nothing for it.
+//! A response with `Vary` lies under the hash of its key and its selector. A second entry,
+//! under the key's hash, has the numbers of the sets of names in `Vary` that responses of
+//! this key have. A lookup tries each of these sets, and asks no disk for that.
 //!
 //! Removing a key leaves a floor: its records that lie before it are no longer found.
 
@@ -28,12 +28,12 @@ const BYTES_A_TABLE: u64 = 1 << 20;
 /// Most sets of names of one key. Of more the oldest goes: its responses are not found.
 const MAX_KEY_SETS: usize = 4;
 
-/// Where a record lies.
+/// Place of a record on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// What it is found by.
+    /// Its hashes.
     pub hashes: Hashes,
-    /// Where its frame begins.
+    /// Position of its frame.
     pub position: Position,
     /// How much to read.
     pub size: Size,
@@ -41,8 +41,17 @@ pub struct Place {
     pub is_verified: bool,
 }
 
-/// Places that may answer a request, the newest first. Nearly always the first one does.
-pub type Candidates = arrayvec::ArrayVec<Place, { MAX_KEY_SETS + 1 }>;
+/// A record that may answer a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its place.
+    pub place: Place,
+    /// The selector that it must have.
+    pub selector: Vec<u8>,
+}
+
+/// Records that may answer a request, the newest first. Nearly always the first one does.
+pub type Candidates = arrayvec::ArrayVec<Candidate, { MAX_KEY_SETS + 1 }>;
 
 /// The index of a store.
 #[derive(Debug)]
@@ -67,7 +76,7 @@ struct Table {
 #[derive(Debug, Clone, Copy)]
 struct Entry([u32; 3]);
 
-/// What an entry says.
+/// The value of an entry.
 ///
 /// | bits | of a record | of a key with `Vary` |
 /// |---|---|---|
@@ -243,8 +252,8 @@ impl Index {
         self.newest.store(segment, Relaxed);
     }
 
-    /// Places of records that may answer a request, the newest first. The newest counts
-    /// as asked for.
+    /// Records that may answer a request, the newest first. The newest counts as asked
+    /// for.
     pub fn find(&self, secret: &Secret, key: &Key, request: &Request<'_>) -> Candidates {
         let mut found = Candidates::new();
         let hash = key.hash as u64;
@@ -255,7 +264,10 @@ impl Index {
                 key: hash,
                 slot: hash,
             };
-            found.extend(table.value(hash, false).map(|it| it.place(plain, newest)));
+            found.extend(table.value(hash, false).map(|it| Candidate {
+                place: it.place(plain, newest),
+                selector: Vec::new(),
+            }));
             let varying = table.value(hash, true);
             (varying, varying.map(|_| table.floor(hash)))
         };
@@ -269,11 +281,12 @@ impl Index {
             let newest = self.newest.load(Relaxed);
             let value = table.value(hashes.slot, false);
             let place = value.map(|it| it.place(hashes, newest));
-            found.extend(place.filter(|it| Some(it.position) >= floor));
+            let place = place.filter(|it| Some(it.position) >= floor);
+            found.extend(place.map(|place| Candidate { place, selector }));
         }
-        found.sort_unstable_by_key(|it| std::cmp::Reverse(it.position));
+        found.sort_unstable_by_key(|it| std::cmp::Reverse(it.place.position));
         if let Some(first) = found.first() {
-            self.mark(first, ASKED);
+            self.mark(&first.place, ASKED);
         }
         found
     }
@@ -327,7 +340,7 @@ impl Index {
         if let Some(set) = set {
             let mut table = self.table(hashes.key);
             let value = match table.value(hashes.key, true) {
-                // What was there stays in front.
+                // The sets of newer records stay in front.
                 Some(value) if value.sets().any(|it| it == set) => value,
                 Some(value) => value.with_last_set(set),
                 None => Value(VARIES).with_set(set, position.segment),
@@ -371,7 +384,7 @@ impl Index {
     /// may be.
     pub fn remove(&self, key: u64, position: Position) -> bool {
         let mut table = self.table(key);
-        let is_loading = self.is_loading.load(Relaxed);
+        let is_loading = self.is_loading();
         let plain = table.remove(key, false, |_| true);
         if plain.is_some() {
             self.records.fetch_sub(1, Relaxed);
@@ -383,13 +396,20 @@ impl Index {
         plain.is_some() || varying.is_some() || is_loading
     }
 
-    /// Drops a record, if it is still the one in its place.
-    pub fn drop_one(&self, place: &Place) {
+    /// Drops a record, if it is still the one in its place; says whether it was.
+    pub fn drop_one(&self, place: &Place) -> bool {
         let slot = place.hashes.slot;
         let is_it = |value| is_at(value, place.position);
-        if self.table(slot).remove(slot, false, is_it).is_some() {
+        let is_dropped = self.table(slot).remove(slot, false, is_it).is_some();
+        if is_dropped {
             self.records.fetch_sub(1, Relaxed);
         }
+        is_dropped
+    }
+
+    /// Whether records may be found that are not there yet.
+    pub fn is_loading(&self) -> bool {
+        self.is_loading.load(Relaxed)
     }
 
     /// Whether a record is found by its hashes: neither replaced nor removed.

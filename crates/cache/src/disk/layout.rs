@@ -1,7 +1,7 @@
 //! Files of a store as bytes: its head, heads of segments, frames, summaries, footers.
 //!
-//! Everything but the records has a sum of its own and the number of its segment, and a
-//! frame its place too: no byte of an older file is taken for a newer one.
+//! Each of them has a sum of its own, and the number of its segment. A frame has its
+//! offset too: no byte of an older file is taken for a newer one.
 
 use crate::disk::{Hashes, Position, Size, UNIT};
 use crate::key::Secret;
@@ -116,7 +116,7 @@ impl SegmentHead {
     }
 }
 
-/// What a frame is of.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A record follows.
@@ -125,14 +125,14 @@ pub enum Kind {
     Removal,
 }
 
-/// What stands before a record.
+/// The head that stands before a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// What it is of.
+    /// Its kind.
     pub kind: Kind,
-    /// What its record is found by.
+    /// Hashes of its record.
     pub hashes: Hashes,
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
     /// Length of its record in bytes.
     pub len: u32,
@@ -201,14 +201,14 @@ fn units(offset: u64) -> u32 {
     (offset / UNIT) as u32
 }
 
-/// What a summary says of a frame.
+/// A frame, in a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What its record is found by.
+    /// Hashes of its record.
     pub hashes: Hashes,
-    /// What it is of.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it begins.
+    /// Its position.
     pub position: Position,
     /// How much to read.
     pub size: Size,
@@ -253,6 +253,11 @@ impl Summary {
         (self.sets_len() + self.entries.len() + FOOTER_BYTES) as u64
     }
 
+    /// Its length with one more frame, whose response has these names, at most.
+    pub fn len_with(&self, names: &[u8]) -> u64 {
+        self.len() + (ENTRY_BYTES + 2 + names.len()) as u64
+    }
+
     /// Whether there is no frame.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -286,7 +291,7 @@ impl Summary {
 /// The end of a sealed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
-    /// Where the summary begins, which is where the records end.
+    /// Position of the summary, at the end of the records.
     pub position: Position,
     sets_len: u32,
     entries: u32,
@@ -373,7 +378,7 @@ impl Footer {
     }
 }
 
-/// Where an entry of a summary has the number of its set.
+/// Offset of the number of the set in an entry of a summary.
 const SET_AT: usize = 21;
 
 #[cfg(test)]

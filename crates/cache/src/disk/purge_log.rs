@@ -1,14 +1,14 @@
 //! The purges of a store, in a file that is synced before a purge is acknowledged.
 //!
-//! An entry is its length, the purge, and a sum. The file begins with a head and is
-//! written anew with the [marks](crate::purge::Purges::marked) that still count when it
-//! is long.
+//! An entry is its length, the purge, and a sum. The file is written anew when it is
+//! long, with the [marks](crate::purge::Purges::marked) that still count. Its head has the
+//! count of purges: no mark may be left of the last one.
 
 use crate::purge::{Marked, Strength, Target};
 use crate::record::{Cursor, Damage, sum};
 
-/// The beginning of the file.
-pub const HEAD: [u8; 8] = *b"EvkP\x01\0\0\0";
+const MAGIC: [u8; 8] = *b"EvkP\x01\0\0\0";
+const HEAD_BYTES: usize = 24;
 
 const EVERYTHING: u8 = 0;
 const URL: u8 = 1;
@@ -20,6 +20,15 @@ const SOFT: u8 = 0x80;
 
 /// Longest beginning of a URL: heads of requests are shorter.
 pub const MAX_PREFIX_BYTES: usize = 32 * 1024;
+
+/// The beginning of a log, after so many purges.
+pub fn head(count: u64) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend_from_slice(&count.to_le_bytes());
+    let sum = sum(&out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}
 
 /// Appends an entry. A longer beginning of a URL than fits is cut, which purges more.
 pub fn push(out: &mut Vec<u8>, marked: &Marked) {
@@ -53,32 +62,33 @@ pub fn push(out: &mut Vec<u8>, marked: &Marked) {
     out.extend_from_slice(&sum.to_le_bytes());
 }
 
-/// What a log says.
+/// A log that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Log {
+    /// How many purges there were before the entries.
+    pub count: u64,
     /// The purges, in the order in which they were made.
     pub entries: Vec<Marked>,
-    /// Length of the file up to the end of the last one. What follows is an entry that was
-    /// not written to its end, and so not acknowledged.
+    /// Length of the file up to the end of the last one. An entry that follows was not
+    /// written to its end, and so not acknowledged.
     pub len: usize,
 }
 
 /// Reads a log.
 ///
 /// # Errors
-/// If it is damaged in its midst: purges may be missing, so that no object from before
+/// If it is damaged, but for its end: purges may be missing, so that no object from before
 /// may be served.
 pub fn read(bytes: &[u8]) -> Result<Log, Damage> {
-    let Some(mut rest) = bytes.strip_prefix(&HEAD) else {
-        // A file that was begun and no more has no purge.
-        if !HEAD.starts_with(bytes) {
-            return Err(Damage::Magic);
-        }
-        return Ok(Log {
-            entries: Vec::new(),
-            len: 0,
-        });
-    };
+    let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(Damage::Short)?;
+    let mut at = Cursor { bytes: head, at: 0 };
+    if at.take()? != MAGIC {
+        return Err(Damage::Magic);
+    }
+    let count = at.u64()?;
+    if at.u64()? != sum(&head[..HEAD_BYTES - 8]) {
+        return Err(Damage::Sum);
+    }
     let mut entries = Vec::new();
     while !rest.is_empty() {
         match read_entry(rest) {
@@ -86,13 +96,14 @@ pub fn read(bytes: &[u8]) -> Result<Log, Damage> {
                 entries.push(marked);
                 rest = &rest[len..];
             }
-            // What was allocated for the last entry and not written is zero.
+            // Space that was allocated for the last entry, and not written, is zero.
             Err(Damage::Short) => break,
             Err(_) if rest.iter().all(|&byte| byte == 0) => break,
             Err(damage) => return Err(damage),
         }
     }
     Ok(Log {
+        count,
         entries,
         len: bytes.len() - rest.len(),
     })
@@ -159,7 +170,7 @@ mod tests {
     }
 
     fn log(entries: &[Marked]) -> Vec<u8> {
-        let mut out = HEAD.to_vec();
+        let mut out = head(9);
         for entry in entries {
             push(&mut out, entry);
         }
@@ -175,9 +186,13 @@ mod tests {
         let ends: Vec<_> = (0..=entries.len())
             .map(|n| log(&entries[..n]).len())
             .collect();
-        for len in 0..bytes.len() {
+        assert_eq!(read_all.count, 9);
+        for len in 0..HEAD_BYTES {
+            assert!(read(&bytes[..len]).is_err());
+        }
+        for len in HEAD_BYTES..bytes.len() {
             let found = read(&bytes[..len]).unwrap();
-            let whole = ends.iter().filter(|end| **end <= len).count().max(1) - 1;
+            let whole = ends.iter().filter(|end| **end <= len).count() - 1;
             assert_eq!(found.entries, entries[..whole], "{len}");
             assert!(found.len <= len);
         }
@@ -194,7 +209,7 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(read(&bytes).is_err(), "{bit}");
         }
-        assert_eq!(read(b"#!/bin/sh"), Err(Damage::Magic));
+        assert_eq!(read(&[b'#'; 100]), Err(Damage::Magic));
     }
 
     #[test]
@@ -213,7 +228,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read(&bytes);
-            let _ = read(&[&HEAD[..], &bytes].concat());
+            let _ = read(&[head(1), bytes].concat());
         }
     }
 }

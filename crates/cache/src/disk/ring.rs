@@ -100,7 +100,7 @@ impl Ring {
 
     /// Bytes of all files of segments, without the summary that the open one gets.
     pub fn bytes(&self) -> u64 {
-        self.sealed_bytes + self.open.as_ref().map_or(0, |open| open.bytes)
+        self.sealed_bytes + self.open_bytes()
     }
 
     /// The count of purges as of which all records are alive, or an older one.
@@ -110,13 +110,40 @@ impl Ring {
         sealed.chain(open).min()
     }
 
+    /// The count of purges in the head of a segment, which was not known so far.
+    pub fn set_purges(&mut self, segment: u32, purges: u64) {
+        let found = self.sealed.iter_mut().find(|it| it.segment == segment);
+        if let Some(found) = found {
+            found.purges = purges;
+        }
+    }
+
+    /// The file of a segment has another length than was thought, or is gone.
+    pub fn set_bytes(&mut self, segment: u32, bytes: Option<u64>) {
+        if let Some(at) = self.sealed.iter().position(|it| it.segment == segment) {
+            self.sealed_bytes -= self.sealed[at].bytes;
+            match bytes {
+                Some(bytes) => {
+                    self.sealed[at].bytes = bytes;
+                    self.sealed_bytes += bytes;
+                }
+                None => drop(self.sealed.remove(at)),
+            }
+        }
+    }
+
     /// The segment that is being written.
     pub fn open(&self) -> Option<u32> {
         self.open.as_ref().map(|open| open.segment)
     }
 
-    /// What to do next in order to write a frame with its record of `len` bytes
-    /// together. `summary_len` is the length of the summary with an entry for it.
+    /// Bytes of the segment that is being written.
+    pub fn open_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.bytes)
+    }
+
+    /// The next step in order to write a frame and its record, `len` bytes together.
+    /// `summary_len` is the length of the summary with an entry for it.
     pub fn step(&self, len: u64, summary_len: u64) -> Step {
         let own_len = SEGMENT_HEAD_BYTES as u64 + len + 2 * FOOTER_BYTES as u64;
         if len > self.longest_bytes() {
@@ -189,6 +216,11 @@ impl Ring {
         let is_wanted = self.sealed_bytes + expected > self.capacity_bytes
             || self.sealed.len() + 1 >= MAX_SEGMENTS;
         is_wanted.then_some(oldest.segment)
+    }
+
+    /// The oldest segment, but for the open one.
+    pub fn oldest(&self) -> Option<u32> {
+        self.sealed.front().map(|it| it.segment)
     }
 
     /// The oldest segment was removed.
