@@ -467,6 +467,23 @@ pub enum CtlVerb {
         #[command(subcommand)]
         what: EndpointVerb,
     },
+    /// Drop what is cached, or have it validated before it is served again
+    #[command(
+        after_help = "Examples:\n  evenkeel ctl purge url https://example.com/a?b\n  \
+        evenkeel ctl purge prefix https://example.com/images/ --soft\n  \
+        evenkeel ctl purge tag product-17\n  evenkeel ctl purge everything --cache images"
+    )]
+    Purge {
+        /// What to purge.
+        #[command(subcommand)]
+        what: PurgeVerb,
+        /// Have it stale, and not dropped: served while it is validated, or where that fails
+        #[arg(long, global = true)]
+        soft: bool,
+        /// In the cache of this name, and not in all of them
+        #[arg(long, global = true, value_name = "NAME")]
+        cache: Option<String>,
+    },
     /// Change the event log's level, or a server as HAProxy has it
     #[command(after_help = "Examples:\n  evenkeel ctl set log-level debug\n  \
         evenkeel ctl set server app/10.0.0.1:8080 state drain")]
@@ -522,6 +539,29 @@ impl ReloadArgs {
             },
         }
     }
+}
+
+/// What is purged.
+#[derive(Debug, Subcommand)]
+pub enum PurgeVerb {
+    /// All responses of a URL
+    Url {
+        /// As clients ask for it
+        url: String,
+    },
+    /// All responses whose URL begins so
+    Prefix {
+        /// Scheme and host at least
+        #[arg(value_name = "URL")]
+        prefix: String,
+    },
+    /// All responses with a tag in `Surrogate-Key` or `Cache-Tag`
+    Tag {
+        /// The tag
+        tag: String,
+    },
+    /// All responses
+    Everything,
 }
 
 /// How the list of an upstream changes.
@@ -593,6 +633,8 @@ pub enum ShowVerb {
     Routes,
     /// Files from memory and from disks; the disks' queues
     Files,
+    /// Caches, and what each route got of its own
+    Cache,
     /// Open connections, those with an exchange first
     Sessions {
         /// Rows to show

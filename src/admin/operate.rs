@@ -69,6 +69,8 @@ pub(super) enum Unknown {
     Upstream(String),
     /// That upstream has no endpoint of this name.
     Endpoint(String, String),
+    /// There is no cache of this name.
+    Cache(String),
 }
 
 impl std::fmt::Display for Unknown {
@@ -78,6 +80,7 @@ impl std::fmt::Display for Unknown {
             Unknown::Endpoint(upstream, endpoint) => {
                 write!(out, "upstream `{upstream}` has no endpoint `{endpoint}`")
             }
+            Unknown::Cache(cache) => write!(out, "there is no cache `{cache}`"),
         }
     }
 }

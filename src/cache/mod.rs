@@ -4,7 +4,9 @@
 //! and fill a cache by way of `exchange::store_side` and `handler::cache`.
 
 pub mod disk;
+mod figures;
 pub mod shared;
 mod store;
 
+pub use figures::CacheFigures;
 pub use store::{Cache, caches};

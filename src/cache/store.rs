@@ -2,6 +2,7 @@
 //! way, and what is remembered of keys for a while.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use evenkeel_cache::incoming::Fetches;
@@ -9,8 +10,10 @@ use evenkeel_cache::purge::{Purge, Strength};
 use evenkeel_cache::recent::{Until, Uses};
 use evenkeel_cache::storing::NotStored;
 use evenkeel_cache::{Key, Memory, Secret};
+use evenkeel_metrics::Saved;
 use evenkeel_policy::Instant;
 
+use super::CacheFigures;
 use crate::config::{self, Config};
 
 /// How long requests for a key go to an endpoint on their own once its answer could not
@@ -40,6 +43,9 @@ pub struct Cache {
     failed: Until,
     /// How often keys were asked for of late.
     pub uses: Uses,
+    /// What the process before an upgrade has counted.
+    evicted_before: AtomicU64,
+    purges_before: AtomicU64,
 }
 
 impl Cache {
@@ -57,6 +63,41 @@ impl Cache {
             uncacheable_for_known: Until::new(places),
             failed: Until::new(places),
             uses: Uses::new(places, USES_WITHIN),
+            evicted_before: AtomicU64::new(0),
+            purges_before: AtomicU64::new(0),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads its figures.
+    pub fn figures(&self) -> CacheFigures {
+        let memory = self.memory.figures();
+        CacheFigures {
+            name: self.name.clone(),
+            responses: memory.objects,
+            bytes: memory.bytes,
+            limit_bytes: memory.capacity_bytes,
+            evicted: memory.evicted + self.evicted_before.load(Relaxed),
+            purges: self.memory.purge_count() + self.purges_before.load(Relaxed),
+            fetches: self.fetches.count(),
+        }
+    }
+
+    /// What was counted so far, for a process that goes on counting.
+    pub(crate) fn save(&self) -> Saved {
+        let figures = self.figures();
+        Saved::numbers(vec![figures.evicted, figures.purges])
+    }
+
+    /// Has what the process before has counted come to at least this.
+    pub(crate) fn raise(&self, saved: &Saved) {
+        if let [evicted, purges] = saved.values() {
+            self.evicted_before.fetch_max(*evicted, Relaxed);
+            self.purges_before.fetch_max(*purges, Relaxed);
         }
     }
 

@@ -7,7 +7,7 @@ pub mod socket;
 use std::path::Path;
 
 use crate::cli::{
-    Control, CtlVerb, EndpointVerb, GetVerb, ServerVerb, ServersVerb, SetVerb, ShowVerb,
+    Control, CtlVerb, EndpointVerb, GetVerb, PurgeVerb, ServerVerb, ServersVerb, SetVerb, ShowVerb,
 };
 use crate::{Failed, complain};
 use socket::Socket;
@@ -134,6 +134,7 @@ fn command(verb: &CtlVerb) -> String {
         CtlVerb::Confirm => vec!["confirm".into()],
         CtlVerb::Diff => vec!["diff".into()],
         CtlVerb::Endpoint { what } => endpoint(what),
+        CtlVerb::Purge { what, soft, cache } => purge(what, *soft, cache.as_deref()),
         CtlVerb::Set { what } => match what {
             SetVerb::LogLevel { level } => vec!["set".into(), "log-level".into(), level.clone()],
             SetVerb::Server {
@@ -186,6 +187,18 @@ fn endpoint(what: &EndpointVerb) -> Vec<String> {
     saved(words, save)
 }
 
+fn purge(what: &PurgeVerb, soft: bool, cache: Option<&str>) -> Vec<String> {
+    let mut words = match what {
+        PurgeVerb::Url { url } => vec!["purge", "url", url],
+        PurgeVerb::Prefix { prefix } => vec!["purge", "prefix", prefix],
+        PurgeVerb::Tag { tag } => vec!["purge", "tag", tag],
+        PurgeVerb::Everything => vec!["purge", "everything"],
+    };
+    words.extend(soft.then_some("soft"));
+    words.extend(cache.map(|name| ["cache", name]).into_iter().flatten());
+    words.into_iter().map(str::to_owned).collect()
+}
+
 fn saved(mut words: Vec<String>, save: bool) -> Vec<String> {
     words.extend(save.then(|| "save".to_owned()));
     words
@@ -203,6 +216,7 @@ fn show(what: &ShowVerb) -> Vec<String> {
         ShowVerb::Listeners => word("listeners"),
         ShowVerb::Routes => word("routes"),
         ShowVerb::Files => word("files"),
+        ShowVerb::Cache => word("cache"),
         ShowVerb::Sessions { count } => with("sessions", count.map(|it| it.to_string())),
         ShowVerb::Generations => word("generations"),
         ShowVerb::Queue => word("queue"),

@@ -293,6 +293,11 @@ impl Exchange<'_> {
                 Source::Cold => files.cold.add(1),
             }
         }
+        if let Some(result) = progress.figures.cache
+            && let Some(caching) = &all.caching[route]
+        {
+            caching.count(result, progress.figures.bytes_out);
+        }
         if !progress.figures.is_fetched {
             self.count_for_upstream(&tally);
         }

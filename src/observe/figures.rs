@@ -31,7 +31,7 @@ use super::process::ProcessFigures;
 use super::reloads::Reloads;
 use super::stalls::WorkerStalls;
 use super::upgrades::Upgrades;
-use crate::cache::Cache;
+use crate::cache::{Cache, CacheFigures};
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 
@@ -41,7 +41,7 @@ pub(crate) use endpoint::effective_weight;
 pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, EndpointStatus};
 pub use exchanges::{ExchangeFigures, PhaseFigures};
 pub use listener::{ListenerFigures, ListenerGiven};
-pub use route::{FileFigures, FileGiven, RouteFigures, RouteGiven};
+pub use route::{CachingFigures, FileFigures, FileGiven, RouteFigures, RouteGiven};
 pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};
 
 /// Where the figures come from: what workers write and share.
@@ -224,6 +224,8 @@ figures! {
     given buffer_limit_bytes: u64 => gauge "buffer_limit_bytes";
     /// In the order in which routes first have a folder on them.
     given disks: Vec<DiskFigures>;
+    /// In order of their names.
+    given caches: Vec<CacheFigures>;
 }
 
 /// Memory of answers that clients have not taken yet, in bytes.
@@ -320,6 +322,7 @@ impl Sources {
             disks: (self.disks.all().iter())
                 .map(|it| it.figures(&config.disk))
                 .collect(),
+            caches: self.caches.iter().map(|it| it.figures()).collect(),
         };
         let figures = given.with(self.counters.iter().map(|it| &it.worker.own), detail);
         self.upgrades.tell();

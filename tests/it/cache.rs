@@ -11,6 +11,7 @@ use crate::setup::{figures, program, test};
 
 mod failures;
 mod keys;
+mod operating;
 mod sharing;
 
 /// An endpoint that answers as its script says, and remembers what it was asked.

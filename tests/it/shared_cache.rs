@@ -295,7 +295,7 @@ fn machines_find_what_others_stored() {
 #[test]
 fn finds_the_variant_that_is_asked_for() {
     test(|| {
-        let (_server, [one, other]) = machines(Server::redis());
+        let (server, [one, other]) = machines(Server::redis());
         let put = |machine: &Machine, asked: &str, fields: &str, body: &[u8]| {
             let content = Content {
                 asked,
@@ -312,6 +312,26 @@ fn finds_the_variant_that_is_asked_for() {
             assert_eq!(machine.body("/a", german), Ok(b"ja".to_vec()));
             assert_eq!(machine.body("/a", english), Ok(b"yes".to_vec()));
             assert_eq!(machine.body("/a", ""), Err("absent"));
+        }
+        // Whatever its name says, a response answers no request that it does not fit.
+        let mut connection = connect(&server);
+        let names: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+        let variants: Vec<_> = names
+            .iter()
+            .filter(|it| it.split(':').count() == 5)
+            .collect();
+        let [first, second] = variants[..] else {
+            panic!("{names:?}");
+        };
+        let mut rename = |from: &str, to: &str| {
+            let mut command = redis::cmd("RENAME");
+            command.arg(from).arg(to).exec(&mut connection).unwrap();
+        };
+        rename(first, "aside");
+        rename(second, first);
+        rename("aside", second);
+        for asked in [german, english] {
+            assert_eq!(other.body("/a", asked), Err("absent"));
         }
         // The newest `Vary` holds.
         put(&one, english, "Vary: Accept-Language, X\r\n", b"x");

@@ -43,6 +43,19 @@ const NOT_COUNTED: &[(&str, &str)] = &[
     ),
     ("evenkeel_listener_drains_cut_total", "every body ends"),
     ("evenkeel_route_files_refused_total", "the disk keeps up"),
+    (
+        "evenkeel_route_cache_stale_total",
+        "what is stored stays fresh",
+    ),
+    (
+        "evenkeel_route_cache_revalidated_total",
+        "what is stored stays fresh",
+    ),
+    (
+        "evenkeel_route_cache_bypasses_total",
+        "no request goes past the cache",
+    ),
+    ("evenkeel_cache_evicted_total", "there is memory"),
     ("evenkeel_disk_shared_total", "nobody asks for the same"),
     ("evenkeel_disk_direct_total", "the page cache is tried"),
     ("evenkeel_disk_refused_total", "the disk keeps up"),
@@ -109,6 +122,12 @@ match = {{ host = "narrow.example" }}
 upstream = "narrow"
 
 [[route]]
+name = "cached"
+match = {{ host = "cached.example" }}
+upstream = "stored"
+cache = {{ ttl = {{ 200 = "1m" }} }}
+
+[[route]]
 name = "dead"
 match = {{ path = "/dead" }}
 upstream = "dead"
@@ -129,6 +148,9 @@ endpoints = ["{nobody}"]
 health = {{ path = "/", interval = "100ms" }}
 queue = {{ hold = false }}
 endpoints_file = "$SITE/nowhere.json"
+
+[upstream.stored]
+endpoints = ["{well}"]
 "#
     )
 }
@@ -220,6 +242,11 @@ fn traffic(proxy: &Proxy) {
     for _ in 0..4 {
         assert!(proxy.client().ask(get("/dead")).unwrap().status >= 502);
     }
+    let cached = "GET /ping HTTP/1.1\r\nHost: cached.example\r\n\r\n";
+    for _ in 0..2 {
+        client.ask(cached).unwrap();
+    }
+    ask(proxy, "purge tag none");
     drop(client);
     // One waits for the other.
     let slow = "GET /slow/200 HTTP/1.1\r\nHost: narrow.example\r\n\r\n";

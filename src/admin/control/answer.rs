@@ -25,7 +25,7 @@ impl Format {
 pub(super) type Answer = Result<String, String>;
 
 /// An error, with the names that would have been right.
-pub(super) fn with_names<'a>(error: &Unknown, names: impl Iterator<Item = &'a String>) -> String {
+pub(super) fn with_names<'a>(error: &Unknown, names: impl Iterator<Item = &'a str>) -> String {
     /// Names that are listed.
     const MOST: usize = 10;
     let mut names: Vec<_> = names.map(|name| format!("`{name}`")).collect();

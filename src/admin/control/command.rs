@@ -36,6 +36,7 @@ show upstreams [NAME]        upstreams with their endpoints: state, load, counts
 show listeners               listeners: connections, requests, times
 show routes                  routes: requests, errors, times
 show files                   files from memory and from disks; the disks' queues
+show cache                   caches: responses, memory; what each route got of its own
 show sessions [N]            open connections, those with an exchange first
 show queue                   who waits for an endpoint, and for how long
 show generations             configurations in use: the newest, and those that go on
@@ -53,6 +54,7 @@ endpoint set PLACE ...       another weight N, max_in_flight N, tier N, address 
 endpoint remove PLACE        finishes what it has, and leaves the list; or: ... save
 upgrade [FILE]               have another process take over, of this program
 shutdown [now]               finish what is open and stop; or stop at once
+purge url|prefix|tag X ...   drop what is cached: soft, cache NAME; or: everything ...
 set log-level LEVEL          error, warn, info, debug or trace
 version                      the program's version
 help                         this text
@@ -337,6 +339,8 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["show", "listeners"] => show::listeners(&sources.read(), format),
         ["show", "routes"] => show::routes(&sources.read(), format),
         ["show", "files"] => show::files(&sources.read(), format),
+        ["show", "cache"] => show::cache(&sources.read(), format),
+        ["purge", ref words @ ..] => super::purge::run(caller, words, format),
         ["show", "queue"] => show::queue(sources, format),
         ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),
         ["ready", ref places @ ..] => change(caller, places, Wanted::Ready, format),
@@ -495,7 +499,7 @@ fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, Stri
     };
     let Some(at) = upstreams.iter().position(|it| it.name == upstream) else {
         let error = Unknown::Upstream(upstream.escape_debug().to_string());
-        return Err(with_names(&error, upstreams.iter().map(|it| &it.name)));
+        return Err(with_names(&error, upstreams.iter().map(|it| &*it.name)));
     };
     // As they are now, whatever the configuration lists.
     let members = sources.dispatchers[at].members();
@@ -509,7 +513,7 @@ fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, Stri
     if meant.is_empty() && endpoint != "*" {
         let endpoint = endpoint.escape_debug().to_string();
         let error = Unknown::Endpoint(upstream.to_owned(), endpoint);
-        return Err(with_names(&error, names.iter()));
+        return Err(with_names(&error, names.iter().map(String::as_str)));
     }
     Ok(meant)
 }
@@ -535,7 +539,7 @@ mod tests {
             (
                 &["frob"][..],
                 "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, \
-                 upgrade, shutdown, set",
+                 upgrade, shutdown, purge, set",
             ),
             (
                 &["show", "foo"],

@@ -1,6 +1,7 @@
 //! What `show` and `rates` answer: tables, or the same as JSON. Here is what views have
 //! in common.
 
+mod cache;
 mod errors;
 mod files;
 mod generations;
@@ -12,6 +13,7 @@ mod upstreams;
 
 use crate::metrics::histogram::Distribution;
 use crate::metrics::quantity::time;
+pub(super) use cache::cache;
 pub(super) use errors::errors;
 pub(super) use files::files;
 pub(super) use generations::generations;

@@ -6,11 +6,12 @@ use evenkeel_metrics::family::{Metric, Reading, Value, maybe, metric, whole};
 
 use super::endpoint_labels;
 use super::family::{Labels, Writer, each};
+use crate::cache::CacheFigures;
 use crate::files::DiskFigures;
 use crate::observe::discovered::SourceFigures;
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, Figures, FileFigures, GenerationFigures, LaneFigures,
-    ListenerFigures, PhaseFigures, RouteFigures, UpstreamFigures,
+    CachingFigures, EndpointFigures, ExchangeFigures, Figures, FileFigures, GenerationFigures,
+    LaneFigures, ListenerFigures, PhaseFigures, RouteFigures, UpstreamFigures,
 };
 
 /// Of the process, by the names that every exporter has for them.
@@ -57,6 +58,7 @@ pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     listeners(figures, out).await;
     routes(figures, out).await;
     disks(figures, out).await;
+    caches(figures, out).await;
     upstreams(figures, out).await;
     sources(figures, out).await;
     lanes(figures, out).await;
@@ -119,6 +121,19 @@ async fn routes(figures: &Figures, out: &mut impl Writer) {
         .filter_map(|(labels, route)| Some((*labels, route.files.as_ref()?)))
         .collect();
     each(FileFigures::METRICS, "evenkeel_route_files_", &files, out).await;
+    let caching = routes.iter();
+    let caching: Vec<_> = caching
+        .filter_map(|(labels, route)| Some((*labels, route.cache.as_ref()?)))
+        .collect();
+    let scope = "evenkeel_route_cache_";
+    each(CachingFigures::METRICS, scope, &caching, out).await;
+}
+
+async fn caches(figures: &Figures, out: &mut impl Writer) {
+    let label = |it: &CacheFigures| Labels::new(&[("cache", it.name.as_str())]);
+    let labels: Vec<_> = figures.caches.iter().map(label).collect();
+    let caches: Vec<_> = labels.iter().zip(&figures.caches).collect();
+    each(CacheFigures::METRICS, "evenkeel_cache_", &caches, out).await;
 }
 
 async fn disks(figures: &Figures, out: &mut impl Writer) {

@@ -13,6 +13,7 @@ use super::pieces::Output;
 use super::*;
 use crate::admin::csv;
 use crate::admin::monitor::SeenOfAll;
+use crate::cache::caches;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
 use crate::metrics::BufferMemory;
@@ -33,7 +34,7 @@ fn sources(endpoints: usize) -> Sources {
         .collect();
     let text = format!(
         "[[listener]]\nname = 'web'\nbind = ':0'\nlimits.connections = 100\n\
-         [[route]]\nupstream = 'app'\nlane = 'slow'\n\
+         [[route]]\nupstream = 'app'\nlane = 'slow'\ncache = true\n\
          [[route]]\nname = 'img'\nfiles = '/nowhere'\n\
          [upstream.app]\nendpoints = [{}]\nlanes.slow = 2\n",
         endpoints.join(",")
@@ -47,7 +48,7 @@ fn sources(endpoints: usize) -> Sources {
     let dispatchers: Vec<_> = dispatchers.collect();
     let members = dispatchers[0].members();
     let sources = Sources {
-        caches: Vec::new(),
+        caches: caches(&config, &[]),
         discovered: Arc::default(),
         generation: 0,
         loaded: Started::now(),

@@ -14,7 +14,7 @@ pub use super::endpoint::EndpointCounters;
 use super::exchanges::PhaseFigures;
 pub use super::exchanges::{ExchangeCounters, Phases};
 pub use super::listener::ListenerCounters;
-pub use super::route::{FileCounters, RouteCounters};
+pub use super::route::{CachingCounters, FileCounters, RouteCounters};
 pub use super::upstream::UpstreamCounters;
 use crate::config::Config;
 pub use crate::observe::generation::GenerationCounters;
@@ -35,6 +35,8 @@ pub struct Counters {
     pub routes: Vec<Arc<RouteCounters>>,
     /// Per route: those of its files, where it serves any.
     pub files: Vec<Option<Arc<FileCounters>>>,
+    /// Per route: those of its cache, where it has one.
+    pub caching: Vec<Option<Arc<CachingCounters>>>,
     /// Per upstream.
     pub upstreams: Vec<Arc<UpstreamCounters>>,
     /// Per upstream: those of its endpoints.
@@ -218,6 +220,9 @@ impl Counters {
                 .iter()
                 .map(|it| it.action.files().map(|_| Arc::default()))
                 .collect(),
+            caching: (config.routes.iter())
+                .map(|it| it.cache.as_ref().map(|_| Arc::default()))
+                .collect(),
             upstreams: zero(config.upstreams.len()),
             endpoints: zero(config.upstreams.len()),
         }
@@ -236,11 +241,16 @@ impl Counters {
             let kept = route.before.and_then(|at| self.files[at].clone());
             route.has_files.then(|| kept.unwrap_or_default())
         });
+        let caching = routes.iter().map(|route| {
+            let kept = route.before.and_then(|at| self.caching[at].clone());
+            route.has_cache.then(|| kept.unwrap_or_default())
+        });
         Counters {
             worker: self.worker.clone(),
             generation: Arc::default(),
             listeners: kept_or_zero(&self.listeners, listeners.iter().copied()),
             files: files.collect(),
+            caching: caching.collect(),
             routes: kept_or_zero(&self.routes, routes.iter().map(|it| it.before)),
             upstreams: kept_or_zero(&self.upstreams, upstreams.iter().copied()),
             endpoints: kept_or_zero(&self.endpoints, upstreams.iter().copied()),
@@ -262,6 +272,8 @@ struct StayingRoute {
     before: Option<usize>,
     /// Whether it serves files now.
     has_files: bool,
+    /// Whether it has a cache now.
+    has_cache: bool,
 }
 
 impl Staying {
@@ -280,6 +292,7 @@ impl Staying {
                 .map(|it| StayingRoute {
                     before: at(&routes, &it.name),
                     has_files: it.action.files().is_some(),
+                    has_cache: it.cache.is_some(),
                 })
                 .collect(),
             upstreams: (config.upstreams.iter())

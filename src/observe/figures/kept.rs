@@ -23,6 +23,8 @@ impl Counters {
         let upstreams = || config.upstreams.iter();
         let files = routes().zip(&self.files);
         let files = files.filter_map(|(route, files)| Some((&*route.name, files.as_ref()?.save())));
+        let caching = routes().zip(&self.caching);
+        let caching = caching.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.save())));
         Saved::named([
             ("own", self.worker.own.save()),
             ("spans_dropped", self.worker.spans_dropped.save()),
@@ -39,6 +41,7 @@ impl Counters {
                 ),
             ),
             ("files", Saved::named(files)),
+            ("caching", Saved::named(caching)),
             (
                 "upstreams",
                 Saved::named(
@@ -117,6 +120,8 @@ impl Sources {
         });
         let disks = self.disks.all().iter();
         let disks = disks.map(|it| (&*it.name, it.save()));
+        let caches = self.caches.iter();
+        let caches = caches.map(|it| (it.name(), it.save()));
         Saved::named([
             ("upgrades", self.upgrades.save(process::cpu_us())),
             ("reloads_refused", self.reloads.refused().save()),
@@ -127,6 +132,7 @@ impl Sources {
                 self.discovered.state_failures().save(),
             ),
             ("disks", Saved::named(disks)),
+            ("caches", Saved::named(caches)),
             (
                 "process",
                 Saved::named(process.map(|(name, count)| (name, Saved::number(count)))),
@@ -187,6 +193,9 @@ impl Sources {
         for disk in self.disks.all() {
             disk.raise(saved.of("disks").of(&disk.name));
         }
+        for cache in &self.caches {
+            cache.raise(saved.of("caches").of(cache.name()));
+        }
         for (index, upstream) in self.config.upstreams.iter().enumerate() {
             let failures = saved.of("probe_failures").of(&upstream.name);
             let failures_before = before.of("probe_failures").of(&upstream.name);
@@ -231,10 +240,14 @@ impl Sources {
             cells.raise(listeners.of(&listener.name));
         }
         let (routes, files) = (saved.of("routes"), saved.of("files"));
+        let caching = saved.of("caching");
         for (index, route) in config.routes.iter().enumerate() {
             counters.routes[index].raise(routes.of(&route.name));
             if let Some(cells) = &counters.files[index] {
                 cells.raise(files.of(&route.name));
+            }
+            if let Some(cells) = &counters.caching[index] {
+                cells.raise(caching.of(&route.name));
             }
         }
         let (upstreams, endpoints) = (saved.of("upstreams"), saved.of("endpoints"));

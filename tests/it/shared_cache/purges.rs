@@ -2,14 +2,18 @@
 
 use super::*;
 
-/// Stores responses at paths, with a tag.
+/// Stores responses at paths, with a tag. One that was asked for before this machine has
+/// its own last purge back from the log counts as purged, and is asked for again.
 fn put_all(machine: &Machine, paths: &[&str]) {
     let content = Content {
         fields: "Cache-Tag: red\r\n",
         ..Content::default()
     };
     for path in paths {
-        assert_eq!(machine.put(path, &content), "stored", "{path}");
+        until(path, || {
+            assert_eq!(machine.put(path, &content), "stored", "{path}");
+            machine.find(path, "").is_ok()
+        });
     }
 }
 
@@ -87,7 +91,7 @@ fn what_was_asked_for_before_a_purge_is_not_stored_after_it() {
             assert_eq!(one.find("/a", "").unwrap_err(), "purged");
             assert_eq!(other.find("/a", "").unwrap_err(), "purged");
         }
-        assert_eq!(other.put("/a", &Content::default()), "stored");
+        put_all(&other, &["/a"]);
         assert!(one.find("/a", "").is_ok() && other.find("/a", "").is_ok());
         // As new as what is in memory, and not newer.
         let found = one.find("/a", "").unwrap();

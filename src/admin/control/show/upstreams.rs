@@ -24,7 +24,7 @@ pub(in super::super) fn upstream(figures: &Figures, name: &str, format: Format) 
         let error = Unknown::Upstream(name.escape_debug().to_string());
         return Err(with_names(
             &error,
-            figures.upstreams.iter().map(|it| &it.name),
+            figures.upstreams.iter().map(|it| &*it.name),
         ));
     };
     format.show(found, upstream_text)

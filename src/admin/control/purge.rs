@@ -1,0 +1,225 @@
+//! `purge`: drops stored responses, or makes them stale.
+
+use evenkeel_cache::key::KeyRules;
+use evenkeel_cache::purge::{Purge, Strength};
+use evenkeel_proto::Scheme;
+
+use super::Caller;
+use super::answer::{Answer, Format, with_names};
+use crate::admin::operate::Unknown;
+use crate::cache::Cache;
+
+/// What a command says.
+#[derive(Debug, PartialEq, Eq)]
+struct Words<'a> {
+    what: What<'a>,
+    strength: Strength,
+    /// All of them where it names none.
+    cache: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What<'a> {
+    Everything,
+    Url(Url<'a>),
+    Prefix(Url<'a>),
+    Tag(&'a str),
+}
+
+/// A URL, in the parts that keys are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Url<'a> {
+    text: &'a str,
+    scheme: Scheme,
+    host: &'a str,
+    path_and_query: &'a str,
+}
+
+const TAKES: &str = "purge takes `url URL`, `prefix URL`, `tag TAG` or `everything`, and then \
+                     `soft` or `cache NAME`";
+
+impl<'a> Words<'a> {
+    fn parse(words: &[&'a str]) -> Result<Self, String> {
+        let (what, mut options) = match *words {
+            ["everything", ref options @ ..] => (What::Everything, options),
+            ["url", url, ref options @ ..] => (What::Url(Url::parse(url)?), options),
+            ["prefix", url, ref options @ ..] => (What::Prefix(Url::parse(url)?), options),
+            ["tag", tag, ref options @ ..] => (What::Tag(tag), options),
+            _ => return Err(TAKES.to_owned()),
+        };
+        let mut parsed = Words {
+            what,
+            strength: Strength::Hard,
+            cache: None,
+        };
+        loop {
+            options = match *options {
+                [] => return Ok(parsed),
+                ["soft", ref rest @ ..] => {
+                    parsed.strength = Strength::Soft;
+                    rest
+                }
+                ["cache", name, ref rest @ ..] => {
+                    parsed.cache = Some(name);
+                    rest
+                }
+                _ => return Err(TAKES.to_owned()),
+            };
+        }
+    }
+}
+
+impl<'a> Url<'a> {
+    /// Of `http://HOST[:PORT][/PATH][?QUERY]`, or `https://`.
+    fn parse(text: &'a str) -> Result<Self, String> {
+        let schemes = [("http://", Scheme::Http), ("https://", Scheme::Https)];
+        let found = schemes
+            .iter()
+            .find_map(|(start, scheme)| Some((text.strip_prefix(start)?, *scheme)));
+        let no_url = || format!("`{}` is no URL with a host", text.escape_debug());
+        let (rest, scheme) = found.ok_or_else(no_url)?;
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (host, path_and_query) = rest.split_at(end);
+        if host.is_empty() {
+            return Err(no_url());
+        }
+        Ok(Url {
+            text,
+            scheme,
+            host,
+            path_and_query,
+        })
+    }
+
+    /// As the keys of a route have it.
+    fn key(&self, rules: &KeyRules, cache: &Cache) -> Box<[u8]> {
+        let (host, path) = (self.host.as_bytes(), self.path_and_query.as_bytes());
+        rules
+            .key_of_url(cache.memory.secret(), self.scheme, host, path)
+            .bytes
+    }
+}
+
+impl std::fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            What::Everything => f.write_str("everything"),
+            What::Url(url) => write!(f, "url {}", url.text.escape_debug()),
+            What::Prefix(url) => write!(f, "prefix {}", url.text.escape_debug()),
+            What::Tag(tag) => write!(f, "tag {}", tag.escape_debug()),
+        }
+    }
+}
+
+/// Purges caches.
+pub(super) fn run(caller: &Caller<'_>, words: &[&str], format: Format) -> Answer {
+    let Words {
+        what,
+        strength,
+        cache: wanted,
+    } = Words::parse(words)?;
+    let sources = caller.admin.sources();
+    let is_meant = |name: &str| wanted.is_none_or(|it| it == name);
+    let caches = sources.caches.iter().enumerate();
+    let meant: Vec<_> = caches.filter(|(_, it)| is_meant(it.name())).collect();
+    if meant.is_empty() {
+        let Some(name) = wanted else {
+            return Err("no route has a cache".to_owned());
+        };
+        let error = Unknown::Cache(name.escape_debug().to_string());
+        let names = sources.caches.iter().map(|it| it.name());
+        return Err(with_names(&error, names));
+    }
+    let how = match strength {
+        Strength::Hard => "",
+        Strength::Soft => "softly ",
+    };
+    let mut done = Vec::new();
+    for (index, cache) in meant {
+        match what {
+            What::Everything => cache.purge(Purge::Everything, strength),
+            What::Tag(tag) => cache.purge(Purge::Tag(tag.as_bytes()), strength),
+            What::Prefix(url) => {
+                let key = url.key(&KeyRules::default(), cache);
+                cache.purge(Purge::Prefix(&key), strength);
+            }
+            // Routes may have other parameters in their keys.
+            What::Url(url) => {
+                let routes = sources.config.routes.iter();
+                let caching = routes.filter_map(|it| it.cache.as_ref());
+                let caching = caching.filter(|it| it.store == index);
+                let mut keys: Vec<_> = caching.map(|it| url.key(&it.rules.key, cache)).collect();
+                keys.sort_unstable();
+                keys.dedup();
+                for key in keys {
+                    cache.purge(Purge::Url(&key), strength);
+                }
+            }
+        }
+        let (name, operator) = (cache.name(), caller.operator);
+        tracing::info!(cache = name, "cache {name}: purged {how}{what}, {operator}");
+        done.push(format!("cache {name}: purged {how}{what}"));
+    }
+    let answer = serde_json::json!({ "done": done });
+    format.show(&answer, |_| {
+        done.iter().map(|it| format!("{it}\n")).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_is_purged() {
+        let words = |what, strength, cache| {
+            Ok(Words {
+                what,
+                strength,
+                cache,
+            })
+        };
+        let url = |text, scheme, host, path_and_query| Url {
+            text,
+            scheme,
+            host,
+            path_and_query,
+        };
+        use Strength::{Hard, Soft};
+        for (said, expected) in [
+            (&["everything"][..], words(What::Everything, Hard, None)),
+            (&["tag", "a", "soft"], words(What::Tag("a"), Soft, None)),
+            (
+                &["tag", "a", "cache", "b", "soft"],
+                words(What::Tag("a"), Soft, Some("b")),
+            ),
+            (
+                &["url", "http://h:1/p?q"],
+                words(
+                    What::Url(url("http://h:1/p?q", Scheme::Http, "h:1", "/p?q")),
+                    Hard,
+                    None,
+                ),
+            ),
+            (
+                &["prefix", "https://h"],
+                words(
+                    What::Prefix(url("https://h", Scheme::Https, "h", "")),
+                    Hard,
+                    None,
+                ),
+            ),
+            (&["url", "/p"], Err("`/p` is no URL with a host".to_owned())),
+            (
+                &["url", "http:///p"],
+                Err("`http:///p` is no URL with a host".to_owned()),
+            ),
+            (&[], Err(TAKES.to_owned())),
+            (&["tag"], Err(TAKES.to_owned())),
+            (&["everything", "cache"], Err(TAKES.to_owned())),
+            (&["everything", "hard"], Err(TAKES.to_owned())),
+        ] {
+            assert_eq!(Words::parse(said), expected, "{said:?}");
+        }
+    }
+}
