@@ -199,12 +199,15 @@ pub enum Verb {
     #[command(
         long_about = "Runs the load balancer and test origins of different speed in one \
             process, on free loopback ports, says what to try, and goes on until interrupted.",
-        after_help = "Examples:\n  evenkeel demo\n  evenkeel demo --load\n  evenkeel demo --tcp"
+        after_help = "Examples:\n  evenkeel demo\n  evenkeel demo --load\n  evenkeel demo --load --cache\n  evenkeel demo --tcp"
     )]
     Demo {
         /// Send it some load, and show each second how that is shared out
         #[arg(long)]
         load: bool,
+        /// Put a cache before the origins, which all go down now and then
+        #[arg(long, requires = "load")]
+        cache: bool,
         /// Carry connections of TCP instead, with load, and an endpoint that goes down
         #[arg(long, conflicts_with = "load")]
         tcp: bool,

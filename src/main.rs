@@ -58,10 +58,11 @@ fn main() -> ExitCode {
             ..
         } => check(&source.any(), print, offline),
         cli::Verb::Explain { source, request } => explain(&source, *request),
-        cli::Verb::Demo { load, tcp } => demo(match (load, tcp) {
-            (_, true) => demo::Scene::Tcp,
-            (true, false) => demo::Scene::Load,
-            (false, false) => demo::Scene::Requests,
+        cli::Verb::Demo { load, cache, tcp } => demo(match (load, cache, tcp) {
+            (_, _, true) => demo::Scene::Tcp,
+            (_, true, false) => demo::Scene::Cache,
+            (true, false, false) => demo::Scene::Load,
+            (false, false, false) => demo::Scene::Requests,
         }),
         cli::Verb::Origin { options } => origin(*options),
         cli::Verb::Ctl {
@@ -158,9 +159,10 @@ fn watched(loaded: &Loaded) -> WatchedPaths {
 }
 
 fn demo(scene: demo::Scene) -> Result<(), Failed> {
-    // Of TCP it says itself which endpoint goes down: lines between would break the
-    // table that is redrawn.
-    let _log = (scene != demo::Scene::Tcp).then(|| start_event_log(config::Log::default()));
+    // It says itself which endpoints go down: lines between would break the table that is
+    // redrawn.
+    let has_outages = matches!(scene, demo::Scene::Cache | demo::Scene::Tcp);
+    let _log = (!has_outages).then(|| start_event_log(config::Log::default()));
     demo::run(scene).map_err(|error| complain(&error.to_string()))
 }
 

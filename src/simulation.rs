@@ -150,7 +150,7 @@ fn plan_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> GenerationPl
         config: config.clone(),
         listeners: listeners.collect(),
         upstreams: shared.to_vec(),
-        caches: crate::cache::caches(config, &[]),
+        caches: crate::cache::caches(config, &[]).unwrap(),
         disks: Arc::new(Disks::start(config).unwrap()),
         outlets: outlets(config, shared),
         counters: Arc::new(Counters::new(config)),

@@ -1,20 +1,29 @@
-//! A cache as the workers share it: the store in memory, the fetches that are under
-//! way, and what is remembered of keys for a while.
+//! A cache as the workers share it: its tiers, the fetches that are under way, and what is
+//! remembered of keys for a while.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use evenkeel_cache::incoming::Fetches;
+use evenkeel_cache::invalidate::outdated;
+use evenkeel_cache::ledger::Order;
 use evenkeel_cache::purge::{Purge, Strength};
 use evenkeel_cache::recent::{Until, Uses};
+use evenkeel_cache::record::Clocks;
 use evenkeel_cache::storing::NotStored;
-use evenkeel_cache::{Key, Memory, Secret};
+use evenkeel_cache::{Key, Memory, Object, Request, Response, Rules, Secret};
 use evenkeel_metrics::Saved;
 use evenkeel_policy::Instant;
+use evenkeel_policy::admission::Bounds;
+use tokio::sync::oneshot;
 
 use super::CacheFigures;
-use crate::config::{self, Config};
+use super::disk::{self, DiskStore, Found};
+use super::shared::{self, Server, Shared, Stores};
+use crate::config::{self, Config, SharedPlace};
+use crate::net::clock;
 
 /// How long requests for a key go to an endpoint on their own once its answer could not
 /// be stored.
@@ -26,15 +35,23 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Within which time a key is asked for as often as `min_uses` says.
 const USES_WITHIN: Duration = Duration::from_secs(60);
 
+/// Bounds of reads from the disk of a cache: beyond them what is there counts as a miss.
+const DISK_READS: Bounds = Bounds {
+    in_flight: 16,
+    waiting: 256,
+    wait: Duration::from_millis(500),
+};
+
 /// A cache, shared by all workers.
 #[derive(Debug)]
 pub struct Cache {
-    name: String,
-    memory_bytes: usize,
+    settings: config::CacheStore,
     /// Stored responses.
     pub memory: Arc<Memory>,
     /// Responses that still arrive.
     pub fetches: Arc<Fetches>,
+    local: Arc<Local>,
+    shared: Option<Shared>,
     /// Keys whose answers are not stored.
     uncacheable: Until,
     /// Keys whose answers are not stored for requests with credentials or cookies.
@@ -48,36 +65,77 @@ pub struct Cache {
     purges_before: AtomicU64,
 }
 
+/// What this process has of a cache.
+#[derive(Debug)]
+struct Local {
+    memory: Arc<Memory>,
+    disk: Option<DiskStore>,
+}
+
+impl Stores for Arc<Local> {
+    fn purge(&self, what: Purge<'_>, strength: Strength) {
+        let Some(disk) = &self.disk else {
+            return self.memory.purge(what, strength);
+        };
+        // Memory and disk have the same purges.
+        if let Err(error) = disk.purge(what, strength) {
+            tracing::error!("cache: a purge counts only until the process ends: {error}");
+        }
+    }
+
+    fn purge_count(&self) -> u64 {
+        self.memory.purge_count()
+    }
+}
+
 impl Cache {
-    fn new(settings: &config::CacheStore) -> Self {
+    fn new(settings: &config::CacheStore) -> io::Result<Self> {
         let places = (settings.memory_bytes / 1024).clamp(1 << 12, 1 << 20);
-        let mut secret = [0; 16];
-        secret.fill_with(|| fastrand::u8(..));
-        let memory = Arc::new(Memory::new(settings.memory_bytes, Secret(secret)));
-        Cache {
-            name: settings.name.clone(),
-            memory_bytes: settings.memory_bytes,
+        let disk = (settings.disk.as_ref()).map(open_disk).transpose()?;
+        let (secret, purges) = match &disk {
+            Some(disk) => (disk.secret(), disk.purges().clone()),
+            None => (random_secret(), Arc::default()),
+        };
+        let memory = Memory::with_purges(settings.memory_bytes, secret, purges);
+        let memory = Arc::new(memory);
+        let local = Arc::new(Local {
+            memory: memory.clone(),
+            disk,
+        });
+        let shared = match &settings.shared {
+            Some(server) => {
+                let server = Server::new(&server_url(server)).map_err(io::Error::other)?;
+                let mut settings_of = shared::Settings::new(server);
+                settings_of.prefix = format!("evenkeel:{}", settings.name);
+                Some(Shared::start(settings_of, secret, Box::new(local.clone()))?)
+            }
+            None => None,
+        };
+        Ok(Cache {
+            settings: settings.clone(),
             fetches: Fetches::new(memory.clone()),
             memory,
+            local,
+            shared,
             uncacheable: Until::new(places),
             uncacheable_for_known: Until::new(places),
             failed: Until::new(places),
             uses: Uses::new(places, USES_WITHIN),
             evicted_before: AtomicU64::new(0),
             purges_before: AtomicU64::new(0),
-        }
+        })
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.settings.name
     }
 
     /// Reads its figures.
     pub fn figures(&self) -> CacheFigures {
         let memory = self.memory.figures();
         CacheFigures {
-            name: self.name.clone(),
+            name: self.settings.name.clone(),
             responses: memory.objects,
             bytes: memory.bytes,
             limit_bytes: memory.capacity_bytes,
@@ -101,9 +159,135 @@ impl Cache {
         }
     }
 
-    /// Purges what is stored, and what is fetched now.
+    /// Its files, where it has some.
+    pub fn disk(&self) -> Option<&DiskStore> {
+        self.local.disk.as_ref()
+    }
+
+    /// Gives up its files, for a process that waits for them or for the next one: what
+    /// waits is written first.
+    pub fn close(&self) {
+        if let Some(disk) = self.disk() {
+            disk.hand_over();
+        }
+    }
+
+    /// Waits until its files are given up. Blocks.
+    pub fn wait_until_closed(&self, most: Duration) {
+        if let Some(disk) = self.disk()
+            && !disk.wait_until_closed(most)
+        {
+            let name = self.name();
+            tracing::warn!("cache {name}: the last responses were not written in {most:?}");
+        }
+    }
+
+    /// What it shares with other machines.
+    pub fn shared(&self) -> Option<&Shared> {
+        self.shared.as_ref()
+    }
+
+    /// What the disk has for a request. A short one goes to memory too.
+    ///
+    /// # Cancellation
+    /// What nobody waits for any more is not read.
+    pub async fn find_on_disk(
+        &self,
+        key: &Key,
+        request: &Request<'_>,
+        now: Instant,
+    ) -> Option<Found> {
+        let disk = self.disk()?;
+        let candidates = disk.look_up(key, request);
+        let found = disk.fetch(key, candidates, now).await?;
+        if found.body.is_none() {
+            self.memory.insert(key, found.object.clone());
+        }
+        Some(found)
+    }
+
+    /// What other machines have stored for a request. It goes to memory too.
+    ///
+    /// # Cancellation
+    /// Nothing is left behind.
+    pub async fn find_shared(&self, key: &Key, request: &Request<'_>) -> Option<Object> {
+        let object = self.shared.as_ref()?.get(key, request).await?;
+        let is_stored = self.memory.insert(key, object.clone());
+        is_stored.then_some(object)
+    }
+
+    /// A response that was stored in memory goes to the other tiers too.
+    pub fn keep(&self, key: &Key, object: &Object) {
+        if let Some(disk) = self.disk() {
+            // It counts what it does not take.
+            let _ = disk.insert(key, object.clone());
+        }
+        if let Some(shared) = &self.shared {
+            shared.put(object);
+        }
+    }
+
+    /// Drops all that is stored under a key.
+    pub fn remove(&self, key: &Key) {
+        self.fetches.outdate(key);
+        self.memory.remove(key);
+        if let Some(disk) = self.disk() {
+            disk.remove(key);
+        }
+        if let Some(shared) = &self.shared {
+            shared.remove(key);
+        }
+    }
+
+    /// Drops what an unsafe request and its response make out of date.
+    pub fn invalidate(
+        self: &Arc<Self>,
+        rules: &Rules,
+        request: &Request<'_>,
+        response: &Response<'_>,
+    ) {
+        let keys = outdated(self.memory.secret(), rules, request, response);
+        if rules.key.has_parts() {
+            let of_url = |key: &Key| Order::new(Purge::Url(key.url()), Strength::Hard);
+            drop(self.purge_aside(keys.iter().map(of_url).collect()));
+        } else {
+            keys.iter().for_each(|key| self.remove(key));
+        }
+    }
+
+    /// Purges what is stored, here and on other machines, and what is fetched now. Blocks
+    /// where there is a disk.
     pub fn purge(&self, what: Purge<'_>, strength: Strength) {
-        self.memory.purge(what, strength);
+        match &self.shared {
+            Some(shared) => shared.purge(what, strength),
+            None => self.local.purge(what, strength),
+        }
+    }
+
+    /// The same from a thread that must not block. Ready when it is done; it is done
+    /// whether or not somebody waits for that.
+    pub fn purge_aside(self: &Arc<Self>, orders: Vec<Order>) -> impl Future<Output = ()> + use<> {
+        let (done, is_done) = oneshot::channel();
+        let cache = self.clone();
+        let purge = move || {
+            for order in &orders {
+                cache.purge(order.purge(), order.strength);
+            }
+            // Nobody may wait.
+            let _ = done.send(());
+        };
+        if self.disk().is_none() {
+            purge();
+        } else {
+            let thread = std::thread::Builder::new().name("cache-purge".into());
+            if let Err(error) = thread.spawn(purge) {
+                tracing::error!("cache: a purge was lost, for no thread could be started: {error}");
+            }
+        }
+        async move {
+            // An error means that it was reported.
+            let _ = is_done.await;
+        }
     }
 
     /// Why the last answer to this key was not stored, if that was of late. `is_known` is
@@ -163,15 +347,79 @@ impl Cache {
     }
 }
 
+fn random_secret() -> Secret {
+    let mut secret = [0; 16];
+    secret.fill_with(|| fastrand::u8(..));
+    Secret(secret)
+}
+
+fn open_disk(settings: &config::CacheDisk) -> io::Result<DiskStore> {
+    let clocks = Clocks {
+        now: clock::now(),
+        unix: (SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)).unwrap_or_default(),
+    };
+    let settings = disk::Settings {
+        folder: settings.path.clone(),
+        capacity_bytes: settings.size_bytes,
+        reads: DISK_READS,
+    };
+    DiskStore::open(&settings, clocks).map_err(io::Error::other)
+}
+
+/// The URL of a server, as its library reads it.
+fn server_url(server: &config::SharedStore) -> String {
+    let encoded = |text: &str| -> String {
+        let bytes = text.bytes();
+        let bytes = bytes.map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        });
+        bytes.collect()
+    };
+    let user = server.user.as_deref().map(encoded).unwrap_or_default();
+    let password = server.password.as_ref().map(|it| encoded(&it.0));
+    let database = server.database;
+    match &server.place {
+        SharedPlace::Tcp { host, port } => {
+            let login = match password {
+                Some(password) => format!("{user}:{password}@"),
+                None => String::new(),
+            };
+            let host = if host.contains(':') {
+                format!("[{host}]")
+            } else {
+                host.clone()
+            };
+            format!("redis://{login}{host}:{port}/{database}")
+        }
+        SharedPlace::Unix(path) => {
+            let path = encoded(&path.display().to_string());
+            let login = match password {
+                Some(password) => format!("&user={user}&pass={password}"),
+                None => String::new(),
+            };
+            format!("redis+unix://{path}?db={database}{login}")
+        }
+    }
+}
+
 /// The caches of a configuration, in its order. One that was there `before` stays, if its
-/// name and its size do.
-pub fn caches(config: &Config, before: &[Arc<Cache>]) -> Vec<Arc<Cache>> {
+/// settings do.
+///
+/// # Errors
+/// The folder of one has something else in it, or can't be used.
+pub fn caches(config: &Config, before: &[Arc<Cache>]) -> io::Result<Vec<Arc<Cache>>> {
     let caches = config.caches.iter().map(|settings| {
-        let is_same =
-            |it: &&Arc<Cache>| it.name == settings.name && it.memory_bytes == settings.memory_bytes;
-        match before.iter().find(is_same) {
-            Some(staying) => staying.clone(),
-            None => Arc::new(Cache::new(settings)),
+        match before.iter().find(|it| it.settings == *settings) {
+            Some(staying) => Ok(staying.clone()),
+            None => {
+                let made = Cache::new(settings);
+                let name = &settings.name;
+                made.map(Arc::new)
+                    .map_err(|error| io::Error::other(format!("cache {name}: {error}")))
+            }
         }
     });
     caches.collect()

@@ -27,6 +27,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Longest time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Pages that clients ask a cache for.
+pub const PAGES: u32 = 100;
+
+/// What stands for an origin where a cache has answered.
+pub const CACHE: &str = "cache";
+
 /// Lines that a client of TCP sends over each of its connections.
 const LINES: usize = 4;
 
@@ -35,6 +41,8 @@ const LINES: usize = 4;
 pub enum Asking {
     /// They ask for /ping over a connection that they keep.
     Ping,
+    /// The same, for one of [`PAGES`] pages, the first ones more often.
+    Pages,
     /// They open a connection, send lines and await each answer, and close.
     Lines,
 }
@@ -115,6 +123,13 @@ impl Drop for Clients {
     }
 }
 
+/// The number of a page; of two, the one with half the number is asked for twice as often
+/// (Zipf's law).
+fn page(random: &mut fastrand::Rng) -> u32 {
+    let last = f64::from(PAGES);
+    last.powf(random.f64()) as u32
+}
+
 struct Client {
     to: SocketAddr,
     asking: Asking,
@@ -129,7 +144,8 @@ impl Client {
         loop {
             let asked = tokio::time::timeout(TIMEOUT, async {
                 match self.asking {
-                    Asking::Ping => self.ask().await,
+                    Asking::Ping => self.ask("/ping").await,
+                    Asking::Pages => self.ask(&format!("/ping?page={}", page(&mut random))).await,
                     Asking::Lines => self.send_lines().await,
                 }
             });
@@ -143,20 +159,26 @@ impl Client {
 
     /// Sends one request; `None` where no origin answered it. A connection
     /// that failed is not used again.
-    async fn ask(&mut self) -> Option<Outcome> {
+    async fn ask(&mut self, target: &str) -> Option<Outcome> {
         let begun = Instant::now();
         let mut connection = match self.connection.take() {
             Some(connection) if !connection.is_closed() => connection,
             _ => self.connect().await.ok()?,
         };
-        let request = Request::get("/ping").header(HOST, self.to.to_string());
+        let request = Request::get(target).header(HOST, self.to.to_string());
         let request = request.body(Empty::new()).ok()?;
         let (head, body) = connection.send_request(request).await.ok()?.into_parts();
         body.collect().await.ok()?;
         let latency = begun.elapsed();
         self.connection = Some(connection);
-        let server = head.headers.get(SERVER)?;
-        let origin = self.origins.iter().position(|name| *name == server)?;
+        let is_stored = || {
+            let status = head.headers.get("cache-status")?.to_str().ok()?;
+            (status.contains("; hit") || status.contains("; collapsed")).then_some(())
+        };
+        let server = head.headers.get(SERVER)?.as_bytes();
+        let server = is_stored().map_or(server, |()| CACHE.as_bytes());
+        let mut origins = self.origins.iter();
+        let origin = origins.position(|name| name.as_bytes() == server)?;
         (head.status == StatusCode::OK).then_some(Outcome::Answered { origin, latency })
     }
 

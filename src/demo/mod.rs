@@ -4,7 +4,9 @@
 //! Owns what is shown. The origins are those of `evenkeel origin`; the
 //! balancer is the product, started as `evenkeel run` does it.
 
+mod cache;
 mod clients;
+mod outage;
 mod table;
 mod tcp;
 
@@ -19,7 +21,8 @@ use evenkeel_net::Address;
 use evenkeel_origin::{Origin, OriginHandle, OriginOptions, ServiceTime, Speaks};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
-use clients::{Asking, CLIENTS, Clients};
+use clients::{Asking, CACHE, CLIENTS, Clients};
+use outage::Outage;
 use table::Table;
 
 /// What the demo shows.
@@ -29,6 +32,8 @@ pub enum Scene {
     Requests,
     /// Requests of its own, and how they are shared out.
     Load,
+    /// The same before a cache, and origins that go down and come back.
+    Cache,
     /// Connections of TCP of its own, and an endpoint that goes down and comes back.
     Tcp,
 }
@@ -37,14 +42,14 @@ impl Scene {
     /// The endpoints of its first upstream.
     fn speeds(self) -> &'static [Speed] {
         match self {
-            Scene::Requests | Scene::Load => &SPEEDS,
+            Scene::Requests | Scene::Load | Scene::Cache => &SPEEDS,
             Scene::Tcp => &tcp::SPEEDS,
         }
     }
 
     fn speaks(self) -> Speaks {
         match self {
-            Scene::Requests | Scene::Load => Speaks::Http,
+            Scene::Requests | Scene::Load | Scene::Cache => Speaks::Http,
             Scene::Tcp => Speaks::Lines,
         }
     }
@@ -91,7 +96,7 @@ redirect = "/hello$query"
 name = "app"
 match = { path = ["/ping", "/echo", "/headers", "/custom-payload", "/slow/*"] }
 upstream = "app"
-
+$CACHE
 [upstream.app]
 balance = "shortest-queue"      # or "round-robin", or "random"
 endpoints = [
@@ -159,7 +164,7 @@ pub fn run(scene: Scene) -> io::Result<()> {
     introduce(&origins, &text, &addresses, scene)?;
     let signal = match scene {
         Scene::Requests => Ok(runtime.block_on(stop.next())),
-        Scene::Load | Scene::Tcp => runtime.block_on(show_load(
+        Scene::Load | Scene::Cache | Scene::Tcp => runtime.block_on(show_load(
             &running,
             &origins,
             addresses[0],
@@ -206,11 +211,16 @@ fn configuration(
         .collect();
     let log = match scene {
         Scene::Requests => ACCESS_LOG,
-        Scene::Load | Scene::Tcp => "",
+        Scene::Load | Scene::Cache | Scene::Tcp => "",
+    };
+    let cache = match scene {
+        Scene::Cache => cache::SETTING,
+        _ => "",
     };
     CONFIGURATION
         .replace("$ENDPOINTS", &endpoints)
         .replace("$LOG\n", &format!("{log}\n"))
+        .replace("$CACHE\n", &format!("{cache}\n"))
 }
 
 fn listening_addresses(running: &Running) -> io::Result<Vec<SocketAddr>> {
@@ -229,7 +239,7 @@ fn introduce(
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let (number, unit) = match scene {
-        Scene::Requests | Scene::Load => ("Four", "request"),
+        Scene::Requests | Scene::Load | Scene::Cache => ("Four", "request"),
         Scene::Tcp => ("Three", "line"),
     };
     writeln!(
@@ -252,7 +262,9 @@ fn introduce(
         writeln!(out, "{}", format!("  {line}").trim_end())?;
     }
     match scene {
-        Scene::Requests | Scene::Load => introduce_http(&mut out, addresses[0], scene)?,
+        Scene::Requests | Scene::Load | Scene::Cache => {
+            introduce_http(&mut out, addresses[0], scene)?;
+        }
         Scene::Tcp => tcp::introduce(&mut out, addresses)?,
     }
     writeln!(out)?;
@@ -274,6 +286,9 @@ fn introduce_http(out: &mut impl Write, address: SocketAddr, scene: Scene) -> io
             "\nEach request appears below as a line of the access log. Ctrl-C stops the demo."
         );
     }
+    if scene == Scene::Cache {
+        return cache::introduce(out, address);
+    }
     writeln!(
         out,
         "\n{CLIENTS} clients now ask for /ping, each pausing a little between two requests: \
@@ -291,19 +306,29 @@ async fn show_load(
     stop: impl Future<Output = &'static str>,
 ) -> io::Result<&'static str> {
     const SECOND: Duration = Duration::from_secs(1);
-    let names: Vec<&'static str> = scene.speeds().iter().map(|speed| speed.name).collect();
+    let mut names: Vec<&'static str> = scene.speeds().iter().map(|speed| speed.name).collect();
     let rows = scene
         .speeds()
         .iter()
         .zip(origins)
         .map(|(speed, origin)| format!("{:<8}{}", speed.name, origin.address));
+    let mut rows: Vec<String> = rows.collect();
+    if scene == Scene::Cache {
+        names.push(CACHE);
+        rows.push(CACHE.to_owned());
+    }
     let (rate, asking) = match scene {
         Scene::Requests | Scene::Load => ("requests/s", Asking::Ping),
+        Scene::Cache => ("requests/s", Asking::Pages),
         Scene::Tcp => ("connections/s", Asking::Lines),
     };
-    let mut table = Table::new(rows.collect(), rate)?;
+    let mut table = Table::new(rows, rate)?;
     let clients = Clients::start(address, asking, &names)?;
-    let mut outage = (scene == Scene::Tcp).then(|| tcp::Outage::new(&origins[0]));
+    let mut outage = match scene {
+        Scene::Requests | Scene::Load => None,
+        Scene::Cache => Some(Outage::new(origins, &cache::OUTAGE)),
+        Scene::Tcp => Some(Outage::new(&origins[..1], &tcp::OUTAGE)),
+    };
     let mut stop = std::pin::pin!(stop);
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -8,6 +8,7 @@ use evenkeel_origin::OriginHandle;
 
 use super::Speed;
 use super::clients::CLIENTS;
+use super::outage::{DOWN_SECONDS, PERIOD_SECONDS, Texts};
 
 pub(super) const SPEEDS: [Speed; 3] = [
     Speed::new("quick", 5),
@@ -84,41 +85,7 @@ pub(super) fn introduce(out: &mut impl Write, addresses: &[SocketAddr]) -> io::R
     )
 }
 
-/// Seconds from one outage to the next.
-const PERIOD_SECONDS: u64 = 12;
-/// Seconds that an outage takes.
-const DOWN_SECONDS: u64 = 4;
-
-/// An endpoint that goes down now and then.
-#[derive(Debug)]
-pub(super) struct Outage<'a> {
-    origin: &'a OriginHandle,
-    second: u64,
-}
-
-impl<'a> Outage<'a> {
-    pub(super) fn new(origin: &'a OriginHandle) -> Self {
-        Outage { origin, second: 0 }
-    }
-
-    /// Ends a second, and says how things stand in the next.
-    pub(super) fn second(&mut self) -> String {
-        const UP_SECONDS: u64 = PERIOD_SECONDS - DOWN_SECONDS;
-        self.second += 1;
-        let name = SPEEDS[0].name;
-        let at = self.second % PERIOD_SECONDS;
-        match at {
-            0 => self.origin.serve(),
-            UP_SECONDS => self.origin.refuse(),
-            _ => {}
-        }
-        if at < UP_SECONDS {
-            format!("{name} is up, and goes down in {} s", UP_SECONDS - at)
-        } else {
-            format!(
-                "{name} is down, and comes back in {} s",
-                PERIOD_SECONDS - at
-            )
-        }
-    }
-}
+pub(super) const OUTAGE: Texts = Texts {
+    up: "quick is up, and goes down in",
+    down: "quick is down, and comes back in",
+};

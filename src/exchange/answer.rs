@@ -1,6 +1,8 @@
 //! Answers that the proxy makes itself.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::task::Poll;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointState;
@@ -11,7 +13,7 @@ use evenkeel_proto::{BodyFraming, Method, RequestHead};
 use super::drain::{is_within_bounds, rest_of_body};
 use super::identity::ROOM;
 use super::pump::Unread;
-use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker};
+use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker, WriteFailure};
 use crate::config::Upstream;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -111,6 +113,75 @@ pub(crate) fn put(
         figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
         written.map_err(|why| exchange.write_failed(why))
     }
+}
+
+/// Why a part of a file did not go out whole.
+#[derive(Debug)]
+pub(crate) enum UnsentFile {
+    /// The file is shorter than it was.
+    Short,
+    /// It can't be read.
+    Unreadable(std::io::Error),
+    /// The client closed, or took nothing for its `timeouts.body`.
+    Client(Failure),
+}
+
+/// Sends a part of a file without copying it, and counts what was sent. For clients that
+/// [files can be sent to](super::ClientSide::can_send_file).
+///
+/// # Errors
+/// Not all of it was sent.
+pub(crate) async fn put_file(
+    exchange: &mut Exchange<'_>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: u64,
+) -> Result<(), UnsentFile> {
+    let timeout = exchange.listener().timeouts.body;
+    exchange.set_timeout(timeout);
+    let mut sent = 0;
+    let result = std::future::poll_fn(|cx| {
+        while sent < len {
+            let rest = (len - sent) as usize;
+            let side = &mut exchange.side;
+            match side.poll_send_file(cx, file, offset + sent, rest) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(UnsentFile::Short)),
+                Poll::Ready(Ok(part)) => {
+                    sent += part as u64;
+                    exchange.set_timeout(timeout);
+                }
+                Poll::Ready(Err(error)) if !is_of_connection(&error) => {
+                    return Poll::Ready(Err(UnsentFile::Unreadable(error)));
+                }
+                Poll::Ready(Err(_)) => {
+                    let failure = exchange.write_failed(WriteFailure::Closed);
+                    return Poll::Ready(Err(UnsentFile::Client(failure)));
+                }
+                Poll::Pending if exchange.has_timed_out() => {
+                    let failure = exchange.write_failed(WriteFailure::TimedOut);
+                    return Poll::Ready(Err(UnsentFile::Client(failure)));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await;
+    let figures = &mut exchange.progress.figures;
+    figures.bytes_out += sent;
+    figures.body_bytes_out += sent;
+    result
+}
+
+/// Whether an error of sending a file is that of the client's connection.
+fn is_of_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut
+    )
 }
 
 fn write_head(out: &mut Vec<u8>, worker: &Worker, answer: &Answer<'_>) {

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use evenkeel_cache::invalidate::invalidate;
 use evenkeel_cache::storing::Received;
 use evenkeel_cache::validate::{HeadEffect, Renewal, head_effect};
 use evenkeel_cache::{Key, Request, Response};
@@ -46,12 +45,9 @@ impl CacheEffect {
         };
         let response = Response { head, bytes };
         match &self.head_of {
-            None => invalidate(
-                &self.cache.fetches,
-                &self.caching.rules,
-                &request,
-                &response,
-            ),
+            None => self
+                .cache
+                .invalidate(&self.caching.rules, &request, &response),
             Some(key) => self.compare(key, exchange, &request, &response),
         }
     }
@@ -69,7 +65,7 @@ impl CacheEffect {
         };
         match head_effect(&object, response) {
             HeadEffect::None => {}
-            HeadEffect::Outdates => memory.drop_one(key, &object),
+            HeadEffect::Outdates => self.cache.remove(key),
             HeadEffect::Renews => {
                 let arrived = clock::now();
                 let unix_us = exchange.context.access_log.unix_us(arrived);
@@ -87,8 +83,10 @@ impl CacheEffect {
                     seen: memory.purge_count(),
                 };
                 let renewed = renewal.apply(&object);
-                if let Some(renewed) = renewed.filter(|it| it.may_keep.is_ok()) {
-                    memory.insert(key, renewed.object);
+                if let Some(renewed) = renewed.filter(|it| it.may_keep.is_ok())
+                    && memory.insert(key, renewed.object.clone())
+                {
+                    self.cache.keep(key, &renewed.object);
                 }
             }
         }

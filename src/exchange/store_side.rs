@@ -40,6 +40,17 @@ pub struct FetchRequest {
     pub scheme: Scheme,
 }
 
+impl FetchRequest {
+    /// The request as a cache reads it.
+    pub fn view(&self) -> Request<'_> {
+        Request {
+            head: &self.head,
+            bytes: &self.bytes,
+            scheme: self.scheme,
+        }
+    }
+}
+
 /// What a fetch is for.
 #[derive(Debug)]
 pub struct Purpose {
@@ -145,7 +156,7 @@ impl StoreSide {
             unix_s,
         };
         let (rules, secret) = (self.rules(), self.cache.memory.secret());
-        let request = &self.request();
+        let request = &self.request.view();
         if response.head.status == 304
             && let Some(fetch) = &self.fetch
             && !self.purpose.asked_about.is_empty()
@@ -208,14 +219,6 @@ impl StoreSide {
         }
     }
 
-    fn request(&self) -> Request<'_> {
-        Request {
-            head: &self.request.head,
-            bytes: &self.request.bytes,
-            scheme: self.request.scheme,
-        }
-    }
-
     /// The response whose head was taken last goes to who follows.
     pub(super) fn begin_response(&mut self, progress: &Progress<'_>) {
         let taken = self.taken.take();
@@ -247,11 +250,11 @@ impl StoreSide {
                 match renewed.may_keep {
                     Ok(()) => {
                         let object = renewed.object.clone();
-                        self.cache.memory.insert(fetch.key(), object);
+                        if self.cache.memory.insert(fetch.key(), object) {
+                            self.cache.keep(fetch.key(), &renewed.object);
+                        }
                     }
-                    Err(_) => {
-                        self.cache.memory.remove(fetch.key());
-                    }
+                    Err(_) => self.cache.remove(fetch.key()),
                 }
                 Released::Renewed(renewed.object)
             }
@@ -308,8 +311,9 @@ impl StoreSide {
         let now = clock::now();
         let key = fetch.key().clone();
         if end == End::Complete && fetch.has_arrived() {
-            if let Err(reason) = fetch.finish() {
-                self.cache.note_not_stored(&key, reason, now);
+            match fetch.finish() {
+                Ok(object) => self.cache.keep(&key, &object),
+                Err(reason) => self.cache.note_not_stored(&key, reason, now),
             }
         } else {
             if self.purpose.may_serve_stale || self.purpose.is_background {

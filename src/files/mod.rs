@@ -54,7 +54,9 @@ pub use folder::{Contents, FolderEntry, Kind, MAX_ENTRIES};
 pub use folder_id::FolderId;
 pub use held::{AnswerMemory, HeldBytes, HeldPage, Holding, Page};
 pub use io_queue::{Refused, WhenFull};
-pub use open::{Barrier, Fields, FileId, Hot, Missing, OpenFile, read_in_page_cache};
+pub use open::{
+    Barrier, Fields, FileId, Hot, Missing, OpenFile, is_in_page_cache, read_in_page_cache,
+};
 
 /// Files up to this length are read in one piece, and with the opening where
 /// that takes the disk anyway, in bytes.

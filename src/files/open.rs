@@ -427,6 +427,18 @@ pub fn read_in_page_cache(file: &File, offset: u64, room: &mut [u8]) -> Option<u
     .ok()
 }
 
+/// Whether a part of a file can be sent without waiting for a disk, as far as is known.
+pub fn is_in_page_cache(file: &File, offset: u64, len: u64) -> bool {
+    if pages_in_memory(file, offset, len) != Some(page_count(offset, len)) {
+        return false;
+    }
+    // What is being read counts as being there, and would be waited for.
+    let mut byte = [0];
+    let room = &mut [IoSliceMut::new(&mut byte)];
+    let last = offset + len.saturating_sub(1);
+    len == 0 || preadv2(file, room, last, ReadWriteFlags::NOWAIT).is_ok()
+}
+
 /// How many pages of this part of a file are in memory (cachestat(2), Linux
 /// 6.5); `None` where the kernel does not tell: it is older, or the file belongs
 /// to somebody else and may not be written.

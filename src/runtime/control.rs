@@ -325,6 +325,10 @@ impl Control {
             }
         };
         let sources = &self.process.sources();
+        for cache in &sources.caches {
+            cache.close();
+            cache.wait_until_closed(CACHE_PATIENCE);
+        }
         summarise(&sources.config, &sources.counters, unwritten);
         self.upgrading
             .tell_last_counts(self.process.counts_before.take());
@@ -739,6 +743,9 @@ fn status_line(process: &Process) -> String {
         config.hash_text()
     )
 }
+
+/// How long the end of the process waits for what caches have yet to write.
+const CACHE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Places of a cache that are looked at in a turn, and how long it is to the next.
 const SWEPT_PLACES: usize = 200;

@@ -61,6 +61,7 @@ impl Process {
         }
         // Where it is still this one's, the other process wants another path, or none.
         drop(self.control_file.take());
+        self.sources().caches.iter().for_each(|it| it.close());
         self.phase.send_replace(Phase::Drain {
             deadline: Instant::now() + NO_DEADLINE,
             manner: Manner::HandedOver {

@@ -644,7 +644,8 @@ impl Process {
     /// Puts another configuration in force.
     ///
     /// # Errors
-    /// A listener can't be bound, or a thread can't be started; all is as before.
+    /// A listener can't be bound, a thread can't be started, or the folder of a cache can't
+    /// be used; all is as before.
     pub fn follow(&mut self, prepared: Prepared) -> io::Result<InForce> {
         let before = self.sources();
         let Prepared {
@@ -658,6 +659,7 @@ impl Process {
         let new_sockets = self
             .listeners
             .bind(&mut config, &mut GivenSockets::default())?;
+        let caches = caches(&config, &before.caches)?;
         let writing = self.writing.as_mut();
         let writing = writing.ok_or_else(|| io::Error::other("the process is stopping"))?;
         let next_exporter = writing.exporters.prepare(config.otlp.as_ref())?;
@@ -673,7 +675,6 @@ impl Process {
         let sockets = self.listeners.follow(new_sockets, &mut config, workers);
         let lost_paths = self.listeners.lost_paths().collect();
         self.upstreams = shared_upstreams(&config, &self.upstreams, clock::now());
-        let caches = caches(&config, &before.caches);
         self.discovery.configure(&config, &self.upstreams);
         let counters = before.counters.iter();
         let counters = counters.map(|it| Arc::new(it.following(&staying)));

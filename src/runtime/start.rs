@@ -125,7 +125,7 @@ impl Opened {
                 .collect(),
             listeners,
             upstreams: shared_upstreams(&config, &[], clock::now()),
-            caches: caches(&config, &[]),
+            caches: caches(&config, &[])?,
             disks: Arc::new(Disks::start(&config)?),
             buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
             config: Arc::new(config),

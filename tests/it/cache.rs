@@ -13,6 +13,7 @@ mod failures;
 mod keys;
 mod operating;
 mod sharing;
+mod tiers;
 
 /// An endpoint that answers as its script says, and remembers what it was asked.
 struct Endpoint {

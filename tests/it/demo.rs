@@ -63,6 +63,28 @@ fn demo_answers_what_it_says_to_try() {
 }
 
 #[test]
+fn demo_shows_a_cache_at_work() {
+    test(|| {
+        let mut demo = start(&["demo", "--load", "--cache"]);
+        let mut client = RawClient::connect(until_line(&mut demo, address)).unwrap();
+        assert_eq!(client.get("/ping?page=1").unwrap().text(), "pong");
+        for is_up in [true, false] {
+            let state = if is_up { "are up" } else { "are down" };
+            until_line(&mut demo, |line| line.contains(state).then_some(()));
+            let line = until_line(&mut demo, |line| {
+                line.starts_with("cache").then(|| line.to_owned())
+            });
+            let rate: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+            assert!(rate > 50.0, "{line}");
+            until_line(&mut demo, |line| {
+                line.contains(", 0 failures").then_some(())
+            });
+        }
+        assert_ends_well(demo);
+    });
+}
+
+#[test]
 fn demo_shows_how_load_is_shared_out() {
     test(|| {
         let mut demo = start(&["demo", "--load"]);

@@ -72,6 +72,8 @@ pub enum Released {
     /// The endpoint has confirmed a stored response: this one, renewed, answers all who
     /// waited for that.
     Renewed(Object),
+    /// Another tier had a response, which the store has now.
+    Found,
     /// The endpoint's answer says nothing of what was asked about: each asks again,
     /// without conditions.
     Unconfirmed,
@@ -256,7 +258,7 @@ impl Fetches {
 
     /// Something has changed what this key stands for: a fetch that is under way is not
     /// stored, and who comes from now on does not join it.
-    pub(crate) fn outdate(&self, key: &Key) {
+    pub fn outdate(&self, key: &Key) {
         let outdated = self.table(key).remove(&key.hash);
         if let Some(incoming) = outdated {
             incoming.lock().is_outdated = true;

@@ -3,35 +3,14 @@
 use evenkeel_policy::route::path::without_dot_segments;
 use evenkeel_proto::{Method, Scheme};
 
-use crate::incoming::Fetches;
 use crate::key::{Key, Secret};
 use crate::message::{Request, Response};
-use crate::purge::{Purge, Strength};
 use crate::rules::Rules;
 
-/// Drops what a request and its response make out of date: the URL of the request, and
-/// those of `Location` and `Content-Location` at the same origin. Nothing where the
-/// method is safe or the request failed. What is fetched now, and was asked for before, is
-/// not stored.
-pub fn invalidate(
-    fetches: &Fetches,
-    rules: &Rules,
-    request: &Request<'_>,
-    response: &Response<'_>,
-) {
-    let store = fetches.store();
-    for key in outdated(store.secret(), rules, request, response) {
-        if rules.key.has_parts() {
-            store.purge(Purge::Url(key.url()), Strength::Hard);
-        } else {
-            fetches.outdate(&key);
-            store.remove(&key);
-        }
-    }
-}
-
-/// The keys of what is out of date.
-fn outdated(
+/// The keys of what a request and its response make out of date: the URL of the request,
+/// and those of `Location` and `Content-Location` at the same origin. None where the
+/// method is safe or the request failed.
+pub fn outdated(
     secret: &Secret,
     rules: &Rules,
     request: &Request<'_>,
@@ -123,13 +102,10 @@ fn is_same_host(one: &[u8], other: &[u8], scheme: Scheme) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::Memory;
-    use crate::incoming::Joined;
-    use crate::message::tests::{get, request, response};
-    use crate::object::tests::{SECRET, key_of, object};
+
+    use crate::message::tests::{request, response};
+    use crate::object::tests::SECRET;
 
     fn urls(line: &str, status: u16, fields: &str) -> Vec<String> {
         let sent = request(line, "");
@@ -187,47 +163,5 @@ mod tests {
                 assert_eq!(found, expected, "{reference}");
             }
         }
-    }
-
-    #[test]
-    fn all_of_a_url_goes() {
-        let put = |store: &Memory, key: &Key| {
-            store.insert(key, object("/a", "", "", b"", store.purge_count()));
-        };
-        let sent = request("DELETE /a", "");
-        let answer = response(204, "");
-        let fetches = Fetches::new(Arc::new(Memory::new(1 << 20, SECRET)));
-        let store = fetches.store();
-        put(store, &key_of("/a"));
-        invalidate(&fetches, &Rules::default(), &sent.view(), &answer.view());
-        assert!(store.find(&key_of("/a"), &get("").view()).is_none());
-        assert_eq!(store.purge_count(), 0, "no mark is needed");
-        let mut rules = Rules::default();
-        rules.key.headers.push("x-user".to_owned());
-        put(store, &key_of("/a"));
-        invalidate(&fetches, &rules, &sent.view(), &answer.view());
-        assert!(store.find(&key_of("/a"), &get("").view()).is_none());
-        put(store, &key_of("/a"));
-        assert!(store.find(&key_of("/a"), &get("").view()).is_some());
-    }
-
-    #[test]
-    fn what_was_asked_for_before_is_not_stored() {
-        let fetches = Fetches::new(Arc::new(Memory::new(1 << 20, SECRET)));
-        let lead = || match fetches.join(&key_of("/a"), 9) {
-            Joined::Lead(fetch) => fetch,
-            other => panic!("{other:?}"),
-        };
-        let sent = request("DELETE /a", "");
-        let early = lead();
-        let rules = Rules::default();
-        invalidate(&fetches, &rules, &sent.view(), &response(204, "").view());
-        // Who asks from now on asks anew.
-        let late = lead();
-        for (mut fetch, is_stored) in [(early, false), (late, true)] {
-            fetch.arrive(crate::incoming::tests::arrival("", None));
-            assert_eq!(fetch.finish().is_ok(), is_stored);
-        }
-        assert_eq!(fetches.count(), 0);
     }
 }

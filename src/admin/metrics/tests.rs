@@ -48,7 +48,7 @@ fn sources(endpoints: usize) -> Sources {
     let dispatchers: Vec<_> = dispatchers.collect();
     let members = dispatchers[0].members();
     let sources = Sources {
-        caches: caches(&config, &[]),
+        caches: caches(&config, &[]).unwrap(),
         discovered: Arc::default(),
         generation: 0,
         loaded: Started::now(),

@@ -21,6 +21,7 @@ mod writer;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -60,6 +61,8 @@ pub struct Settings {
 pub struct DiskStore {
     shared: Arc<Shared>,
     reads: IoQueue<Position, Fetched>,
+    /// Pieces of long bodies, by file and offset.
+    parts: IoQueue<(usize, u64), Option<Arc<[u8]>>>,
 }
 
 /// State that workers and the writer share.
@@ -104,13 +107,19 @@ impl DiskStore {
         let reads = reads.map_err(|error| io("start a thread for", error))?;
         // Until the log is read, all marks are kept for it.
         shared.purges.hold(0);
+        let parts = IoQueue::start("cache-parts", settings.reads);
+        let parts = parts.map_err(|error| io("start a thread for", error))?;
         let mut writer = Writer::new(shared.clone(), folder);
         // At once if the folder is free: purges count from the first request on.
         writer.take_over().map_err(|error| io("take over", error))?;
         let thread = std::thread::Builder::new().name("cache-writer".into());
         let started = thread.spawn(move || writer.run());
         started.map_err(|error| io("start a thread for", error))?;
-        Ok(DiskStore { shared, reads })
+        Ok(DiskStore {
+            shared,
+            reads,
+            parts,
+        })
     }
 
     /// The secret that keys are hashed with, here and in the memory above.
@@ -184,6 +193,23 @@ impl DiskStore {
             }
         };
         self.shared.settle(&place, fetched)
+    }
+
+    /// Reads a piece of a body that is not in the page cache. `None` if the disk fails, or
+    /// has too much to do.
+    ///
+    /// # Cancellation
+    /// What nobody waits for any more is not read.
+    pub async fn read_part(&self, part: &FilePart, from: u64, len: usize) -> Option<Arc<[u8]>> {
+        let (file, offset) = (part.file.clone(), part.offset + from);
+        let place = (Arc::as_ptr(&file) as usize, offset);
+        let work = Work::blocking(move || {
+            let mut bytes = vec![0; len];
+            let read = file.read_exact_at(&mut bytes, offset);
+            read.ok().map(|()| Arc::<[u8]>::from(bytes))
+        });
+        let read = self.parts.run(place, WhenFull::Admit, work).await;
+        read.ok().flatten()
     }
 
     /// Has an object written, if it can be: it waits for its turn. Says why it can't.

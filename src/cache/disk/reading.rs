@@ -14,7 +14,7 @@ use evenkeel_policy::Instant;
 use rustix::io::Errno;
 
 use super::Shared;
-use crate::files::read_in_page_cache;
+use crate::files::{is_in_page_cache, read_in_page_cache};
 
 /// Records up to this length are read as a whole. The body of a longer one is sent from
 /// its file.
@@ -36,6 +36,19 @@ pub struct Found {
     pub body: Option<FilePart>,
 }
 
+impl Found {
+    /// Whether it is the same version of a response as another object.
+    pub fn is_same(&self, other: &Object) -> bool {
+        let len = self
+            .body
+            .as_ref()
+            .map_or(self.object.body_len(), |it| it.len);
+        len == other.body_len()
+            && self.object.lines() == other.lines()
+            && self.object.selector() == other.selector()
+    }
+}
+
 /// A body that lies in a file. It was compared with its sums.
 #[derive(Debug, Clone)]
 pub struct FilePart {
@@ -45,6 +58,13 @@ pub struct FilePart {
     pub offset: u64,
     /// Its length in bytes.
     pub len: u64,
+}
+
+impl FilePart {
+    /// Whether a piece of it can be sent without waiting for a disk.
+    pub fn is_in_page_cache(&self, from: u64, len: u64) -> bool {
+        is_in_page_cache(&self.file, self.offset + from, len)
+    }
 }
 
 /// Result of a read, for all who waited for it.

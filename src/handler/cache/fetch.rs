@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use evenkeel_cache::Object;
-use evenkeel_cache::incoming::Fetch;
+use evenkeel_cache::incoming::{Fetch, Released};
 use evenkeel_cache::object::push_line;
 use evenkeel_cache::validate::{is_withheld, push_conditions};
 use evenkeel_proto::http1::{Parsed, parse_request};
@@ -61,19 +61,23 @@ pub(super) fn begin(
         // The fetch is dropped, and has failed.
         return Begun(notes);
     };
-    let mut side = StoreSide::new(
-        cached.cache.clone(),
-        cached.caching.clone(),
-        request.clone(),
-        purpose,
-        notes.clone(),
-        fetch,
-    );
+    let (cache, caching) = (cached.cache.clone(), cached.caching.clone());
+    let is_shared = answering.is_none() && cache.shared().is_some();
+    let of_side = notes.clone();
     let context = exchange.context.clone();
     let client = exchange.client.for_fetch();
     let identity = exchange.progress.identity.of_copy(&request.head);
     let (route, proxying) = (cached.route, *cached.proxying);
     tasks::spawn(async move {
+        if is_shared
+            && cache
+                .find_shared(fetch.key(), &request.view())
+                .await
+                .is_some()
+        {
+            return fetch.release(Released::Found);
+        }
+        let mut side = StoreSide::new(cache, caching, request.clone(), purpose, of_side, fetch);
         let timer = context.wheel.timer();
         poll_fn(|cx| {
             timer.register(cx);

@@ -28,17 +28,27 @@ use evenkeel_proto::{Credentials, Method};
 use super::RequestFacts;
 use super::proxy::forward;
 use crate::cache::Cache;
+use crate::cache::disk::Found;
 use crate::config::{Caching, Proxying};
 use crate::exchange::store_side::Purpose;
 use crate::exchange::{CacheEffect, Exchange, Gone, Next, Outcome, answer};
 use crate::metrics::CacheResult;
 use crate::metrics::end::{End, Failure};
+use crate::net::clock;
 use fetch::Begun;
 use send::Told;
 
 /// Rounds of asking before a request goes to an endpoint on its own: each one follows a
 /// fetch that says nothing for it.
 const MAX_ROUNDS: u32 = 3;
+
+/// Bodies from this length on are sent from the disk where they lie there too, although
+/// memory has them, in bytes: the kernel sends files without copying them.
+const FILE_LEN: u64 = 256 * 1024;
+
+/// Longest wait for the disk of a cache. After it a request goes on as if nothing were
+/// there.
+const DISK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A request on a route that has a cache.
 struct Cached<'a> {
@@ -188,16 +198,30 @@ impl Cached<'_> {
         let mut is_confirmable = true;
         for _ in 0..MAX_ROUNDS {
             let now = exchange.progress.arrived();
-            let found = self.cache.memory.find(&key, &request);
+            let found = match self.cache.memory.find(&key, &request) {
+                Some(object) if self.is_better_sent_from_disk(&object) => {
+                    let found = match self.find_on_disk(exchange, &key, &request).await {
+                        Ok(found) => found.filter(|it| it.is_same(&object)),
+                        Err(outcome) => return outcome,
+                    };
+                    Some(found.unwrap_or(Found { object, body: None }))
+                }
+                Some(object) => Some(Found { object, body: None }),
+                None if self.cache.disk().is_none() => None,
+                None => match self.find_on_disk(exchange, &key, &request).await {
+                    Ok(found) => found,
+                    Err(outcome) => return outcome,
+                },
+            };
             let stale = match found {
                 None => None,
-                Some(object) => match self.use_for(&object, &asked, &key, now) {
-                    Use::Serve(told) => return send::object(exchange, &object, &told).await,
+                Some(found) => match self.use_for(&found.object, &asked, &key, now) {
+                    Use::Serve(told) => return send::stored(exchange, &found, &told).await,
                     Use::Refresh(told) => {
-                        self.refresh(exchange, &key, &object);
-                        return send::object(exchange, &object, &told).await;
+                        self.refresh(exchange, &key, &found);
+                        return send::stored(exchange, &found, &told).await;
                     }
-                    Use::Validate(on_error) => Some((object, on_error)),
+                    Use::Validate(on_error) => Some((found, on_error)),
                 },
             };
             if asked.only_if_cached {
@@ -215,12 +239,12 @@ impl Cached<'_> {
             };
             let fallback = stale.as_ref().filter(|(_, it)| *it == OnError::Serve);
             let why = match &stale {
-                Some((object, _)) if self.is_fresh(object, now) => Forward::Request,
+                Some((found, _)) if self.is_fresh(&found.object, now) => Forward::Request,
                 Some(_) => Forward::Stale,
                 None if asked_about.is_empty() => Forward::UriMiss,
                 None => Forward::VaryMiss,
             };
-            let answering = stale.as_ref().map(|(object, _)| object);
+            let answering = stale.as_ref().and_then(|(found, _)| confirmable(found));
             let joined = match self.cache.fetches.join(&key, self.caching.waiters) {
                 Joined::Alone => return self.forward(exchange, CacheResult::Miss).await,
                 Joined::Follow(follower) => Following {
@@ -242,12 +266,12 @@ impl Cached<'_> {
                     }
                 }
             };
-            let fallback = fallback.map(|(object, _)| object);
+            let fallback = fallback.map(|(found, _)| found);
             match self.follow(exchange, joined, fallback, why).await {
                 Followed::Answered(outcome) => return outcome,
-                Followed::Stale(object) => {
-                    let told = Told::stale(&object, now);
-                    return send::object(exchange, &object, &told).await;
+                Followed::Stale(found) => {
+                    let told = Told::stale(&found.object, now);
+                    return send::stored(exchange, &found, &told).await;
                 }
                 Followed::Alone => return self.forward(exchange, CacheResult::Miss).await,
                 Followed::LookAgain => {}
@@ -255,6 +279,34 @@ impl Cached<'_> {
             }
         }
         self.forward(exchange, CacheResult::Miss).await
+    }
+
+    /// Whether the kernel sends an object's body without copying it, if it lies on the disk
+    /// too.
+    fn is_better_sent_from_disk(&self, object: &Object) -> bool {
+        object.body_len() >= FILE_LEN && self.cache.disk().is_some()
+    }
+
+    /// What the disk has for a request.
+    ///
+    /// # Errors
+    /// How the exchange ended meanwhile.
+    async fn find_on_disk(
+        &self,
+        exchange: &mut Exchange<'_>,
+        key: &Key,
+        request: &Request<'_>,
+    ) -> Result<Option<Found>, Outcome> {
+        exchange.set_timeout(DISK_PATIENCE);
+        let finding = self.cache.find_on_disk(key, request, clock::now());
+        match exchange.while_client_stays(finding).await {
+            Ok(found) => Ok(found),
+            Err(Gone::Client) => Err(gone(exchange)),
+            Err(Gone::TimedOut) => match exchange.context.cut_off() {
+                None => Ok(None),
+                Some(failure) => Err(answer::refuse(exchange, failure.into(), None).await),
+            },
+        }
     }
 
     /// What an object that was found is good for.
@@ -301,7 +353,7 @@ impl Cached<'_> {
     }
 
     /// Has an object validated for which nobody waits, unless somebody does that already.
-    fn refresh(&self, exchange: &Exchange<'_>, key: &Key, object: &Object) {
+    fn refresh(&self, exchange: &Exchange<'_>, key: &Key, found: &Found) {
         let Some(fetch) = self.cache.fetches.lead(key) else {
             return;
         };
@@ -311,7 +363,7 @@ impl Cached<'_> {
             is_background: true,
             is_partial: false,
         };
-        fetch::begin(exchange, self, fetch, Some(object), purpose);
+        fetch::begin(exchange, self, fetch, confirmable(found), purpose);
     }
 
     /// Passes the request on, past the cache.
@@ -340,7 +392,7 @@ impl Cached<'_> {
         &self,
         exchange: &mut Exchange<'_>,
         following: Following,
-        fallback: Option<&Object>,
+        fallback: Option<&Found>,
         why: Forward,
     ) -> Followed {
         let Following { follower, begun } = following;
@@ -363,7 +415,7 @@ impl Cached<'_> {
                         let end = End::Failure(failure);
                         Followed::Answered(answer::refuse(exchange, end, None).await)
                     }
-                    (None, Some(object)) => Followed::Stale(object.clone()),
+                    (None, Some(found)) => Followed::Stale(found.clone()),
                     (None, None) => Followed::Alone,
                 };
             }
@@ -376,15 +428,19 @@ impl Cached<'_> {
         };
         match released {
             Released::NotStored(_) => Followed::Alone,
+            Released::Found => Followed::LookAgain,
             Released::Unconfirmed => Followed::AskPlainly,
             Released::Renewed(object) if object.answers(&view(exchange)) => {
                 let told =
                     Told::renewed(&object, exchange.progress.arrived(), why, begun.is_some());
-                Followed::Answered(send::object(exchange, &object, &told).await)
+                Followed::Answered({
+                    let found = Found { object, body: None };
+                    send::stored(exchange, &found, &told).await
+                })
             }
             Released::Renewed(_) => Followed::LookAgain,
             Released::Failed(code) => match (fallback, failure_of(code)) {
-                (Some(object), _) => Followed::Stale(object.clone()),
+                (Some(found), _) => Followed::Stale(found.clone()),
                 (None, Some(end)) => Followed::Answered(answer::refuse(exchange, end, None).await),
                 (None, None) => Followed::Alone,
             },
@@ -443,12 +499,18 @@ struct Following {
 enum Followed {
     Answered(Outcome),
     /// The endpoints fail: this one is served.
-    Stale(Object),
+    Stale(Found),
     /// The request goes to an endpoint on its own.
     Alone,
     LookAgain,
     /// The endpoint is to be asked without conditions.
     AskPlainly,
+}
+
+/// What an endpoint may be asked to confirm. A body that lies in a file is not stored anew
+/// under another head.
+fn confirmable(found: &Found) -> Option<&Object> {
+    found.body.is_none().then_some(&found.object)
 }
 
 /// The client has left.

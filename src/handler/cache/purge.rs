@@ -1,5 +1,6 @@
 //! The method PURGE: drops stored responses, for those who may.
 
+use evenkeel_cache::ledger::Order;
 use evenkeel_cache::purge::{Purge, Strength};
 
 use super::{Cached, view};
@@ -32,18 +33,21 @@ pub(super) async fn answer(cached: &Cached<'_>, exchange: &mut Exchange<'_>) -> 
         .filter(|tag| !tag.is_empty())
         .collect();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let purged = if !tags.is_empty() {
-        for tag in &tags {
-            cached.cache.purge(Purge::Tag(tag), strength);
-        }
-        format!("tag {}", text(&tags.join(&b", "[..])))
+    let order = |what| Order::new(what, strength);
+    let (orders, purged) = if !tags.is_empty() {
+        let orders = tags.iter().map(|tag| order(Purge::Tag(tag)));
+        (
+            orders.collect(),
+            format!("tag {}", text(&tags.join(&b", "[..]))),
+        )
     } else if let Some(prefix) = key.url().strip_suffix(b"*") {
-        cached.cache.purge(Purge::Prefix(prefix), strength);
-        format!("prefix {}", text(prefix))
+        let orders = vec![order(Purge::Prefix(prefix))];
+        (orders, format!("prefix {}", text(prefix)))
     } else {
-        cached.cache.purge(Purge::Url(key.url()), strength);
-        format!("url {}", text(key.url()))
+        let orders = vec![order(Purge::Url(key.url()))];
+        (orders, format!("url {}", text(key.url())))
     };
+    cached.cache.purge_aside(orders).await;
     let body = format!("purged {purged}\n");
     let answer = Answer {
         body: body.as_bytes(),

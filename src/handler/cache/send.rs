@@ -1,6 +1,10 @@
 //! Sends what a cache has: stored responses, and such that still arrive.
 
 use evenkeel_cache::Object;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
 use evenkeel_cache::incoming::{Arrival, Follower, Read};
 use evenkeel_cache::object::push_line;
 use evenkeel_cache::report::{CacheStatus, Forward, push_age, ttl};
@@ -11,7 +15,9 @@ use evenkeel_proto::{ByteRange, Method, Version};
 
 use super::super::multipart::Multipart;
 use super::view;
-use crate::exchange::answer::{self, end_head, put};
+use crate::cache::disk::{FilePart, Found};
+use crate::config::Caching;
+use crate::exchange::answer::{self, UnsentFile, end_head, put, put_file};
 use crate::exchange::{Exchange, Gone, Next, Outcome};
 use crate::metrics::CacheResult;
 use crate::metrics::end::{End, Failure};
@@ -20,6 +26,12 @@ use crate::net::stream::Follow;
 /// Bodies up to this length are copied behind their heads, which saves a system call, in
 /// bytes.
 const COPIED_LEN: usize = 32 * 1024;
+
+/// What is sent of a file before other connections have a turn, in bytes.
+const SLICE_LEN: u64 = 256 * 1024;
+
+/// Longest wait for a piece of a body, once its head was sent.
+const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most that is read at once of a response that arrives, in bytes.
 const READ_LEN: usize = 64 * 1024;
@@ -89,10 +101,7 @@ impl Told {
     }
 
     fn push(&self, out: &mut Vec<u8>, exchange: &Exchange<'_>) {
-        let route = exchange.progress.figures.route;
-        let route = route.map(|index| &exchange.context.config().routes[index as usize]);
-        let caching = route.and_then(|it| it.cache.as_ref());
-        if caching.is_some_and(|it| it.reports_status) {
+        if caching(exchange).is_some_and(|it| it.reports_status) {
             out.extend_from_slice(b"Cache-Status: ");
             self.status.push(out, CACHE_NAME);
             out.extend_from_slice(b"\r\n");
@@ -100,17 +109,26 @@ impl Told {
     }
 }
 
+/// What the route wants of its cache.
+fn caching<'a>(exchange: &Exchange<'a>) -> Option<&'a Caching> {
+    let route = exchange.progress.figures.route? as usize;
+    exchange.context.config().routes[route].cache.as_deref()
+}
+
 /// Answers with a stored response, or with what of it the request asks for.
-pub(super) async fn object(exchange: &mut Exchange<'_>, object: &Object, told: &Told) -> Outcome {
+pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &Told) -> Outcome {
+    let Found { object, body } = found;
     let request = view(exchange);
     exchange.progress.figures.cache = Some(told.result);
     let persistence = answer::persistence(exchange);
     let sending = Sending {
         object,
+        body: body.as_ref(),
+        body_len: body.as_ref().map_or(object.body_len(), |it| it.len),
         told,
         persistence,
     };
-    let sent = match reply(object, &request) {
+    let sent = match reply(object, sending.body_len, &request) {
         Reply::Whole => sending.whole(exchange).await,
         Reply::NotModified => sending.not_modified(exchange).await,
         Reply::Parts(parts) => sending.parts(exchange, &parts).await,
@@ -124,13 +142,16 @@ pub(super) async fn object(exchange: &mut Exchange<'_>, object: &Object, told: &
 
 struct Sending<'a> {
     object: &'a Object,
+    /// The body, where it lies in a file.
+    body: Option<&'a FilePart>,
+    body_len: u64,
     told: &'a Told,
     persistence: Persistence,
 }
 
 impl Sending<'_> {
     async fn whole(&self, exchange: &mut Exchange<'_>) -> Result<(), Failure> {
-        let len = self.object.body_len();
+        let len = self.body_len;
         let status = self.object.status();
         let mut bytes = self.head(exchange, status, |out| {
             out.extend_from_slice(self.object.lines());
@@ -140,7 +161,7 @@ impl Sending<'_> {
         if exchange.head.method == Method::Head {
             return self.put_last(exchange, &bytes, head_len).await;
         }
-        if len as usize <= COPIED_LEN {
+        if len as usize <= COPIED_LEN && self.body.is_none() {
             bytes.extend_from_slice(self.object.body_at(0));
             return self.put_last(exchange, &bytes, head_len).await;
         }
@@ -160,7 +181,7 @@ impl Sending<'_> {
     }
 
     async fn unsatisfiable(&self, exchange: &mut Exchange<'_>) -> Result<(), Failure> {
-        let len = self.object.body_len();
+        let len = self.body_len;
         let bytes = self.head(exchange, 416, |out| {
             let fields = self.object.fields();
             for (name, value) in fields.filter(|(name, _)| is_in_not_modified(name)) {
@@ -177,7 +198,7 @@ impl Sending<'_> {
         exchange: &mut Exchange<'_>,
         ranges: &[ByteRange],
     ) -> Result<(), Failure> {
-        let len = self.object.body_len();
+        let len = self.body_len;
         if let [range] = ranges {
             let ByteRange { first, last } = *range;
             let bytes = self.head(exchange, 206, |out| {
@@ -221,6 +242,9 @@ impl Sending<'_> {
         follow: Follow,
     ) -> Result<(), Failure> {
         let (mut position, end) = (first, first + len);
+        if let Some(body) = self.body {
+            return self.file_part(exchange, body, first, len).await;
+        }
         while position < end {
             let piece = self.object.body_at(position);
             let left = usize::try_from(end - position).unwrap_or(usize::MAX);
@@ -233,6 +257,57 @@ impl Sending<'_> {
             put(exchange, piece, 0, then).await?;
         }
         Ok(())
+    }
+
+    /// Sends a part of a body that lies in a file.
+    async fn file_part(
+        &self,
+        exchange: &mut Exchange<'_>,
+        body: &FilePart,
+        first: u64,
+        len: u64,
+    ) -> Result<(), Failure> {
+        let (mut position, end) = (first, first + len);
+        while position < end {
+            let len = SLICE_LEN.min(end - position);
+            if exchange.side.can_send_file() && body.is_in_page_cache(position, len) {
+                let offset = body.offset + position;
+                let sent = put_file(exchange, body.file.as_fd(), offset, len).await;
+                sent.map_err(|unsent| match unsent {
+                    UnsentFile::Client(failure) => failure,
+                    UnsentFile::Short | UnsentFile::Unreadable(_) => Failure::FileFailed,
+                })?;
+            } else {
+                let read = self.read(exchange, body, position, len).await?;
+                put(exchange, &read, 0, Follow::Anything).await?;
+            }
+            position += len;
+            if position < end {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a piece of a body that the disk has to be asked for.
+    async fn read(
+        &self,
+        exchange: &mut Exchange<'_>,
+        body: &FilePart,
+        from: u64,
+        len: u64,
+    ) -> Result<Arc<[u8]>, Failure> {
+        let cache = caching(exchange).map(|it| &exchange.context.generation().caches[it.store]);
+        let disk = cache.and_then(|it| it.disk()).ok_or(Failure::FileFailed)?;
+        exchange.set_timeout(DISK_TIMEOUT);
+        match exchange
+            .while_client_stays(disk.read_part(body, from, len as usize))
+            .await
+        {
+            Ok(read) => read.ok_or(Failure::FileFailed),
+            Err(Gone::Client) => Err(Failure::ClientGone),
+            Err(Gone::TimedOut) => Err(exchange.context.cut_off().unwrap_or(Failure::DiskTimeout)),
+        }
     }
 
     async fn put_last(
@@ -253,7 +328,7 @@ impl Sending<'_> {
         lines: impl FnOnce(&mut Vec<u8>),
     ) -> Vec<u8> {
         exchange.progress.figures.status = status;
-        let copied = (self.object.body_len() as usize).min(COPIED_LEN);
+        let copied = (self.body_len as usize).min(COPIED_LEN);
         let mut out = Vec::with_capacity(512 + self.object.lines().len() + copied);
         let reason = if status == self.object.status() {
             self.object.reason()
@@ -315,7 +390,7 @@ pub(super) async fn arriving(
     };
     let mut body = Vec::new();
     loop {
-        exchange.set_timeout(std::time::Duration::MAX);
+        exchange.set_timeout(Duration::MAX);
         let read = std::future::poll_fn(|cx| {
             body.clear();
             follower.poll_read(&mut body, READ_LEN, cx.waker())

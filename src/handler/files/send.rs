@@ -1,6 +1,7 @@
 //! Sends files: short ones in one piece with their heads, long ones in slices
 //! that give way to other connections.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use evenkeel_proto::Method;
@@ -10,8 +11,8 @@ use evenkeel_proto::representation::ByteRange;
 
 use super::super::multipart::Multipart;
 use super::{FileRequest, fields, from_disk};
-use crate::exchange::answer::{begin_head, end_head, put};
-use crate::exchange::{Exchange, WriteFailure, box_cold};
+use crate::exchange::answer::{UnsentFile, begin_head, end_head, put, put_file};
+use crate::exchange::{Exchange, box_cold};
 use crate::files::{Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN, WhenFull};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::{Buffer, SMALL_LEN};
@@ -24,17 +25,6 @@ const COPIED_LEN: u64 = 2 * 1024;
 const SLICE_LEN: u64 = 256 * 1024;
 /// What is read of a file where slow clients hold much already, in bytes.
 const SHORT_SLICE_LEN: u64 = 16 * 1024;
-
-/// Whether an error of sending a file is that of the client's connection.
-fn is_of_connection(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut,
-    };
-    matches!(
-        error.kind(),
-        BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut
-    )
-}
 
 /// Where a slice of a file is.
 enum Slice {
@@ -443,43 +433,12 @@ impl Sending<'_> {
         len: u64,
         exchange: &mut Exchange<'_>,
     ) -> Result<(), End> {
-        use std::os::fd::AsFd;
-        use std::task::Poll;
-        let timeout = exchange.listener().timeouts.body;
-        exchange.set_timeout(timeout);
-        let mut sent = 0;
-        let result = std::future::poll_fn(|cx| {
-            while sent < len {
-                let file = self.file.as_fd();
-                let rest = (len - sent) as usize;
-                let side = &mut exchange.side;
-                match side.poll_send_file(cx, file, offset + sent, rest) {
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(Failure::FileChanged)),
-                    Poll::Ready(Ok(part)) => {
-                        sent += part as u64;
-                        exchange.set_timeout(timeout);
-                    }
-                    Poll::Ready(Err(error)) if !is_of_connection(&error) => {
-                        self.failed(exchange, &error);
-                        return Poll::Ready(Err(Failure::FileFailed));
-                    }
-                    Poll::Ready(Err(_)) => {
-                        let failure = exchange.write_failed(WriteFailure::Closed);
-                        return Poll::Ready(Err(failure));
-                    }
-                    Poll::Pending if exchange.has_timed_out() => {
-                        let failure = exchange.write_failed(WriteFailure::TimedOut);
-                        return Poll::Ready(Err(failure));
-                    }
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-            Poll::Ready(Ok(()))
+        let sent = put_file(exchange, self.file.as_fd(), offset, len).await;
+        sent.map_err(|unsent| match unsent {
+            UnsentFile::Short => Failure::FileChanged.into(),
+            UnsentFile::Unreadable(error) => self.failed(exchange, &error),
+            UnsentFile::Client(failure) => failure.into(),
         })
-        .await;
-        exchange.progress.figures.bytes_out += sent;
-        exchange.progress.figures.body_bytes_out += sent;
-        result.map_err(End::Failure)
     }
 
     /// Sends bytes, the first `head_len` of which belong to the head.

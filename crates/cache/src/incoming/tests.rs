@@ -301,3 +301,17 @@ fn followers_are_bounded_and_one_leads() {
     assert_eq!(fetch.followers(), 0);
     assert!(matches!(fetches.join(&key_of("/"), 1), Joined::Follow(_)));
 }
+
+#[test]
+fn what_is_outdated_is_not_stored() {
+    let fetches = fetches();
+    let early = lead(&fetches);
+    fetches.outdate(&key_of("/"));
+    // Who asks from now on asks anew.
+    let late = lead(&fetches);
+    for (mut fetch, expected) in [(early, Some(NotStored::Outdated)), (late, None)] {
+        fetch.arrive(arrival("", None));
+        assert_eq!(fetch.finish().err(), expected);
+    }
+    assert_eq!(fetches.count(), 0);
+}

@@ -22,7 +22,7 @@ options! {
     /// A store of responses. Routes that name it share its room;
     /// each has rules of its own.
     pub struct CacheTable as "a cache"
-    for #[derive(Debug, Clone)] CacheStore with CacheStoreParts {
+    for #[derive(Debug, Clone, PartialEq, Eq)] CacheStore with CacheStoreParts {
         /// The name that routes, logs and counters use.
         name: String,
         /// The files behind the memory; `None` for memory alone.

@@ -1,0 +1,121 @@
+//! What lies on a disk, over restarts.
+
+use evenkeel_testkit::TempDir;
+
+use super::*;
+
+/// The program before an endpoint, with the files of its cache in this folder.
+fn with_disk(endpoint: &Endpoint, folder: &TempDir) -> std::io::Result<Proxy> {
+    let address = endpoint.origin.address;
+    let path = folder.join("cache");
+    let config = format!(
+        "[server]\nworkers = 1\n[status]\nbind = '127.0.0.1:0'\n\
+         [access_log]\npath = '$DIR/access.log'\nformat = 'json'\n\
+         [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
+         [cache.main]\nmemory = '8MiB'\ndisk = {{ path = '{}', size = '64MiB' }}\n\
+         [[route]]\nupstream = 'app'\n\
+         cache = {{ store = 'main', purge = {{ from = ['127.0.0.1'] }} }}\n\
+         [upstream.app]\nendpoints = ['{address}']\n",
+        path.display()
+    );
+    Proxy::start(program(), &config)
+}
+
+/// A body that is sent from its file.
+fn long_body() -> String {
+    (0..40_000).map(|number| format!("{number:09} ")).collect()
+}
+
+fn ask(proxy: &Proxy, path: &str, fields: &str) -> evenkeel_testkit::Response {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    proxy.client().ask(request).unwrap()
+}
+
+#[test]
+fn what_is_on_the_disk_is_there_after_a_restart() {
+    test(|| {
+        let endpoint = Endpoint::answering(|head| match head {
+            it if it.starts_with("GET /long") => response(200, FRESH, &long_body()),
+            it if it.starts_with("GET /empty") => response(200, FRESH, ""),
+            _ => response(200, FRESH, "hello"),
+        });
+        let folder = TempDir::new().unwrap();
+        let paths = [
+            ("/a", "hello".to_owned()),
+            ("/empty", String::new()),
+            ("/long", long_body()),
+        ];
+        let mut proxy = with_disk(&endpoint, &folder).unwrap();
+        for (path, body) in &paths {
+            assert_eq!(ask(&proxy, path, "").text(), *body);
+        }
+        ask(&proxy, "/purged", "");
+        let purge = "PURGE /purged HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(proxy.client().ask(purge).unwrap().status, 200);
+        proxy.terminate();
+        assert!(proxy.wait(Duration::from_secs(20)).unwrap().success());
+        let before = endpoint.count();
+        let proxy = with_disk(&endpoint, &folder).unwrap();
+        // The index is loaded in the background.
+        until("it is found", || {
+            let only = ask(&proxy, "/long", "Cache-Control: only-if-cached\r\n");
+            only.status == 200
+        });
+        for (path, body) in &paths {
+            let answer = ask(&proxy, path, "");
+            assert!(answer.text() == *body, "{path}: {}", answer.head);
+            assert!(answer.field("age").is_some());
+        }
+        let part = ask(&proxy, "/long", "Range: bytes=100000-100009\r\n");
+        assert_eq!((part.status, part.text()), (206, "000010000 ".to_owned()));
+        assert_eq!(endpoint.count(), before);
+        ask(&proxy, "/purged", "");
+        assert_eq!(
+            endpoint.count(),
+            before + 1,
+            "what was purged does not come back"
+        );
+    });
+}
+
+#[test]
+fn what_is_on_the_disk_survives_a_kill() {
+    test(|| {
+        let endpoint = Endpoint::answering(|head| {
+            let path = head.split(' ').nth(1).unwrap().to_owned();
+            response(200, FRESH, &path.repeat(50))
+        });
+        let folder = TempDir::new().unwrap();
+        let path = |number: usize| format!("/number/{number}");
+        for round in 1..=5 {
+            let mut proxy = with_disk(&endpoint, &folder).unwrap();
+            for number in 0..200 * round {
+                let path = path(number);
+                assert_eq!(ask(&proxy, &path, "").text(), path.repeat(50));
+            }
+            proxy.signal(rustix::process::Signal::KILL);
+            proxy.wait(Duration::from_secs(20));
+        }
+        let proxy = with_disk(&endpoint, &folder).unwrap();
+        let is_found = |number: usize| {
+            let answer = ask(&proxy, &path(number), "Cache-Control: only-if-cached\r\n");
+            answer.status == 200
+        };
+        until("most is found", || {
+            (0..800).filter(|it| is_found(*it)).count() > 700
+        });
+    });
+}
+
+#[test]
+fn a_folder_with_something_else_is_refused() {
+    test(|| {
+        let endpoint = Endpoint::answering(|_| response(200, FRESH, "hello"));
+        let folder = TempDir::new().unwrap();
+        std::fs::create_dir(folder.join("cache")).unwrap();
+        std::fs::write(folder.join("cache").join("letter.txt"), "dear").unwrap();
+        let error = with_disk(&endpoint, &folder).unwrap_err().to_string();
+        assert!(error.contains("cache main: "), "{error}");
+        assert!(folder.join("cache").join("letter.txt").exists());
+    });
+}
