@@ -3,6 +3,7 @@
 use evenkeel_testkit::TempDir;
 
 use super::*;
+use crate::servers::Server;
 
 /// The program before an endpoint, with the files of its cache in this folder.
 fn with_disk(endpoint: &Endpoint, folder: &TempDir) -> std::io::Result<Proxy> {
@@ -117,5 +118,63 @@ fn a_folder_with_something_else_is_refused() {
         let error = with_disk(&endpoint, &folder).unwrap_err().to_string();
         assert!(error.contains("cache main: "), "{error}");
         assert!(folder.join("cache").join("letter.txt").exists());
+    });
+}
+
+/// The program before an endpoint, with a cache that is shared at this server.
+fn sharing(endpoint: &Endpoint, server: &Server) -> Proxy {
+    let address = endpoint.origin.address;
+    let config = format!(
+        "[server]\nworkers = 1\n[status]\nbind = '127.0.0.1:0'\n\
+         [access_log]\npath = '$DIR/access.log'\nformat = 'json'\n\
+         [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
+         [cache.main]\nshared = 'unix:{}'\n\
+         [[route]]\nupstream = 'app'\n\
+         cache = {{ store = 'main', purge = {{ from = ['127.0.0.1'] }} }}\n\
+         [upstream.app]\nendpoints = ['{address}']\n",
+        server.socket().display()
+    );
+    Proxy::start(program(), &config).unwrap()
+}
+
+#[test]
+fn machines_share_what_they_store_and_purge() {
+    test(|| {
+        let mut redis = Server::redis();
+        redis.start(&[]);
+        let endpoint = Endpoint::answering(|_| response(200, FRESH, "hello"));
+        let machines = [0, 1].map(|_| sharing(&endpoint, &redis));
+        let mut number = 0;
+        // The server is found in the background.
+        until("one has what the other has stored", || {
+            number += 1;
+            let path = format!("/{number}");
+            ask(&machines[0], &path, "");
+            let before = endpoint.count();
+            std::thread::sleep(Duration::from_millis(50));
+            let answer = ask(&machines[1], &path, "");
+            assert_eq!(answer.text(), "hello");
+            endpoint.count() == before
+        });
+        let path = format!("/{number}");
+        let purge = format!("PURGE {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(machines[0].client().ask(purge).unwrap().status, 200);
+        let before = endpoint.count();
+        until("the other has purged it too", || {
+            ask(&machines[1], &path, "");
+            endpoint.count() > before
+        });
+        // A server that is gone costs only hits.
+        redis.stop();
+        let began = std::time::Instant::now();
+        for number in 0..20 {
+            let answer = ask(&machines[0], &format!("/gone/{number}"), "");
+            assert_eq!(answer.text(), "hello");
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            began.elapsed()
+        );
     });
 }
