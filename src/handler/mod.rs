@@ -89,8 +89,10 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
     if let Some(last) = last_hop(action, head, bytes) {
         return box_cold(answer_last(exchange, last)).await;
     }
-    if let (Some(caching), Action::Upstream(proxying)) = (cache, action) {
-        return box_cold(cache::handle(exchange, route, proxying, caching)).await;
+    if let (Some(caching), Action::Upstream(proxying)) = (cache, action)
+        && let cache::Way::Through(key) = cache::way(exchange, caching)
+    {
+        return box_cold(cache::handle(exchange, route, proxying, caching, key)).await;
     }
     with_action!(action, it => it.handle(route, exchange).await)
 }

@@ -58,7 +58,38 @@ struct Cached<'a> {
     cache: &'a Arc<Cache>,
 }
 
-/// Answers the request from the route's cache, or by way of it.
+/// Which way a request goes on a route that has a cache.
+pub(super) enum Way {
+    /// To an endpoint, as without a cache.
+    Past,
+    /// By way of the cache, with the key where it is known already.
+    Through(Option<Key>),
+}
+
+/// Which way a request goes, as far as that takes no wait: the one without the cache costs
+/// next to nothing.
+pub(super) fn way(exchange: &mut Exchange<'_>, caching: &Arc<Caching>) -> Way {
+    let request = view(exchange);
+    if request.head.method != Method::Get {
+        return Way::Through(None);
+    }
+    let cache = &exchange.context.generation().caches[caching.store];
+    let key = caching.rules.key.key(cache.memory.secret(), &request);
+    let now = exchange.progress.arrived();
+    let is_past = cache.uncacheable(&key, is_known(&request), now).is_some()
+        && !request.has(b"cache-control")
+        && cache.disk().is_none()
+        && cache.memory.find(&key, &request).is_none();
+    if is_past {
+        exchange.progress.figures.cache = Some(CacheResult::Miss);
+        Way::Past
+    } else {
+        Way::Through(Some(key))
+    }
+}
+
+/// Answers the request from the route's cache, or by way of it. `key` is that of the
+/// request, if it is known already.
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange. A fetch that was begun for it goes on as the
@@ -68,6 +99,7 @@ pub(super) async fn handle(
     route: usize,
     proxying: &Proxying,
     caching: &Arc<Caching>,
+    key: Option<Key>,
 ) -> Outcome {
     let cached = Cached {
         route,
@@ -75,7 +107,7 @@ pub(super) async fn handle(
         caching,
         cache: &exchange.context.generation().caches[caching.store],
     };
-    cached.answer(exchange).await
+    cached.answer(exchange, key).await
 }
 
 /// The request as the cache reads it.
@@ -175,7 +207,7 @@ pub(crate) fn plan(
 }
 
 impl Cached<'_> {
-    async fn answer(&self, exchange: &mut Exchange<'_>) -> Outcome {
+    async fn answer(&self, exchange: &mut Exchange<'_>, key: Option<Key>) -> Outcome {
         let request = view(exchange);
         if let Some(from) = &self.caching.purge_from
             && purge::is_purge(exchange)
@@ -190,11 +222,10 @@ impl Cached<'_> {
             return self.forward(exchange, CacheResult::Bypass).await;
         }
         let asked = RequestDirectives::of(&request);
-        let key = self
-            .caching
-            .rules
-            .key
-            .key(self.cache.memory.secret(), &request);
+        let key = key.unwrap_or_else(|| {
+            let secret = self.cache.memory.secret();
+            self.caching.rules.key.key(secret, &request)
+        });
         let mut is_confirmable = true;
         for _ in 0..MAX_ROUNDS {
             let now = exchange.progress.arrived();

@@ -28,7 +28,7 @@ use crate::net::stream::Follow;
 const COPIED_LEN: usize = 32 * 1024;
 
 /// What is sent of a file before other connections have a turn, in bytes.
-const SLICE_LEN: u64 = 256 * 1024;
+const SLICE_LEN: u64 = 1024 * 1024;
 
 /// Longest wait for a piece of a body, once its head was sent.
 const DISK_TIMEOUT: Duration = Duration::from_secs(10);
