@@ -194,9 +194,10 @@ impl Writer {
                 shared.counters.not_written(reason);
             }
             Err(error) => {
-                shared.queue.not_written();
                 shared.counters.not_written(NotWritten::Paused);
+                // First: who waits until it is idle then sees that it is paused.
                 self.pause(&error);
+                shared.queue.not_written();
             }
         }
         is_working

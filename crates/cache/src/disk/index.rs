@@ -334,25 +334,38 @@ impl Index {
         let Place {
             hashes, position, ..
         } = *place;
-        if position < self.table(hashes.key).floor(hashes.key) {
+        if hashes.key == hashes.slot {
+            // Under one lock: a worker may remove the key at this moment.
+            let mut table = self.table(hashes.key);
+            if position >= table.floor(hashes.key) {
+                self.add(&mut table, place);
+            }
             return;
         }
-        if let Some(set) = set {
+        {
             let mut table = self.table(hashes.key);
-            let value = match table.value(hashes.key, true) {
-                // The sets of newer records stay in front.
-                Some(value) if value.sets().any(|it| it == set) => value,
-                Some(value) => value.with_last_set(set),
-                None => Value(VARIES).with_set(set, position.segment),
-            };
-            table.set(hashes.key, value);
+            if position < table.floor(hashes.key) {
+                return;
+            }
+            if let Some(set) = set {
+                let value = match table.value(hashes.key, true) {
+                    // The sets of newer records stay in front.
+                    Some(value) if value.sets().any(|it| it == set) => value,
+                    Some(value) => value.with_last_set(set),
+                    None => Value(VARIES).with_set(set, position.segment),
+                };
+                table.set(hashes.key, value);
+            }
         }
-        let mut table = self.table(hashes.slot);
-        // A worker may have removed the key meanwhile. A response with `Vary` is compared
-        // with the floor when it is looked up.
-        let is_removed = hashes.key == hashes.slot && position < table.floor(hashes.key);
-        if !is_removed && table.value(hashes.slot, false).is_none() {
-            table.set(hashes.slot, Value::record(position, place.size, false));
+        // If a worker removes the key between the two locks, a lookup heeds the floor.
+        self.add(&mut self.table(hashes.slot), place);
+    }
+
+    /// Adds an older record, if there is no newer one.
+    fn add(&self, table: &mut Table, place: &Place) {
+        let slot = place.hashes.slot;
+        if table.value(slot, false).is_none() {
+            table.set(slot, Value::record(place.position, place.size, false));
             self.records.fetch_add(1, Relaxed);
         }
     }

@@ -119,6 +119,10 @@ fn removal_concerns_what_lies_before_it() {
     assert!(!index.remove(key, position(1, 4)));
     assert_eq!(found(&index, "/a", "Foo: de"), []);
     assert_eq!(found(&index, "/b", ""), [position(1, 3)]);
+    // Without `Vary` nothing is left of a key.
+    let plain = key_of("/b").hash as u64;
+    assert!(index.remove(plain, position(1, 4)));
+    assert!(!index.table(plain).floors.contains_key(&plain));
     // The set of names is back, and the removed one stays away.
     insert(&index, "/a", &en, position(1, 4));
     assert_eq!(found(&index, "/a", "Foo: en"), [position(1, 4)]);
@@ -152,6 +156,10 @@ fn older_segments_come_after_newer_ones() {
     // From segment 2.
     load(&index, "/gone", b"", position(2, 3));
     load(&index, "/gone", &de, position(2, 2));
+    // Another set of names, behind the one that is there.
+    let bar = selector("Vary: Bar", "Bar: 1");
+    load(&index, "/bar", &en, position(2, 5));
+    load(&index, "/bar", &bar, position(2, 4));
     load(&index, "/twice", b"", position(2, 1));
     index.end_loading();
     for (path, asked, expected) in [
@@ -160,10 +168,11 @@ fn older_segments_come_after_newer_ones() {
         ("/removed", "Foo: de", &[]),
         ("/gone", "Foo: en", &[position(3, 9)]),
         ("/gone", "Foo: de", &[]),
+        ("/bar", "Foo: en\nBar: 1", &[position(2, 5), position(2, 4)]),
     ] {
         assert_eq!(found(&index, path, asked), expected, "{path} {asked}");
     }
-    assert_eq!(index.records(), 3);
+    assert_eq!(index.records(), 5);
     // Those of segment 3 that were asked for: each was above.
     let asked: Vec<_> = index
         .asked_for(3)
@@ -172,7 +181,7 @@ fn older_segments_come_after_newer_ones() {
         .collect();
     assert_eq!(asked, [4 * UNIT, 9 * UNIT]);
     assert_eq!(index.reclaim(3), 2);
-    assert_eq!(index.records(), 1);
+    assert_eq!(index.records(), 3);
     assert_eq!(found(&index, "/gone", "Foo: en"), []);
 }
 
