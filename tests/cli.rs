@@ -551,11 +551,11 @@ fn a_wrong_command_says_what_would_be_right() {
         ),
         (
             &["ctl", "frob"],
-            "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, set",
+            "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, purge, set",
         ),
         (
             &["ctl", "show", "foo"],
-            "there are upstreams, listeners, routes, files, sessions",
+            "there are upstreams, listeners, routes, files, cache, sessions",
         ),
         (
             &["ctl", "--socket", "x", "set", "foo"],

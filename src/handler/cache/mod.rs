@@ -44,7 +44,7 @@ const MAX_ROUNDS: u32 = 3;
 
 /// Bodies from this length on are sent from the disk where they lie there too, although
 /// memory has them, in bytes: the kernel sends files without copying them.
-const FILE_LEN: u64 = 256 * 1024;
+const FILE_LEN: u64 = 1024 * 1024;
 
 /// Longest wait for the disk of a cache. After it a request goes on as if nothing were
 /// there.
@@ -471,8 +471,14 @@ impl Cached<'_> {
             }
             Released::Renewed(_) => Followed::LookAgain,
             Released::Failed(code) => match (fallback, failure_of(code)) {
+                (None, Some(end)) => {
+                    // It fails as it would have without the cache.
+                    let figures = &mut exchange.progress.figures;
+                    figures.upstream = Some(self.proxying.upstream as u32);
+                    figures.is_fetched = true;
+                    Followed::Answered(answer::refuse(exchange, end, None).await)
+                }
                 (Some(found), _) => Followed::Stale(found.clone()),
-                (None, Some(end)) => Followed::Answered(answer::refuse(exchange, end, None).await),
                 (None, None) => Followed::Alone,
             },
         }

@@ -129,3 +129,28 @@ fn who_waits_for_a_fetch_that_fails_fails_with_it() {
         assert!(endpoint.count() <= 3, "{} requests", endpoint.count());
     });
 }
+
+#[test]
+fn who_gets_no_slot_gets_the_answer_that_is_configured() {
+    test(|| {
+        let is_let = Arc::new(AtomicBool::new(false));
+        let is_open = is_let.clone();
+        let endpoint = Endpoint::scripted(move |_, stream| {
+            until("it is let", || is_open.load(SeqCst));
+            stream.send(response(200, FRESH, "hello")).is_ok()
+        });
+        let address = endpoint.origin.address;
+        let endpoints = format!("{{ address = '{address}', max_in_flight = 1 }}");
+        let proxy = behind(
+            &endpoints,
+            "",
+            "queue = { max = 0, answer = { status = 529 } }",
+        );
+        let mut first = proxy.client();
+        first.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        until("the endpoint is busy", || endpoint.count() == 1);
+        assert_eq!(proxy.client().get("/a").unwrap().status, 529);
+        is_let.store(true, SeqCst);
+        assert_eq!(first.read_response("GET").unwrap().text(), "hello");
+    });
+}
