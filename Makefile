@@ -27,7 +27,7 @@ BENCH_TOOLS := $(RELEASE_TOOLS) nginx nginx-stream haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test crash cache-scale loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
+.PHONY: help demo quick test crash cache-crash cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -136,6 +136,18 @@ changes: ## Change the program under load: nothing is lost (ARGS="--suite upgrad
 	@echo "changes: make release, then evenkeel-lab changes $(ARGS)"
 	@$(MAKE) release
 	@exec cargo run --quiet --release --package evenkeel-lab -- changes --evenkeel target/optimised/evenkeel $(ARGS)
+
+cache-crash: ## Kill Evenkeel with 1,000,000 cached pages 100 times (3 GB; ARGS="--kills 10")
+	@scripts/need $(RELEASE_TOOLS)
+	@echo "cache-crash: make release, then evenkeel-lab cache-crash $(ARGS)"
+	@$(MAKE) release
+	@exec cargo run --quiet --release --package evenkeel-lab -- cache-crash --evenkeel target/optimised/evenkeel $(ARGS)
+
+hit-ratios: ## Compare what the cache in memory keeps with the policies of libCacheSim
+	@scripts/need $(BUILD_TOOLS) venv libcachesim
+	@echo "hit-ratios: eight traces, then scripts/hit-ratios (ten minutes)"
+	@cargo bench --quiet --package evenkeel-cache --bench hit_ratios -- --write $(CURDIR)/target/hit-ratios
+	@exec .venv/bin/python scripts/hit-ratios target/hit-ratios
 
 bench-policies: ## Run the scenarios of the balancers (ARGS="--scenario S2 --quick")
 	@scripts/need $(POLICY_TOOLS)

@@ -9,6 +9,7 @@ use evenkeel_testkit::{Proxy, RawClient, RawOrigin, RawStream};
 
 use crate::setup::{figures, program, test};
 
+mod crash;
 mod failures;
 mod keys;
 mod operating;

@@ -1,88 +1,21 @@
-//! What the store costs and what it keeps: memory for each object, time for a lookup
-//! and an insert by the number of objects, the longest pause, and the share of hits
-//! beside LRU.
+//! Costs of the store: memory for each object, time for a lookup and an insert by the
+//! number of objects, and the longest pause.
 //!
-//! `cargo bench -p evenkeel-cache`. The traces are made here; their shapes are those of
-//! public ones: Zipf's law, the same with scans between, a loop longer than the store.
+//! `cargo bench -p evenkeel-cache --bench store`
 
 #![allow(clippy::unwrap_used, reason = "a measurement")]
 
+mod maker;
+
 use std::time::{Duration, Instant};
 
-use evenkeel_cache::key::{Key, KeyRules, Secret};
-use evenkeel_cache::object::{Body, StoredHead};
+use evenkeel_cache::Memory;
+use evenkeel_cache::key::Key;
 use evenkeel_cache::purge::{Purge, Strength};
-use evenkeel_cache::{Lifetime, Memory, Object, Request, Response};
-use evenkeel_policy::Instant as Moment;
-use evenkeel_proto::http1::{parse_request, parse_response};
-use evenkeel_proto::{Method, RequestHead, ResponseHead, Scheme};
-use lru::LruCache;
+use maker::{Maker, SECRET};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-const SECRET: Secret = Secret([9; 16]);
-const HEAD: &str = "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
-                    Content-Type: text/html\r\nCache-Control: max-age=3600\r\n\
-                    ETag: \"46653f10-1194\"\r\n\r\n";
-
-/// Makes keys and objects by number.
-struct Maker {
-    request: RequestHead,
-    head: StoredHead,
-}
-
-const PLAIN: &str = "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n";
-
-impl Maker {
-    fn new() -> Self {
-        let mut request = RequestHead::default();
-        parse_request(PLAIN.as_bytes(), &mut request).unwrap();
-        let mut response = ResponseHead::default();
-        parse_response(HEAD.as_bytes(), Method::Get, &mut response).unwrap();
-        let view = Response {
-            head: &response,
-            bytes: HEAD.as_bytes(),
-        };
-        let asked = Request {
-            head: &request,
-            bytes: PLAIN.as_bytes(),
-            scheme: Scheme::Http,
-        };
-        let head = StoredHead::of(&SECRET, &asked, &view, 0).unwrap();
-        Maker { request, head }
-    }
-
-    fn request(&self) -> Request<'_> {
-        Request {
-            head: &self.request,
-            bytes: PLAIN.as_bytes(),
-            scheme: Scheme::Http,
-        }
-    }
-
-    fn key(&self, number: u64) -> Key {
-        let target = format!("/objects/{number}");
-        KeyRules::default().key_of_url(&SECRET, Scheme::Http, b"example.com", target.as_bytes())
-    }
-
-    fn object(&self, key: &Key, body: &[u8], seen: u64) -> Object {
-        let lifetime = Lifetime {
-            fresh: 3600,
-            ..Lifetime::default()
-        };
-        let body = Body::of(body);
-        Object::new(
-            key,
-            &self.head,
-            &body,
-            &lifetime,
-            Moment::from_nanos(0),
-            seen,
-        )
-        .unwrap()
-    }
-}
 
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -157,88 +90,6 @@ fn pauses(maker: &Maker, store: &Memory) {
     );
 }
 
-/// Share of hits of the store and of LRU with the same number of objects.
-fn hits(maker: &Maker, trace: impl Iterator<Item = u64>) -> (f64, f64) {
-    let body = [b'x'; 600];
-    let cost = maker.object(&maker.key(1000), &body, 0).cost();
-    let room = 10_000;
-    let store = Memory::new(cost * room, SECRET);
-    let mut lru: LruCache<u64, ()> = LruCache::new(room.try_into().unwrap());
-    let (mut asked, mut found, mut lru_found) = (0.0, 0.0, 0.0);
-    for number in trace {
-        asked += 1.0;
-        let key = maker.key(number);
-        if store.find(&key, &maker.request()).is_some() {
-            found += 1.0;
-        } else {
-            store.insert(&key, maker.object(&key, &body, 0));
-        }
-        if lru.get(&number).is_some() {
-            lru_found += 1.0;
-        } else {
-            lru.put(number, ());
-        }
-    }
-    (found / asked, lru_found / asked)
-}
-
-/// Numbers by Zipf's law with this exponent, of so many objects.
-fn zipf(exponent: f64, objects: usize, seed: u64) -> impl FnMut() -> u64 {
-    let mut sums = Vec::with_capacity(objects);
-    let mut sum = 0.0;
-    for rank in 1..=objects {
-        sum += (rank as f64).powf(-exponent);
-        sums.push(sum);
-    }
-    let mut random = fastrand::Rng::with_seed(seed);
-    move || {
-        let at = random.f64() * sum;
-        sums.partition_point(|&it| it < at) as u64
-    }
-}
-
-fn hit_ratios(maker: &Maker) {
-    const ASKED: usize = 2_000_000;
-    println!("trace (10,000 objects fit)             S3-FIFO   LRU");
-    let show = |name: &str, (ours, lru): (f64, f64)| println!("{name:<38} {ours:.4}    {lru:.4}");
-    for exponent in [0.6, 0.8, 1.0, 1.2] {
-        let mut next = zipf(exponent, 200_000, 1);
-        let trace = (0..ASKED).map(|_| next());
-        show(
-            &format!("Zipf {exponent}, 200,000 objects"),
-            hits(maker, trace),
-        );
-    }
-    let mut next = zipf(1.0, 200_000, 2);
-    let mut scanned = 1_000_000;
-    let trace = (0..ASKED).map(|at| match at % 50_000 {
-        // A crawler asks for 20,000 objects that nobody else wants.
-        0..20_000 => {
-            scanned += 1;
-            scanned
-        }
-        _ => next(),
-    });
-    show("Zipf 1.0 with scans of 20,000", hits(maker, trace));
-    let mut next = zipf(0.8, 200_000, 3);
-    let mut once = 1_000_000;
-    let trace = (0..ASKED).map(|at| match at % 2 {
-        0 => {
-            once += 1;
-            once
-        }
-        _ => next(),
-    });
-    show("Zipf 0.8, every other object once only", hits(maker, trace));
-    let trace = (0..ASKED as u64).map(|at| at % 12_000);
-    show("loop over 12,000 objects", hits(maker, trace));
-    let mut next = zipf(0.9, 50_000, 4);
-    let trace = (0..ASKED as u64).map(|at| next() + at / 100 * 7);
-    show("Zipf 0.9, what is popular moves on", hits(maker, trace));
-}
-
 fn main() {
-    let maker = Maker::new();
-    hit_ratios(&maker);
-    costs(&maker);
+    costs(&Maker::new());
 }

@@ -9,6 +9,7 @@
 
 pub mod bench;
 pub mod bench_files;
+pub mod cache_crash;
 pub mod changes;
 pub mod files;
 pub mod load;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_lab::{
-    bench, bench_files, changes, files, load, many_hosts, origin, pinned, relay, scenarios,
-    simulate, slow_disk, socket,
+    bench, bench_files, cache_crash, changes, files, load, many_hosts, origin, pinned, relay,
+    scenarios, simulate, slow_disk, socket,
 };
 
 /// Measures Evenkeel against the bare relay, nginx and HAProxy.
@@ -32,6 +32,8 @@ enum Command {
     ManyHosts(many_hosts::Options),
     /// Change Evenkeel under load, and look whether anything is lost.
     Changes(changes::Options),
+    /// Kill Evenkeel while it writes a cache on a disk, and look whether it is right.
+    CacheCrash(cache_crash::Options),
     /// Simulate clients and origins around the proxy's policy.
     Simulate(simulate::Options),
     /// Run the scenarios of the balancers on real sockets.
@@ -75,6 +77,11 @@ fn run(command: &Command) -> io::Result<ExitCode> {
         Command::ManyHosts(options) => many_hosts::run(options)?,
         Command::Changes(options) => {
             if !changes::run(options)? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::CacheCrash(options) => {
+            if !cache_crash::run(options)? {
                 return Ok(ExitCode::FAILURE);
             }
         }

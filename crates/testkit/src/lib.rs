@@ -10,8 +10,10 @@
 //! * [`wakes`]: a waker that counts.
 //! * [`dns`]: a name server.
 //! * [`changes`]: load on the program while it changes.
+//! * [`caching`]: the program as a cache of very many pages.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
+pub mod caching;
 pub mod changes;
 pub mod deadline;
 pub mod dns;

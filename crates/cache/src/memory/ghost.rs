@@ -56,6 +56,11 @@ impl Ghost {
         found.map(|place| *place = 0).is_some()
     }
 
+    /// Whether nothing has gone yet.
+    pub fn is_unused(&self) -> bool {
+        self.places.is_empty()
+    }
+
     fn moment(&self) -> u16 {
         let evictions_a_moment = (self.places.len() as u64 / u64::from(MOMENTS)).max(1);
         (self.evicted / evictions_a_moment) as u16

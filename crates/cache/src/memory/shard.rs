@@ -9,7 +9,8 @@
 //! ```
 //!
 //! What is asked for once leaves the small queue, a tenth of the store, without
-//! displacing anything from the main one.
+//! displacing anything from the main one. While the store fills up for the first time,
+//! objects that do not fit in the small queue go to the main one.
 
 use hashbrown::HashTable;
 
@@ -146,7 +147,7 @@ impl Shard {
             _ => None,
         };
         let hash = slot_hash(key);
-        let is_main = self.ghost.take(hash);
+        let is_main = self.ghost.take(hash) || self.begins_main();
         let index = self.vacant_slot();
         let cost = object.cost();
         self.slots[index as usize] = Slot {
@@ -162,6 +163,13 @@ impl Shard {
             spread(slots[index as usize].hash)
         });
         gone
+    }
+
+    /// Whether objects go to the main queue as they come: nothing has gone yet, and the
+    /// small queue has its part. Otherwise all of a store that fills up would be in the
+    /// small queue, and the first evictions would leave a tenth of it.
+    fn begins_main(&self) -> bool {
+        self.ghost.is_unused() && self.small.bytes >= self.small_bytes
     }
 
     /// Puts an object in the place of another, which is given back.

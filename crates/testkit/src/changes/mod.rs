@@ -118,6 +118,12 @@ impl From<u64> for Figure {
     }
 }
 
+impl From<u32> for Figure {
+    fn from(value: u32) -> Self {
+        Figure(f64::from(value))
+    }
+}
+
 impl From<usize> for Figure {
     fn from(value: usize) -> Self {
         Figure(value as f64)
