@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_cache::ledger::{Ledger, Order};
+use evenkeel_cache::ledger::{Ledger, Order, Position};
 use evenkeel_cache::purge::{Purge, Strength};
 use evenkeel_cache::{Key, Object, Request, Secret, vary};
 use redis::IntoConnectionInfo;
@@ -133,6 +133,13 @@ pub trait Stores: Send + Sync + 'static {
 
     /// The count of purges, which an object has that is asked for now.
     fn purge_count(&self) -> u64;
+
+    /// Up to where a process before has applied the log of purges to what is stored here.
+    /// `None` if that is not known. May block.
+    fn position(&self) -> Option<Position>;
+
+    /// The log was applied up to here. May block.
+    fn note_position(&self, position: Position);
 }
 
 impl Stores for evenkeel_cache::Memory {
@@ -143,6 +150,13 @@ impl Stores for evenkeel_cache::Memory {
     fn purge_count(&self) -> u64 {
         self.purge_count()
     }
+
+    /// Nothing stays in memory.
+    fn position(&self) -> Option<Position> {
+        None
+    }
+
+    fn note_position(&self, _: Position) {}
 }
 
 /// The shared tier. Its thread ends when the tier is dropped.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-use evenkeel_cache::incoming::Fetches;
+use evenkeel_cache::incoming::{Fetch, Fetches};
 use evenkeel_cache::invalidate::outdated;
-use evenkeel_cache::ledger::Order;
+use evenkeel_cache::ledger::{Order, Position};
 use evenkeel_cache::purge::{Purge, Strength};
 use evenkeel_cache::recent::{Until, Uses};
 use evenkeel_cache::record::Clocks;
@@ -85,6 +85,16 @@ impl Stores for Arc<Local> {
 
     fn purge_count(&self) -> u64 {
         self.memory.purge_count()
+    }
+
+    fn position(&self) -> Option<Position> {
+        self.disk.as_ref()?.shared_position()
+    }
+
+    fn note_position(&self, position: Position) {
+        if let Some(disk) = &self.disk {
+            disk.note_shared_position(position);
+        }
     }
 }
 
@@ -214,6 +224,45 @@ impl Cache {
         let object = self.shared.as_ref()?.get(key, request).await?;
         let is_stored = self.memory.insert(key, object.clone());
         is_stored.then_some(object)
+    }
+
+    /// The longest body that is stored, in bytes.
+    pub fn longest_bytes(&self) -> u64 {
+        let memory = self.memory.longest_bytes() as u64;
+        self.disk()
+            .map_or(memory, |disk| disk.longest_bytes().max(memory))
+    }
+
+    /// Has the body of a fetch go to the disk, if so many more bytes are too long for
+    /// memory. `announced` is its length, if that is known.
+    pub fn spool_if_needed(&self, fetch: &mut Fetch, more: u64, announced: Option<u64>) {
+        if fetch.needs_spool(more)
+            && let Some(disk) = self.disk()
+        {
+            match disk.spool(announced) {
+                Ok(spool) => fetch.spool(spool),
+                // It has counted that.
+                Err(_) => fetch.give_up_storing(),
+            }
+        }
+    }
+
+    /// A fetch has ended as it should: what it has brought is stored.
+    ///
+    /// # Errors
+    /// Why it is not stored.
+    pub fn finish(&self, fetch: Fetch) -> Result<(), NotStored> {
+        if let Some(disk) = self.disk()
+            && fetch.is_spooling()
+        {
+            return fetch.finish_spooled().map(|it| disk.insert_spooled(it));
+        }
+        let key = fetch.key().clone();
+        let finished = fetch.finish(|object| self.keep(&key, object));
+        if finished == Err(NotStored::Outdated) {
+            self.remove(&key);
+        }
+        finished
     }
 
     /// A response that was stored in memory goes to the other tiers too.

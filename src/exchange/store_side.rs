@@ -212,7 +212,7 @@ impl StoreSide {
         announced_len: Option<u64>,
     ) -> Result<Lifetime, NotStored> {
         let lifetime = rules.may_store(request, response, received)?;
-        let longest = self.cache.memory.longest_bytes() as u64;
+        let longest = self.cache.longest_bytes();
         match announced_len {
             Some(len) if len > longest => Err(NotStored::TooLarge),
             _ => Ok(lifetime),
@@ -234,7 +234,10 @@ impl StoreSide {
             None | Some(Taken::Interim) => return,
             Some(Taken::Stored(arrival)) => {
                 self.cache.note_stored(fetch.key());
-                return fetch.arrive(arrival);
+                let announced = arrival.announced_len;
+                fetch.arrive(arrival);
+                let more = announced.unwrap_or(0);
+                return self.cache.spool_if_needed(fetch, more, announced);
             }
             Some(Taken::Passed(arrival, reason)) => {
                 if !is_failure(arrival.head.status) {
@@ -281,9 +284,10 @@ impl StoreSide {
         match &mut self.fetch {
             Some(fetch) => {
                 let most = match self.caching.rules.max_body_bytes {
-                    0 => usize::MAX,
-                    most => usize::try_from(most).unwrap_or(usize::MAX),
+                    0 => u64::MAX,
+                    most => most,
                 };
+                self.cache.spool_if_needed(fetch, bytes.len() as u64, None);
                 fetch.poll_append(bytes, most, waker)
             }
             // Nobody wants it.
@@ -311,8 +315,8 @@ impl StoreSide {
         let now = clock::now();
         let key = fetch.key().clone();
         if end == End::Complete && fetch.has_arrived() {
-            match fetch.finish() {
-                Ok(object) => self.cache.keep(&key, &object),
+            match self.cache.finish(fetch) {
+                Ok(()) => {}
                 Err(reason) => self.cache.note_not_stored(&key, reason, now),
             }
         } else {

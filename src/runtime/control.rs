@@ -793,6 +793,9 @@ async fn sweep(current: CurrentSources) {
         ticks.tick().await;
         for cache in &current.get().caches {
             cache.memory.sweep(SWEPT_PLACES);
+            if let Some(disk) = cache.disk() {
+                disk.give_up_stuck();
+            }
         }
     }
 }

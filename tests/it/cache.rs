@@ -12,6 +12,7 @@ use crate::setup::{figures, program, test};
 mod crash;
 mod failures;
 mod keys;
+mod long;
 mod operating;
 mod sharing;
 mod tiers;
@@ -100,6 +101,30 @@ fn host(endpoint: &Endpoint) -> String {
     let head = endpoint.asked()[0].clone();
     let line = head.lines().find(|line| line.starts_with("Host: "));
     line.unwrap().to_owned()
+}
+
+/// Opens so many connections that ask for the same.
+fn ask_all(proxy: &Proxy, count: usize, request: &str) -> Vec<RawClient> {
+    let clients = (0..count).map(|_| {
+        let mut client = proxy.client();
+        client.send(request).unwrap();
+        client
+    });
+    clients.collect()
+}
+
+const GET: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// An endpoint that answers once it is let. It keeps the connection after whole responses.
+fn held(answer: impl Into<String>) -> (Endpoint, Arc<AtomicBool>) {
+    let answer = answer.into();
+    let is_let = Arc::new(AtomicBool::new(false));
+    let is_open = is_let.clone();
+    let endpoint = Endpoint::scripted(move |_, stream| {
+        until("it is let", || is_open.load(SeqCst));
+        stream.send(&answer).is_ok() && answer.starts_with("HTTP/")
+    });
+    (endpoint, is_let)
 }
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";

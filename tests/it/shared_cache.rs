@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use evenkeel::cache::shared::{Figures, Outcome, Server as Address, Settings, Shared, Stores};
 use evenkeel_cache::freshness::Lifetime;
 use evenkeel_cache::key::KeyRules;
+use evenkeel_cache::ledger::Position;
 use evenkeel_cache::object::{Body, StoredHead};
 use evenkeel_cache::purge::{Purge, Strength};
 use evenkeel_cache::{Key, Memory, Object, Request, Response, Secret};
@@ -29,11 +30,14 @@ struct Machine {
     memory: Arc<Memory>,
     /// What the stores were told to purge.
     purged: Arc<Mutex<Vec<String>>>,
+    /// Up to where they have had the log.
+    position: Arc<Mutex<Option<Position>>>,
 }
 
 struct Own {
     memory: Arc<Memory>,
     purged: Arc<Mutex<Vec<String>>>,
+    position: Arc<Mutex<Option<Position>>>,
 }
 
 impl Stores for Own {
@@ -51,6 +55,14 @@ impl Stores for Own {
 
     fn purge_count(&self) -> u64 {
         self.memory.purge_count()
+    }
+
+    fn position(&self) -> Option<Position> {
+        *self.position.lock().unwrap()
+    }
+
+    fn note_position(&self, position: Position) {
+        *self.position.lock().unwrap() = Some(position);
     }
 }
 
@@ -106,16 +118,42 @@ impl Machine {
         // Each machine has its own.
         let secret = Secret(fastrand::u128(..).to_ne_bytes());
         let memory = Arc::new(Memory::new(1 << 20, secret));
-        let purged = Arc::<Mutex<Vec<String>>>::default();
+        Self::over(settings, memory, Arc::default(), Arc::default())
+    }
+
+    /// A machine with these stores.
+    fn over(
+        settings: Settings,
+        memory: Arc<Memory>,
+        purged: Arc<Mutex<Vec<String>>>,
+        position: Arc<Mutex<Option<Position>>>,
+    ) -> Self {
         let own = Own {
             memory: memory.clone(),
             purged: purged.clone(),
+            position: position.clone(),
         };
+        let secret = *memory.secret();
         Machine {
             shared: Arc::new(Shared::start(settings, secret, Box::new(own)).unwrap()),
             memory,
             purged,
+            position,
         }
+    }
+
+    /// What the same machine is after a restart, with what its stores have kept.
+    fn restarted(self, settings: Settings, meanwhile: impl FnOnce()) -> Self {
+        let Machine {
+            shared,
+            memory,
+            purged,
+            position,
+        } = self;
+        drop(shared);
+        meanwhile();
+        purged.lock().unwrap().clear();
+        Self::over(settings, memory, purged, position)
     }
 
     /// A machine that uses this server, once it does.

@@ -11,13 +11,17 @@
 //!             └────dropped──▶ failed ◀──dropped── arriving, passing
 //! ```
 //!
-//! What is stored is kept as a whole. What is passed, and what turns out to be longer than
-//! the store takes, is kept in a window: the fetch waits for the slowest who follow.
+//! What is stored is kept as a whole. What is longer than the store takes goes to a
+//! [`Spool`], where there is one: those who follow read the beginning of it there. What is
+//! passed, and what is too long for any store, is kept in a window: the fetch waits for
+//! the slowest who follow.
 //!
 //! Invariant: a fetch that is dropped, for whatever reason, ends as failed and leaves
 //! the table. No key stays taken by a fetch that nobody makes.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Debug;
+use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -82,11 +86,36 @@ pub enum Released {
     Failed(Option<u16>),
 }
 
+/// A file that takes a body which is too long for memory, while it arrives.
+pub trait Spool: Debug + Send + Sync {
+    /// Has the next bytes written. Does not block.
+    fn push(&self, bytes: Arc<[u8]>);
+
+    /// Its file, once it has some bytes, and how many there are.
+    fn written(&self) -> Option<(Arc<File>, u64)>;
+
+    /// Whether more is written to it.
+    fn is_open(&self) -> bool;
+
+    /// Has no more written to it: the body is too long, say.
+    fn give_up(&self);
+
+    /// Wakes when more was written, or no more will be.
+    fn wait(&self, waker: &Waker);
+}
+
 /// What a follower reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     /// So many bytes were appended; at least one.
     Bytes(usize),
+    /// The next bytes lie in the file of the spool ([`Follower::file`]).
+    Spooled {
+        /// Where they begin in the file.
+        from: u64,
+        /// How many there are; at least one.
+        len: u64,
+    },
     /// The body is whole, and all of it was read.
     End,
     /// It was cut off: what was read is not all.
@@ -110,6 +139,10 @@ struct State {
     is_outdated: bool,
     /// How many bytes are kept for who follows; `None` for all.
     window: Option<usize>,
+    /// Takes the body, if it is too long for memory.
+    spool: Option<Arc<dyn Spool>>,
+    /// Whether all has come, while the spool is not stored yet.
+    is_whole: bool,
     /// Chunks of the beginning that are not kept any more.
     dropped: usize,
     /// All of [`CHUNK_BYTES`].
@@ -142,10 +175,29 @@ impl State {
         self.chunks.len() * CHUNK_BYTES + self.tail.len()
     }
 
-    /// Drops what all have read, and says how many bytes may come now.
+    /// The spool, while it takes the body.
+    fn open_spool(&self) -> Option<&Arc<dyn Spool>> {
+        self.spool.as_ref().filter(|spool| spool.is_open())
+    }
+
+    /// Whether what comes is stored, as far as that is known.
+    fn is_storing(&self) -> bool {
+        self.window.is_none() || self.open_spool().is_some()
+    }
+
+    /// Drops what all have read or can read from the spool, and says how many bytes may
+    /// come now.
     fn room(&mut self, window: usize) -> usize {
         let slowest = self.positions.iter().flatten().min();
-        let read = slowest.map_or(u64::MAX, |position| position / CHUNK_BYTES as u64);
+        let slowest = slowest.copied().unwrap_or(u64::MAX);
+        let spooled = self.spool.as_ref().and_then(|spool| spool.written());
+        let spooled = spooled.map_or(0, |(_, len)| len);
+        let read = match self.open_spool() {
+            // What is not written yet is kept for it.
+            Some(_) => spooled,
+            None => slowest.max(spooled),
+        };
+        let read = read / CHUNK_BYTES as u64;
         while (self.dropped as u64) < read && self.chunks.pop_front().is_some() {
             self.dropped += 1;
         }
@@ -160,10 +212,34 @@ impl State {
             self.tail.extend_from_slice(now);
             rest = later;
             if self.tail.len() == CHUNK_BYTES {
-                let full = std::mem::take(&mut self.tail);
-                self.chunks.push_back(full.into());
+                let full: Arc<[u8]> = std::mem::take(&mut self.tail).into();
+                if let Some(spool) = self.open_spool() {
+                    spool.push(full.clone());
+                }
+                self.chunks.push_back(full);
             }
         }
+    }
+
+    /// The arrival of a body that has ended.
+    fn whole(&self) -> Result<Arc<Arrival>, NotStored> {
+        let arrival = self.arrival.clone().ok_or(NotStored::Incomplete)?;
+        match arrival.announced_len {
+            Some(announced) if announced != self.len() => Err(NotStored::Incomplete),
+            _ => Ok(arrival),
+        }
+    }
+
+    /// The whole body, where all of it is kept.
+    fn body(&self) -> Body<'_> {
+        if self.chunks.is_empty() {
+            return Body::Short(&self.tail);
+        }
+        let mut chunks: Vec<_> = self.chunks.iter().cloned().collect();
+        if !self.tail.is_empty() {
+            chunks.push(self.tail.as_slice().into());
+        }
+        Body::Long(Arc::new(LongBody::new(chunks)))
     }
 
     /// Counts one in who follows from the beginning on; gives its index.
@@ -213,7 +289,7 @@ impl Fetches {
         if let Some(incoming) = table.get(&key.hash) {
             let incoming = incoming.clone();
             let mut state = incoming.lock();
-            let is_closed = state.end.is_some() || state.window.is_some();
+            let is_closed = state.end.is_some() || !state.is_storing();
             if is_closed || state.followers >= most || incoming.key != *key {
                 return Joined::Alone;
             }
@@ -321,7 +397,35 @@ impl Fetch {
 
     /// Whether what comes is stored, as far as that is known.
     pub fn is_storing(&self) -> bool {
-        self.incoming.lock().window.is_none()
+        self.incoming.lock().is_storing()
+    }
+
+    /// Whether so many more bytes are more than memory takes.
+    pub fn needs_spool(&self, more: u64) -> bool {
+        self.reserved_bytes as u64 + more > self.fetches.store.longest_bytes() as u64
+            && self.incoming.lock().window.is_none()
+    }
+
+    /// What comes is not stored: it goes to those who follow now.
+    pub fn give_up_storing(&mut self) {
+        self.leave();
+        let window = self.fetches.store.longest_bytes().max(PASSING_WINDOW);
+        self.incoming.lock().window.get_or_insert(window);
+    }
+
+    /// Whether what comes goes to a spool.
+    pub fn is_spooling(&self) -> bool {
+        self.incoming.lock().open_spool().is_some()
+    }
+
+    /// Has what has come and what comes go to a spool.
+    pub fn spool(&mut self, spool: Arc<dyn Spool>) {
+        let mut state = self.incoming.lock();
+        for chunk in &state.chunks {
+            spool.push(chunk.clone());
+        }
+        state.window = Some(SPOOL_WINDOW.max(state.kept_bytes() + CHUNK_BYTES));
+        state.spool = Some(spool);
     }
 
     /// The count of purges when it was asked for.
@@ -363,27 +467,45 @@ impl Fetch {
     }
 
     /// Appends the beginning of a part of the body; says how much of it. Pending while
-    /// those who follow are too far behind.
+    /// the spool, or those who follow, are too far behind.
     ///
-    /// A body that turns out to be longer than the store takes, or than `most` bytes, is
-    /// not stored: those who follow get the rest of it, and nobody joins them.
-    pub fn poll_append(&mut self, bytes: &[u8], most: usize, waker: &Waker) -> Poll<usize> {
-        let longest = self.fetches.store.longest_bytes().min(most);
-        let is_storing = self.incoming.lock().window.is_none();
-        if is_storing && self.reserved_bytes + bytes.len() <= longest {
+    /// A body that turns out to be longer than the store or the spool takes, or than
+    /// `most` bytes, is not stored: those who follow get the rest of it, and nobody joins
+    /// them.
+    pub fn poll_append(&mut self, bytes: &[u8], most: u64, waker: &Waker) -> Poll<usize> {
+        let mut state = self.incoming.lock();
+        let longest = self.fetches.store.longest_bytes();
+        let whole = state.len() + bytes.len() as u64;
+        if state.window.is_none() && whole <= most && self.reserved_bytes + bytes.len() <= longest {
+            drop(state);
             self.fetches.store.reserve(bytes.len());
             self.reserved_bytes += bytes.len();
             self.incoming.change(|state| state.append(bytes));
             return Poll::Ready(bytes.len());
         }
-        if is_storing {
-            self.leave();
+        if whole > most
+            && let Some(spool) = &state.spool
+        {
+            spool.give_up();
         }
-        let mut state = self.incoming.lock();
-        let window = *state.window.get_or_insert(longest.max(PASSING_WINDOW));
-        let room = state.room(window);
+        let is_storing = state.open_spool().is_some();
+        if !is_storing {
+            // The table is locked first.
+            drop(state);
+            self.give_up_storing();
+            state = self.incoming.lock();
+        }
+        let window = state.window.unwrap_or(PASSING_WINDOW);
+        let mut room = state.room(window);
         if room == 0 {
             state.wait(waker);
+            if let Some(spool) = state.open_spool() {
+                spool.wait(waker);
+                // It may have gone on before it knew of the waker.
+                room = state.room(window);
+            }
+        }
+        if room == 0 {
             return Poll::Pending;
         }
         let len = room.min(bytes.len());
@@ -392,52 +514,93 @@ impl Fetch {
         Poll::Ready(len)
     }
 
-    /// The body has ended as it should: it is stored, and given to who follows.
+    /// The body has ended as it should: it is stored, and given to who follows. `keep`
+    /// has it stored elsewhere too.
     ///
     /// # Errors
     ///
-    /// Why it is not stored; followers have it all the same, unless it was cut off.
-    pub fn finish(mut self) -> Result<Object, NotStored> {
+    /// Why it is not stored; followers have it all the same, unless it was cut off. Where
+    /// it is [`NotStored::Outdated`], it may be stored already, and has to be removed.
+    pub fn finish(mut self, keep: impl FnOnce(&Object)) -> Result<(), NotStored> {
         let object = {
             let state = self.incoming.lock();
-            let arrival = state.arrival.clone().ok_or(NotStored::Incomplete)?;
-            let announced = arrival.announced_len;
-            if announced.is_some_and(|announced| announced != state.len()) {
-                return Err(NotStored::Incomplete);
-            }
+            let arrival = state.whole()?;
             match (state.passing, state.window) {
                 (Some(reason), _) => Err(reason),
                 _ if state.is_outdated => Err(NotStored::Outdated),
                 (None, Some(_)) => Err(NotStored::TooLarge),
-                (None, None) => self.object(&state, &arrival).ok_or(NotStored::TooLarge),
+                (None, None) => {
+                    let object = self.object(&state.body(), &arrival);
+                    object.ok_or(NotStored::TooLarge)
+                }
             }
         };
         self.release_room();
         // What is stored is found before the fetch leaves the table.
         let stored = object.and_then(|object| {
             let key = &self.incoming.key;
-            let is_stored = self.fetches.store.insert(key, object.clone());
-            is_stored.then_some(object).ok_or(NotStored::TooLarge)
+            if !self.fetches.store.insert(key, object.clone()) {
+                return Err(NotStored::TooLarge);
+            }
+            keep(&object);
+            Ok(())
         });
-        self.leave();
-        self.incoming.change(|state| state.end = Some(End::Whole));
+        self.settle()?;
         stored
     }
 
-    fn object(&self, state: &State, arrival: &Arrival) -> Option<Object> {
-        let body = if state.chunks.is_empty() {
-            Body::Short(&state.tail)
-        } else {
-            let mut chunks: Vec<_> = state.chunks.iter().cloned().collect();
-            if !state.tail.is_empty() {
-                chunks.push(state.tail.as_slice().into());
+    /// The body has ended as it should, and has gone to a spool: who follows has all of
+    /// it. The object has no body.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not stored.
+    pub fn finish_spooled(self) -> Result<Spooled, NotStored> {
+        let (object, spool, body_len) = {
+            let mut state = self.incoming.lock();
+            let arrival = state.whole()?;
+            let spool = state.open_spool().cloned().ok_or(NotStored::TooLarge)?;
+            if state.is_outdated {
+                return Err(NotStored::Outdated);
             }
-            Body::Long(Arc::new(LongBody::new(chunks)))
+            if !state.tail.is_empty() {
+                spool.push(state.tail.as_slice().into());
+            }
+            let object = self.object(&Body::Short(&[]), &arrival);
+            state.is_whole = true;
+            (object.ok_or(NotStored::TooLarge)?, spool, state.len())
         };
+        self.incoming.change(|_| ());
+        Ok(Spooled {
+            object,
+            spool,
+            body_len,
+            fetch: self,
+        })
+    }
+
+    /// All has come, and is stored, if it is to be.
+    ///
+    /// # Errors
+    /// If something has changed meanwhile what it stands for.
+    fn settle(mut self) -> Result<(), NotStored> {
+        // Who changes that from now on finds what is stored.
+        self.leave();
+        let is_outdated = self.incoming.change(|state| {
+            state.end = Some(End::Whole);
+            state.is_outdated
+        });
+        if is_outdated {
+            return Err(NotStored::Outdated);
+        }
+        Ok(())
+    }
+
+    fn object(&self, body: &Body<'_>, arrival: &Arrival) -> Option<Object> {
         Object::new(
             &self.incoming.key,
             &arrival.head,
-            &body,
+            body,
             &arrival.lifetime,
             arrival.received.arrived,
             self.incoming.seen,
@@ -476,6 +639,38 @@ impl Fetch {
 impl Drop for Fetch {
     fn drop(&mut self) {
         self.end(Released::Failed(None));
+        let spool = self.incoming.lock().open_spool().cloned();
+        if let Some(spool) = spool {
+            spool.give_up();
+        }
+    }
+}
+
+/// A response whose body lies in a spool. It is stored next; until then those who come
+/// follow it. Dropping it has it not stored.
+#[derive(Debug)]
+pub struct Spooled {
+    /// The response, without its body.
+    pub object: Object,
+    /// Has the body, once it has written all that it was given.
+    pub spool: Arc<dyn Spool>,
+    /// Length of the body in bytes.
+    pub body_len: u64,
+    fetch: Fetch,
+}
+
+impl Spooled {
+    /// Its key.
+    pub fn key(&self) -> &Key {
+        self.fetch.key()
+    }
+
+    /// It is stored, and can be found.
+    ///
+    /// # Errors
+    /// If something has changed meanwhile what it stands for: it has to be removed.
+    pub fn stored(self) -> Result<(), NotStored> {
+        self.fetch.settle()
     }
 }
 
@@ -484,6 +679,12 @@ const FIRST: usize = 0;
 
 /// Bytes that are kept of a response that is not stored.
 const PASSING_WINDOW: usize = 2 * CHUNK_BYTES;
+
+/// Bytes that may wait to be written to a spool.
+const SPOOL_WINDOW: usize = 64 * CHUNK_BYTES;
+
+/// Most bytes of a spool that a follower reads at once.
+const SPOOLED_BYTES: u64 = 1 << 20;
 
 /// One who gets the response that another fetches.
 #[derive(Debug)]
@@ -520,7 +721,14 @@ impl Follower {
         Poll::Pending
     }
 
-    /// Whether all has come, once the fetch has ended.
+    /// The file that [`Read::Spooled`] is about.
+    pub fn file(&self) -> Option<Arc<File>> {
+        let state = self.incoming.lock();
+        let (file, _) = state.spool.as_ref()?.written()?;
+        Some(file)
+    }
+
+    /// Whether all has come and is stored, once the fetch has ended.
     pub fn poll_end(&self, waker: &Waker) -> Poll<bool> {
         let mut state = self.incoming.lock();
         match &state.end {
@@ -536,7 +744,15 @@ impl Follower {
     pub fn poll_read(&mut self, out: &mut Vec<u8>, most: usize, waker: &Waker) -> Poll<Read> {
         let mut state = self.incoming.lock();
         let len = state.len();
-        if self.position < len {
+        let from = self.position;
+        let kept_from = state.dropped as u64 * CHUNK_BYTES as u64;
+        if from < kept_from {
+            let len = (kept_from - from).min(SPOOLED_BYTES);
+            self.position += len;
+            state.positions[self.index] = Some(self.position);
+            return Poll::Ready(Read::Spooled { from, len });
+        }
+        if from < len {
             let index = (self.position / CHUNK_BYTES as u64) as usize - state.dropped;
             let start = (self.position % CHUNK_BYTES as u64) as usize;
             let piece = match state.chunks.get(index) {
@@ -556,6 +772,7 @@ impl Follower {
             return Poll::Ready(Read::Bytes(len));
         }
         match state.end {
+            _ if state.is_whole => Poll::Ready(Read::End),
             Some(End::Whole) => Poll::Ready(Read::End),
             Some(End::Released(_)) => Poll::Ready(Read::Failed),
             None => {

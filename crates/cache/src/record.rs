@@ -123,15 +123,36 @@ impl Damage {
 ///
 /// `None` if the head would be longer than [`MAX_HEAD_BYTES`]; nothing is appended then.
 pub fn push_head(out: &mut Vec<u8>, object: &Object, clocks: &Clocks, now: Instant) -> Option<()> {
-    let body_len = object.body_len();
-    let head_len = Lengths {
+    let sums: Vec<u64> = blocks(object).map(sum).collect();
+    push_head_with(out, object, object.body_len(), &sums, clocks, now)
+}
+
+/// Length of the head of an object's record, whose body has so many bytes. `None` if it is
+/// longer than [`MAX_HEAD_BYTES`].
+pub fn head_len_with(object: &Object, body_len: u64) -> Option<usize> {
+    Lengths {
         key: object.key().len(),
         selector: object.selector().len(),
         reason: object.reason().len(),
         lines: object.lines().len(),
         body: body_len,
     }
-    .head_len()?;
+    .head_len()
+}
+
+/// Appends the head of the record of an object, whose body lies elsewhere: it has so many
+/// bytes, and its blocks these sums.
+///
+/// `None` if the head would be longer than [`MAX_HEAD_BYTES`]; nothing is appended then.
+pub fn push_head_with(
+    out: &mut Vec<u8>,
+    object: &Object,
+    body_len: u64,
+    sums: &[u64],
+    clocks: &Clocks,
+    now: Instant,
+) -> Option<()> {
+    let head_len = head_len_with(object, body_len)?;
     let stored = object.stored(now);
     let Lifetime {
         fresh,
@@ -175,8 +196,8 @@ pub fn push_head(out: &mut Vec<u8>, object: &Object, clocks: &Clocks, now: Insta
     ] {
         out.extend_from_slice(part);
     }
-    for block in blocks(object) {
-        out.extend_from_slice(&sum(block).to_le_bytes());
+    for sum in sums {
+        out.extend_from_slice(&sum.to_le_bytes());
     }
     let sum = sum(&out[start..]);
     out.extend_from_slice(&sum.to_le_bytes());

@@ -5,6 +5,7 @@
 //! | `store` | the head, which never changes |
 //! | `lock` | locked by the process that has the store |
 //! | `purges` | the log of purges |
+//! | `shared` | up to where a log of purges was applied that machines share |
 //! | `segment-…` | segments, by their numbers |
 
 use std::fmt;
@@ -14,8 +15,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use evenkeel_cache::Secret;
-use evenkeel_cache::disk::layout::{read_store_head, store_head};
+use evenkeel_cache::disk::layout::{self, read_shared_position, read_store_head, store_head};
 use evenkeel_cache::disk::purge_log;
+use evenkeel_cache::ledger;
 use evenkeel_cache::purge::{Marked, Purges};
 use evenkeel_cache::record::Damage;
 use rustix::fs::{FlockOperation, flock};
@@ -24,6 +26,7 @@ use rustix::io::Errno;
 const STORE: &str = "store";
 const LOCK: &str = "lock";
 const PURGES: &str = "purges";
+const SHARED: &str = "shared";
 const SEGMENT: &str = "segment-";
 /// Of a file that gets its name when it is whole.
 const UNFINISHED: &str = ".new";
@@ -339,6 +342,13 @@ fn check_is_empty(path: &Path) -> Result<(), CannotOpen> {
     Ok(())
 }
 
+/// Up to where the shared log of purges was applied to the store in a folder. `None` if that
+/// is not known.
+pub(super) fn shared_position(folder: &Path) -> Option<ledger::Position> {
+    let bytes = fs::read(folder.join(SHARED)).ok()?;
+    read_shared_position(&bytes).ok()
+}
+
 /// The log of purges, to be written.
 #[derive(Debug)]
 pub(super) struct PurgeLog {
@@ -351,6 +361,15 @@ pub(super) struct PurgeLog {
 }
 
 impl PurgeLog {
+    /// Notes up to where the shared log of purges was applied. All purges up to there are on
+    /// the disk already. So this need not be synced: an older place has some purges applied
+    /// twice.
+    pub fn note_shared(&self, position: ledger::Position) -> io::Result<()> {
+        let path = self.path.join(SHARED);
+        let file = options().create(true).truncate(false).open(path)?;
+        file.write_all_at(&layout::shared_position(position), 0)
+    }
+
     /// Appends purges, which are on the disk when this returns without error. `purges` are
     /// those from before them.
     pub fn append(&mut self, marked: &[Marked], purges: &Purges) -> io::Result<()> {

@@ -16,6 +16,7 @@ mod figures;
 mod folder;
 mod queue;
 mod reading;
+mod spool;
 mod writer;
 
 use std::collections::HashMap;
@@ -23,11 +24,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use evenkeel_cache::disk::Position;
 use evenkeel_cache::disk::index::{Candidates, Index, Place};
+use evenkeel_cache::ledger;
 use evenkeel_cache::purge::{Fate, Purge, Purges, Strength};
 use evenkeel_cache::record::Clocks;
 use evenkeel_cache::{Key, Object, Request, Secret};
@@ -40,9 +43,10 @@ use figures::Counters;
 pub use figures::{DiskStoreFigures, NotWritten, Phase};
 pub use folder::CannotOpen;
 use folder::{Folder, PurgeLog};
-use queue::Queue;
+use queue::{Job, Queue};
 use reading::{Fetched, Reading};
 pub use reading::{FilePart, Found};
+use spool::Spools;
 use writer::Writer;
 
 /// Settings of a store.
@@ -63,6 +67,8 @@ pub struct DiskStore {
     reads: IoQueue<Position, Fetched>,
     /// Pieces of long bodies, by file and offset.
     parts: IoQueue<(usize, u64), Option<Arc<[u8]>>>,
+    spools: Spools,
+    folder: PathBuf,
 }
 
 /// State that workers and the writer share.
@@ -78,6 +84,8 @@ struct Shared {
     queue: Queue,
     /// `None` until the store has its folder.
     log: Mutex<Option<PurgeLog>>,
+    /// Bytes of the store that files take, or may take, which are no segments.
+    reserved: AtomicU64,
     counters: Counters,
 }
 
@@ -100,6 +108,7 @@ impl DiskStore {
             segments: RwLock::default(),
             queue: Queue::new(settings.capacity_bytes),
             log: Mutex::default(),
+            reserved: AtomicU64::new(0),
             counters: Counters::default(),
         });
         let io = |what, error| CannotOpen::io(&settings.folder, what, error);
@@ -109,6 +118,8 @@ impl DiskStore {
         shared.purges.hold(0);
         let parts = IoQueue::start("cache-parts", settings.reads);
         let parts = parts.map_err(|error| io("start a thread for", error))?;
+        let spools = Spools::start(shared.clone());
+        let spools = spools.map_err(|error| io("start a thread for", error))?;
         let mut writer = Writer::new(shared.clone(), folder);
         // At once if the folder is free: purges count from the first request on.
         writer.take_over().map_err(|error| io("take over", error))?;
@@ -119,6 +130,8 @@ impl DiskStore {
             shared,
             reads,
             parts,
+            spools,
+            folder: settings.folder.clone(),
         })
     }
 
@@ -217,7 +230,11 @@ impl DiskStore {
     /// # Errors
     /// If it is not written, for whatever reason is known at once.
     pub fn insert(&self, key: &Key, object: Object) -> Result<(), NotWritten> {
-        let pushed = self.shared.queue.push(key, object);
+        let pushed = self.shared.queue.push(Job {
+            key: key.hash,
+            object,
+            spooled: None,
+        });
         pushed.inspect_err(|reason| self.shared.counters.not_written(*reason))
     }
 
@@ -246,6 +263,22 @@ impl DiskStore {
                 purges.purge(secret, what, strength);
                 Ok(())
             }
+        }
+    }
+
+    /// Up to where the log of purges was applied here that machines share, if that is
+    /// known. Blocks.
+    pub fn shared_position(&self) -> Option<ledger::Position> {
+        folder::shared_position(&self.folder)
+    }
+
+    /// Keeps up to where that log was applied, for the next process. Blocks.
+    pub fn note_shared_position(&self, position: ledger::Position) {
+        // Without its folder a store has purges that only this process knows.
+        if let Some(log) = &*self.shared.log()
+            && let Err(error) = log.note_shared(position)
+        {
+            tracing::debug!("cache: what was purged may be purged again: {error}");
         }
     }
 

@@ -7,12 +7,14 @@
 //! lock of this queue.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
 use evenkeel_cache::disk::Position;
 use evenkeel_cache::disk::index::Index;
+use evenkeel_cache::incoming::Spooled;
 use evenkeel_cache::{Key, Object};
 
 use super::figures::{NotWritten, Phase};
@@ -30,6 +32,19 @@ pub(super) struct Job {
     /// Hash of its key.
     pub key: u128,
     pub object: Object,
+    /// Where its body lies, if that is too long for memory.
+    pub spooled: Option<Spooled>,
+}
+
+impl Job {
+    /// Of a response whose body was written to a file of its own.
+    pub fn spooled(spooled: Spooled) -> Self {
+        Job {
+            key: spooled.key().hash,
+            object: spooled.object.clone(),
+            spooled: Some(spooled),
+        }
+    }
 }
 
 /// The writer's next task.
@@ -41,6 +56,10 @@ pub(super) enum Next {
     Removal(u64),
     /// Remove all segments.
     RemoveAll,
+    /// Other files of the store have got longer: there has to be room for them.
+    MakeRoom,
+    /// The disk fails.
+    Pause(io::Error),
     /// Nothing waits, or nothing may be written.
     Nothing,
     /// Nothing waits, and nothing will: give up the folder.
@@ -65,6 +84,8 @@ pub(super) struct State {
     removes_all: bool,
     /// Of the objects.
     bytes: usize,
+    needs_room: bool,
+    failed: Option<io::Error>,
     writing: Option<Writing>,
     /// Position of the next frame.
     next: Position,
@@ -118,23 +139,34 @@ impl Queue {
         (state.objects.len(), state.bytes)
     }
 
-    pub fn push(&self, key: &Key, object: Object) -> Result<(), NotWritten> {
+    pub fn push(&self, job: Job) -> Result<(), NotWritten> {
         let mut state = self.lock();
         match state.phase {
             Phase::Waiting | Phase::Stopping | Phase::Closed => return Err(NotWritten::NoFolder),
             Phase::Paused => return Err(NotWritten::Paused),
             Phase::Working => {}
         }
-        let cost = object.cost();
+        let cost = job.object.cost();
         if state.bytes + cost > self.max_bytes && !state.objects.is_empty() {
             return Err(NotWritten::QueueFull);
         }
         state.bytes += cost;
-        let key = key.hash;
-        state.objects.push_back(Job { key, object });
+        state.objects.push_back(job);
         drop(state);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Has room made for other files of the store.
+    pub fn make_room(&self) {
+        self.lock().needs_room = true;
+        self.changed.notify_all();
+    }
+
+    /// Has the store pause, for the disk fails.
+    pub fn fail(&self, error: io::Error) {
+        self.lock().failed = Some(error);
+        self.changed.notify_all();
     }
 
     pub fn remove(&self, index: &Index, key: &Key) {
@@ -149,13 +181,12 @@ impl Queue {
             writing,
             ..
         } = &mut *state;
-        objects.retain(|job| {
-            let is_it = job.key == key.hash;
-            if is_it {
-                *bytes -= job.object.cost();
-            }
-            !is_it
-        });
+        // They are dropped once the lock is free: others may follow the fetch of one.
+        let mut removed = Vec::new();
+        while let Some(at) = objects.iter().position(|job| job.key == key.hash) {
+            removed.extend(objects.remove(at));
+        }
+        *bytes -= removed.iter().map(|job| job.object.cost()).sum::<usize>();
         // Its record lies on the disk already, or will.
         let writing = writing.as_mut().filter(|it| it.key == Some(hash));
         let is_writing = writing.map(|it| it.is_cancelled = true).is_some();
@@ -165,9 +196,9 @@ impl Queue {
                 state.removes_all = true;
             }
             state.removals.push_back(hash);
-            drop(state);
             self.changed.notify_all();
         }
+        drop(state);
     }
 
     /// Waits for the next thing to do, at most so long, or as long as it takes.
@@ -175,7 +206,13 @@ impl Queue {
         let until = most.map(|most| StdInstant::now() + most);
         let mut state = self.lock();
         loop {
+            if let Some(error) = state.failed.take() {
+                return Next::Pause(error);
+            }
             let is_writable = matches!(state.phase, Phase::Working | Phase::Stopping);
+            if is_writable && std::mem::take(&mut state.needs_room) {
+                return Next::MakeRoom;
+            }
             if is_writable && std::mem::take(&mut state.removes_all) {
                 return Next::RemoveAll;
             }
@@ -264,19 +301,18 @@ impl Queue {
     /// that wait go where they can't be written; gives how many.
     pub fn set_phase(&self, phase: Phase) -> usize {
         let mut state = self.lock();
-        let mut gone = 0;
+        let mut gone = VecDeque::new();
         self.is_closed.store(phase == Phase::Closed, Relaxed);
         if phase == Phase::Closed || state.phase != Phase::Stopping {
             state.phase = phase;
         }
         if matches!(phase, Phase::Paused | Phase::Closed) {
-            gone = state.objects.len();
-            state.objects.clear();
+            gone = std::mem::take(&mut state.objects);
             state.bytes = 0;
         }
         drop(state);
         self.changed.notify_all();
-        gone
+        gone.len()
     }
 
     /// Has the writer give up the folder.

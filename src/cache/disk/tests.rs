@@ -16,6 +16,7 @@ use crate::net::clock;
 mod crash;
 mod faults;
 mod scale;
+mod spool;
 
 /// Longest that a test waits for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -88,8 +89,8 @@ fn close(store: DiskStore) {
     assert!(store.wait_until_closed(DEADLINE));
 }
 
-/// The response to a request, with these fields.
-fn object(store: &DiskStore, asked: &Asked, fields: &str, body: &[u8]) -> Object {
+/// The head of a response to a request, with these fields.
+fn head(store: &DiskStore, asked: &Asked, fields: &str) -> StoredHead {
     let bytes = format!("HTTP/1.1 200 OK\r\n{fields}\r\n").into_bytes();
     let mut head = ResponseHead::default();
     parse_response(&bytes, Method::Get, &mut head).unwrap();
@@ -97,15 +98,23 @@ fn object(store: &DiskStore, asked: &Asked, fields: &str, body: &[u8]) -> Object
         head: &head,
         bytes: &bytes,
     };
-    let secret = store.secret();
-    let head = StoredHead::of(&secret, &asked.view(), &response, 0).unwrap();
-    let lifetime = Lifetime {
+    StoredHead::of(&store.secret(), &asked.view(), &response, 0).unwrap()
+}
+
+fn lifetime() -> Lifetime {
+    Lifetime {
         fresh: 1000,
         ..Lifetime::default()
-    };
+    }
+}
+
+/// The response to a request, with these fields.
+fn object(store: &DiskStore, asked: &Asked, fields: &str, body: &[u8]) -> Object {
+    let head = head(store, asked, fields);
     let seen = store.purges().count();
-    let key = asked.key(&secret);
-    Object::new(&key, &head, &Body::of(body), &lifetime, clock::now(), seen).unwrap()
+    let key = asked.key(&store.secret());
+    let body = Body::of(body);
+    Object::new(&key, &head, &body, &lifetime(), clock::now(), seen).unwrap()
 }
 
 fn insert(store: &DiskStore, path: &str, fields: (&str, &str), body: &[u8]) {

@@ -20,6 +20,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use evenkeel_cache::Object;
@@ -29,8 +30,9 @@ use evenkeel_cache::disk::layout::{
 };
 use evenkeel_cache::disk::ring::{Ring, Step};
 use evenkeel_cache::disk::{Hashes, Position, Size};
+use evenkeel_cache::incoming::Spooled;
 use evenkeel_cache::purge::Fate;
-use evenkeel_cache::record;
+use evenkeel_cache::record::{self, BLOCK_BYTES};
 
 use super::Shared;
 use super::figures::{NotWritten, Phase};
@@ -149,9 +151,14 @@ impl Writer {
         let mut stop_at = None;
         while self.has_folder {
             let is_written = match self.shared.queue.next(self.patience()) {
-                Next::Object(job) => self.write_object(&job),
+                Next::Object(job) => self.write_object(job),
                 Next::Removal(key) => self.write_removal(key),
                 Next::RemoveAll => self.remove_all(),
+                Next::MakeRoom => self.make_room_for_spools(),
+                Next::Pause(error) => {
+                    self.pause(&error);
+                    false
+                }
                 Next::Nothing => true,
                 Next::Stop => break,
             };
@@ -180,14 +187,20 @@ impl Writer {
     }
 
     /// Writes the object of a job, unless it is not to be any more. Whether the disk works.
-    fn write_object(&mut self, job: &Job) -> bool {
+    fn write_object(&mut self, job: Job) -> bool {
         let shared = self.shared.clone();
-        let result = self.try_write_object(job);
+        let result = self.try_write_object(&job);
         let is_working = result.is_ok();
         match result {
             Ok(Ok(())) => {
                 shared.counters.written.add(1);
                 self.report_end();
+                if let Some(spooled) = job.spooled {
+                    let key = spooled.key().clone();
+                    if spooled.stored().is_err() {
+                        shared.queue.remove(&shared.index, &key);
+                    }
+                }
             }
             Ok(Err(reason)) => {
                 shared.queue.not_written();
@@ -217,10 +230,11 @@ impl Writer {
                 set => set,
             },
         };
-        let mut head = Vec::new();
-        let pushed = record::push_head(&mut head, object, &shared.clocks, clock::now());
-        let len = u32::try_from(head.len() as u64 + object.body_len());
-        let (Some(()), Ok(len)) = (pushed, len) else {
+        let spooled = job.spooled.as_ref();
+        let body_len = spooled.map_or(object.body_len(), |it| it.body_len);
+        let head_len = record::head_len_with(object, body_len);
+        let len = head_len.and_then(|head_len| u32::try_from(head_len as u64 + body_len).ok());
+        let (Some(head_len), Some(len)) = (head_len, len) else {
             return Ok(Err(NotWritten::TooLong));
         };
         let record = Record {
@@ -232,8 +246,9 @@ impl Writer {
         let Some(position) = self.make_room(&record)? else {
             return Ok(Err(NotWritten::TooLong));
         };
-        let written = self.write(&record, position, &head, |writer, at| {
-            writer.write_body(object, at)
+        let written = self.write(&record, position, |writer, at| match spooled {
+            None => writer.fill_with_object(object, at + head_len as u64),
+            Some(spooled) => writer.fill_with_spooled(spooled, at + head_len as u64),
         })?;
         let is_added = shared.queue.written(written.next, || {
             shared.index.insert(&written.place, set);
@@ -257,7 +272,7 @@ impl Writer {
         let written = self.make_room(&record).and_then(|position| {
             // A frame alone always has room.
             let position = position.ok_or(io::ErrorKind::StorageFull)?;
-            self.write(&record, position, &[], |_, _| Ok(()))
+            self.write(&record, position, |_, _| Ok(()))
         });
         match written {
             Ok(written) => {
@@ -310,14 +325,14 @@ impl Writer {
         }
     }
 
-    /// Writes a frame, the head of its record, and what `write_body` writes from the offset
-    /// on that it is given, or adds to the buffer. Nobody finds the record yet.
+    /// Writes a frame and its record. `fill` is given the offset of the record. It adds to
+    /// the buffer what is to be written there, and writes to the segment what comes after
+    /// that. Nobody finds the record yet.
     fn write(
         &mut self,
         record: &Record<'_>,
         position: Position,
-        head: &[u8],
-        write_body: impl FnOnce(&mut Self, u64) -> io::Result<()>,
+        fill: impl FnOnce(&mut Self, u64) -> io::Result<()>,
     ) -> io::Result<Written> {
         let frame = Frame {
             kind: record.kind,
@@ -327,10 +342,9 @@ impl Writer {
         };
         self.buffer.clear();
         frame.push(&mut self.buffer);
-        self.buffer.extend_from_slice(head);
-        let body_at = position.offset + self.buffer.len() as u64;
+        let record_at = position.offset + self.buffer.len() as u64;
         // The frame comes last: without it nothing is there.
-        let written = write_body(self, body_at).and_then(|()| self.flush(position.offset));
+        let written = fill(self, record_at).and_then(|()| self.flush(position.offset));
         if let (Err(_), Some(open)) = (&written, &self.open) {
             // The next frame goes to the same place, and nothing is to lie behind it.
             let _ = open.file.set_len(position.offset);
@@ -371,8 +385,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a body from `at` on; a short one joins frame and head in the buffer.
-    fn write_body(&mut self, object: &Object, mut at: u64) -> io::Result<()> {
+    /// Head and body of an object, whose body is to lie at `at`. A short one joins the
+    /// head in the buffer.
+    fn fill_with_object(&mut self, object: &Object, mut at: u64) -> io::Result<()> {
+        record::push_head(&mut self.buffer, object, &self.shared.clocks, clock::now());
         if object.body_len() <= TOGETHER_BYTES {
             for block in record::blocks(object) {
                 self.buffer.extend_from_slice(block);
@@ -388,7 +404,44 @@ impl Writer {
         Ok(())
     }
 
+    /// The same for one whose body lies in a spool.
+    fn fill_with_spooled(&mut self, spooled: &Spooled, at: u64) -> io::Result<()> {
+        let len = spooled.body_len;
+        let (Some(open), Some((file, _))) = (&self.open, spooled.spool.written()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let mut sums = Vec::with_capacity((len / BLOCK_BYTES as u64) as usize + 1);
+        let mut block = vec![0; BLOCK_BYTES];
+        for start in (0..len).step_by(BLOCK_BYTES) {
+            let block = &mut block[..BLOCK_BYTES.min((len - start) as usize)];
+            file.read_exact_at(block, start)?;
+            sums.push(record::sum(block));
+            open.file.write_all_at(block, at + start)?;
+        }
+        let clocks = &self.shared.clocks;
+        record::push_head_with(
+            &mut self.buffer,
+            &spooled.object,
+            len,
+            &sums,
+            clocks,
+            clock::now(),
+        );
+        Ok(())
+    }
+
+    /// Reclaims segments until other files of the store have room. The disk works.
+    fn make_room_for_spools(&mut self) -> bool {
+        self.ring.reserve(self.shared.reserved.load(Relaxed));
+        while let Some(segment) = self.ring.excess() {
+            self.drain = None;
+            self.reclaim(segment);
+        }
+        true
+    }
+
     fn begin(&mut self, segment: u32) -> io::Result<()> {
+        self.ring.reserve(self.shared.reserved.load(Relaxed));
         let purges = self.shared.purges.count();
         let head = SegmentHead { segment, purges }.bytes();
         let file = Arc::new(self.folder.make_segment(segment, &head)?);

@@ -223,24 +223,25 @@ impl Tier {
         }
     }
 
-    /// Has the stores of this machine purge something. `number` is that of the log.
+    /// Has the stores of this machine purge something. `position` is that of the log then.
     async fn purge_stores(
         self: &Arc<Self>,
         orders: Vec<Order>,
-        number: u64,
+        position: Position,
     ) -> Result<(), Failure> {
         let tier = self.clone();
         let purge = move || {
             for order in &orders {
                 tier.stores.purge(order.purge(), order.strength);
             }
+            tier.stores.note_position(position);
             tier.stores.purge_count()
         };
         // It goes on where nobody waits for it any more.
         let count = spawn_blocking(purge).await;
         let mut ledger = self.ledger();
         match count {
-            Ok(count) => ledger.note_count(number, count),
+            Ok(count) => ledger.note_count(position.number, count),
             Err(error) => {
                 ledger.forget();
                 return Err(Failure::new(Outcome::Log, error.to_string()));
@@ -584,7 +585,7 @@ impl Session {
         if !watched.last.as_ref().is_some_and(is_it) {
             return Err(log_failure("is another one"));
         }
-        let Some(newest) = watched.entries.last().map(|it| it.position.number) else {
+        let Some(newest) = watched.entries.last().map(|it| it.position) else {
             return Ok(());
         };
         let orders = tier.apply(watched.entries)?;
@@ -662,26 +663,37 @@ async fn catch_up(tier: &Arc<Tier>, connection: &Connection) -> Result<Log, Fail
     }
     // From here on nothing is lost: what is applied is purged, whoever waits for that.
     let newest = entries.last().ok_or_else(|| log_failure("is empty"))?;
-    let newest = newest.position.number;
-    if continues {
-        entries.remove(0);
-    } else {
-        tier.ledger().restart(&entries[0]);
-    }
-    let mut orders = tier.apply(entries)?;
-    let missed = orders.len();
+    let newest = newest.position;
+    // What is stored here may be from a process before, which has applied some of it.
+    let applied = match known.filter(|_| continues) {
+        Some(known) => Some(known),
+        None => {
+            tier.ledger().restart(&entries[0]);
+            let stores = tier.clone();
+            let saved = spawn_blocking(move || stores.stores.position()).await;
+            saved.unwrap_or_default()
+        }
+    };
+    let applied = entries.iter().position(|it| Some(it.position) == applied);
+    let missing = entries.split_off(applied.map_or(0, |at| at + 1));
     if !continues {
+        tier.apply(entries)?;
+    }
+    let mut orders = tier.apply(missing)?;
+    let missed = orders.len();
+    if applied.is_none() {
         orders = vec![Order::everything(Strength::Hard)];
     }
     tier.purge_stores(orders, newest).await?;
-    if continues {
-        return Ok(Log::Continued { missed });
-    }
-    if tier.counters.ups.value() == 0 {
-        return Ok(Log::First);
-    }
-    tier.counters.purged_unknown.add(1);
-    Ok(Log::Broken)
+    let is_first = tier.counters.ups.value() == 0;
+    Ok(match applied {
+        Some(_) => Log::Continued { missed },
+        None if is_first => Log::First,
+        None => {
+            tier.counters.purged_unknown.add(1);
+            Log::Broken
+        }
+    })
 }
 
 #[cfg(test)]

@@ -243,7 +243,7 @@ impl Sending<'_> {
     ) -> Result<(), Failure> {
         let (mut position, end) = (first, first + len);
         if let Some(body) = self.body {
-            return self.file_part(exchange, body, first, len).await;
+            return file_part(exchange, body, first, len).await;
         }
         while position < end {
             let piece = self.object.body_at(position);
@@ -257,57 +257,6 @@ impl Sending<'_> {
             put(exchange, piece, 0, then).await?;
         }
         Ok(())
-    }
-
-    /// Sends a part of a body that lies in a file.
-    async fn file_part(
-        &self,
-        exchange: &mut Exchange<'_>,
-        body: &FilePart,
-        first: u64,
-        len: u64,
-    ) -> Result<(), Failure> {
-        let (mut position, end) = (first, first + len);
-        while position < end {
-            let len = SLICE_LEN.min(end - position);
-            if exchange.side.can_send_file() && body.is_in_page_cache(position, len) {
-                let offset = body.offset + position;
-                let sent = put_file(exchange, body.file.as_fd(), offset, len).await;
-                sent.map_err(|unsent| match unsent {
-                    UnsentFile::Client(failure) => failure,
-                    UnsentFile::Short | UnsentFile::Unreadable(_) => Failure::FileFailed,
-                })?;
-            } else {
-                let read = self.read(exchange, body, position, len).await?;
-                put(exchange, &read, 0, Follow::Anything).await?;
-            }
-            position += len;
-            if position < end {
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads a piece of a body that the disk has to be asked for.
-    async fn read(
-        &self,
-        exchange: &mut Exchange<'_>,
-        body: &FilePart,
-        from: u64,
-        len: u64,
-    ) -> Result<Arc<[u8]>, Failure> {
-        let cache = caching(exchange).map(|it| &exchange.context.generation().caches[it.store]);
-        let disk = cache.and_then(|it| it.disk()).ok_or(Failure::FileFailed)?;
-        exchange.set_timeout(DISK_TIMEOUT);
-        match exchange
-            .while_client_stays(disk.read_part(body, from, len as usize))
-            .await
-        {
-            Ok(read) => read.ok_or(Failure::FileFailed),
-            Err(Gone::Client) => Err(Failure::ClientGone),
-            Err(Gone::TimedOut) => Err(exchange.context.cut_off().unwrap_or(Failure::DiskTimeout)),
-        }
     }
 
     async fn put_last(
@@ -341,6 +290,55 @@ impl Sending<'_> {
         self.told.push(&mut out, exchange);
         end_head(&mut out, exchange, self.persistence);
         out
+    }
+}
+
+/// Sends a part of a body that lies in a file.
+async fn file_part(
+    exchange: &mut Exchange<'_>,
+    body: &FilePart,
+    first: u64,
+    len: u64,
+) -> Result<(), Failure> {
+    let (mut position, end) = (first, first + len);
+    while position < end {
+        let len = SLICE_LEN.min(end - position);
+        if exchange.side.can_send_file() && body.is_in_page_cache(position, len) {
+            let offset = body.offset + position;
+            let sent = put_file(exchange, body.file.as_fd(), offset, len).await;
+            sent.map_err(|unsent| match unsent {
+                UnsentFile::Client(failure) => failure,
+                UnsentFile::Short | UnsentFile::Unreadable(_) => Failure::FileFailed,
+            })?;
+        } else {
+            let read = read_part(exchange, body, position, len).await?;
+            put(exchange, &read, 0, Follow::Anything).await?;
+        }
+        position += len;
+        if position < end {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a piece of a body that the disk has to be asked for.
+async fn read_part(
+    exchange: &mut Exchange<'_>,
+    body: &FilePart,
+    from: u64,
+    len: u64,
+) -> Result<Arc<[u8]>, Failure> {
+    let cache = caching(exchange).map(|it| &exchange.context.generation().caches[it.store]);
+    let disk = cache.and_then(|it| it.disk()).ok_or(Failure::FileFailed)?;
+    exchange.set_timeout(DISK_TIMEOUT);
+    match exchange
+        .while_client_stays(disk.read_part(body, from, len as usize))
+        .await
+    {
+        Ok(read) => read.ok_or(Failure::FileFailed),
+        Err(Gone::Client) => Err(Failure::ClientGone),
+        Err(Gone::TimedOut) => Err(exchange.context.cut_off().unwrap_or(Failure::DiskTimeout)),
     }
 }
 
@@ -416,6 +414,28 @@ pub(super) async fn arriving(
                 framing.push(&mut bytes, &body);
                 false
             }
+            Ok(Read::Spooled { from, len }) => {
+                framing.begin(&mut bytes, len);
+                let before = put(exchange, &bytes, head_len, Follow::More).await;
+                let sent = match (before, follower.file()) {
+                    (Err(failure), _) => Err(failure),
+                    (Ok(()), None) => Err(Failure::FileFailed),
+                    (Ok(()), Some(file)) => {
+                        let body = FilePart {
+                            file,
+                            offset: 0,
+                            len: from + len,
+                        };
+                        file_part(exchange, &body, from, len).await
+                    }
+                };
+                if let Err(failure) = sent {
+                    return fail(exchange, failure);
+                }
+                (bytes, head_len) = (Vec::new(), 0);
+                framing.end(&mut bytes);
+                continue;
+            }
             Ok(Read::End) => {
                 if matches!(framing, Framing::Chunks) {
                     bytes.extend_from_slice(b"0\r\n\r\n");
@@ -467,13 +487,22 @@ enum Framing {
 impl Framing {
     /// Appends a part of the body.
     fn push(self, out: &mut Vec<u8>, body: &[u8]) {
-        match self {
-            Framing::Length(_) | Framing::UntilClose => out.extend_from_slice(body),
-            Framing::Chunks => {
-                out.extend_from_slice(format!("{:x}\r\n", body.len()).as_bytes());
-                out.extend_from_slice(body);
-                out.extend_from_slice(b"\r\n");
-            }
+        self.begin(out, body.len() as u64);
+        out.extend_from_slice(body);
+        self.end(out);
+    }
+
+    /// Appends what comes before a part of the body.
+    fn begin(self, out: &mut Vec<u8>, len: u64) {
+        if matches!(self, Framing::Chunks) {
+            out.extend_from_slice(format!("{len:x}\r\n").as_bytes());
+        }
+    }
+
+    /// Appends what comes after it.
+    fn end(self, out: &mut Vec<u8>) {
+        if matches!(self, Framing::Chunks) {
+            out.extend_from_slice(b"\r\n");
         }
     }
 }

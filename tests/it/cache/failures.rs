@@ -83,12 +83,8 @@ fn a_route_may_allow_stale_answers_where_endpoints_are_down() {
 #[test]
 fn a_full_queue_serves_what_is_stale() {
     test(|| {
-        let is_let = Arc::new(AtomicBool::new(true));
-        let is_open = is_let.clone();
-        let endpoint = Endpoint::scripted(move |_, stream| {
-            until("it is let", || is_open.load(SeqCst));
-            stream.send(response(200, STALE, "hello")).is_ok()
-        });
+        let (endpoint, is_let) = held(response(200, STALE, "hello"));
+        is_let.store(true, SeqCst);
         let address = endpoint.origin.address;
         let endpoints = format!("{{ address = '{address}', max_in_flight = 1 }}");
         let proxy = behind(&endpoints, "", "retries = 0");
@@ -109,19 +105,13 @@ fn a_full_queue_serves_what_is_stale() {
 #[test]
 fn who_waits_for_a_fetch_that_fails_fails_with_it() {
     test(|| {
-        let endpoint = Endpoint::scripted(|_, stream| {
-            std::thread::sleep(Duration::from_millis(300));
-            let _ = stream.send("no HTTP\r\n\r\n");
-            false
-        });
+        let (endpoint, is_let) = held("no HTTP\r\n\r\n");
         let proxy = endpoint.behind_upstream("", "retries = 0");
-        let mut clients: Vec<RawClient> = (0..20)
-            .map(|_| {
-                let mut client = proxy.client();
-                client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-                client
-            })
-            .collect();
+        let mut clients = ask_all(&proxy, 20, GET);
+        until("all are there", || {
+            figures(&proxy)["listeners"][0]["open"].as_u64() == Some(20)
+        });
+        is_let.store(true, SeqCst);
         for client in &mut clients {
             let answer = client.read_response("GET").unwrap();
             assert_eq!(answer.status, 502, "{answer:?}");

@@ -45,6 +45,10 @@ fn what_caches_do_is_counted_and_shown() {
         for path in ["/pages/a", "/pages/a", "/images/a", "/pages/a", "/other"] {
             get(&proxy, path);
         }
+        // A worker counts a request after its answer.
+        until("all are counted", || {
+            json(&proxy, "show cache")["routes"][0]["cache"]["hits"] == 2
+        });
         let shown = json(&proxy, "show cache");
         let [pages, images] = [0, 1].map(|at| &shown["routes"][at]);
         assert_eq!(

@@ -2,29 +2,6 @@
 
 use super::*;
 
-/// Opens so many connections that ask for the same.
-fn ask_all(proxy: &Proxy, count: usize, request: &str) -> Vec<RawClient> {
-    let clients = (0..count).map(|_| {
-        let mut client = proxy.client();
-        client.send(request).unwrap();
-        client
-    });
-    clients.collect()
-}
-
-const GET: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
-
-/// An endpoint that answers once it is let.
-fn held(answer: String) -> (Endpoint, Arc<AtomicBool>) {
-    let is_let = Arc::new(AtomicBool::new(false));
-    let is_open = is_let.clone();
-    let endpoint = Endpoint::scripted(move |_, stream| {
-        until("it is let", || is_open.load(SeqCst));
-        stream.send(&answer).is_ok()
-    });
-    (endpoint, is_let)
-}
-
 #[test]
 fn a_thousand_clients_are_one_request() {
     test(|| {
@@ -99,7 +76,10 @@ fn a_fetch_is_finished_or_given_up_when_all_have_left() {
             until("they have left", || {
                 figures(&proxy)["listeners"][0]["open"].as_u64() == Some(0)
             });
-            std::thread::sleep(Duration::from_millis(100));
+            let under_way = u64::from(finish == "true");
+            until("it is given up, or goes on", || {
+                figures(&proxy)["caches"][0]["fetches"].as_u64() == Some(under_way)
+            });
             is_let.store(true, SeqCst);
             if finish == "true" {
                 // Its answer is stored before anybody asks again.

@@ -6,7 +6,16 @@ use super::*;
 use crate::servers::Server;
 
 /// The program before an endpoint, with the files of its cache in this folder.
-fn with_disk(endpoint: &Endpoint, folder: &TempDir) -> std::io::Result<Proxy> {
+pub(super) fn with_disk(endpoint: &Endpoint, folder: &TempDir) -> std::io::Result<Proxy> {
+    with_disk_and(endpoint, folder, "finish = true")
+}
+
+/// The same, with this key of the route's cache.
+pub(super) fn with_disk_and(
+    endpoint: &Endpoint,
+    folder: &TempDir,
+    key: &str,
+) -> std::io::Result<Proxy> {
     let address = endpoint.origin.address;
     let path = folder.join("cache");
     let config = format!(
@@ -15,7 +24,7 @@ fn with_disk(endpoint: &Endpoint, folder: &TempDir) -> std::io::Result<Proxy> {
          [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
          [cache.main]\nmemory = '8MiB'\ndisk = {{ path = '{}', size = '64MiB' }}\n\
          [[route]]\nupstream = 'app'\n\
-         cache = {{ store = 'main', purge = {{ from = ['127.0.0.1'] }} }}\n\
+         cache = {{ store = 'main', purge = {{ from = ['127.0.0.1'] }}, {key} }}\n\
          [upstream.app]\nendpoints = ['{address}']\n",
         path.display()
     );
@@ -27,7 +36,7 @@ fn long_body() -> String {
     (0..40_000).map(|number| format!("{number:09} ")).collect()
 }
 
-fn ask(proxy: &Proxy, path: &str, fields: &str) -> evenkeel_testkit::Response {
+pub(super) fn ask(proxy: &Proxy, path: &str, fields: &str) -> evenkeel_testkit::Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     proxy.client().ask(request).unwrap()
 }

@@ -225,6 +225,46 @@ fn a_machine_that_missed_more_than_is_kept_purges_all_that_it_has() {
 }
 
 #[test]
+fn a_machine_that_starts_again_has_only_what_it_missed_purged() {
+    test(|| {
+        let mut server = Server::redis();
+        server.start(&[]);
+        let [one, other] = [Machine::at(&server), Machine::at(&server)];
+        let purge = |machine: &Machine, url: &[u8]| {
+            machine.shared.purge(Purge::Url(url), Strength::Hard);
+            until("it is in the log", || machine.figures().purges_waiting == 0);
+        };
+        purge(&one, b"http://example.com/before");
+        until_purged(&other, "url http://example.com/before Hard");
+        let noted = |machine: &Machine| *machine.position.lock().unwrap();
+        until("it is noted", || noted(&other) == noted(&one));
+        let again = settings(&at_socket(server.socket(), ""));
+        let other = other.restarted(again.clone(), || {
+            purge(&one, b"http://example.com/meanwhile");
+        });
+        other.until_up();
+        assert_eq!(
+            other.take_purged(),
+            ["url http://example.com/meanwhile Hard"]
+        );
+        // What is at the server from before is still found.
+        put_all(&one, &["/a"]);
+        let other = other.restarted(again.clone(), || {});
+        other.until_up();
+        assert!(other.find("/a", "").is_ok());
+        assert!(other.take_purged().is_empty());
+        // Another log says nothing of what is stored here.
+        let other = other.restarted(again, || {
+            let mut connection = connect(&server);
+            let delete = redis::cmd("DEL").arg("evenkeel:1:purges").clone();
+            delete.exec(&mut connection).unwrap();
+        });
+        other.until_up();
+        assert_eq!(other.take_purged(), ["everything  Hard"]);
+    });
+}
+
+#[test]
 fn a_log_that_is_lost_is_begun_anew() {
     test(|| {
         let (server, [one, other]) = machines(Server::redis());

@@ -5,6 +5,7 @@
 
 use crate::disk::{Hashes, Position, Size, UNIT};
 use crate::key::Secret;
+use crate::ledger;
 use crate::record::{Cursor, Damage, sum};
 
 /// Length of a store's head.
@@ -24,6 +25,10 @@ const SEGMENT: [u8; 4] = *b"EvkS";
 const RECORD: [u8; 4] = *b"EvkF";
 const REMOVAL: [u8; 4] = *b"EvkD";
 const FOOTER: [u8; 4] = *b"EvkE";
+const SHARED: [u8; 4] = *b"EvkL";
+
+/// Length of what is kept of a shared log of purges.
+pub const SHARED_BYTES: usize = 32;
 
 /// Appends the sum of what was appended since `start`.
 fn push_sum(out: &mut Vec<u8>, start: usize) {
@@ -74,6 +79,32 @@ pub fn read_store_head(bytes: &[u8]) -> Result<Secret, Damage> {
     let mut at = summed(bytes, STORE_HEAD_BYTES)?;
     at.at = start.at;
     Ok(Secret(at.take()?))
+}
+
+/// Up to where a shared log of purges was applied to a store.
+pub fn shared_position(position: ledger::Position) -> Vec<u8> {
+    let mut out = Vec::with_capacity(SHARED_BYTES);
+    out.extend_from_slice(&SHARED);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&position.epoch.to_le_bytes());
+    out.extend_from_slice(&position.number.to_le_bytes());
+    push_sum(&mut out, 0);
+    out
+}
+
+/// The same, read.
+///
+/// # Errors
+/// If it is damaged, or of another version.
+pub fn read_shared_position(bytes: &[u8]) -> Result<ledger::Position, Damage> {
+    let mut at = summed(bytes, SHARED_BYTES)?;
+    if at.take()? != SHARED {
+        return Err(Damage::Magic);
+    }
+    check_version(&mut at)?;
+    let (epoch, number) = (at.u64()?, at.u64()?);
+    Ok(ledger::Position { epoch, number })
 }
 
 /// The head of a segment.

@@ -18,6 +18,11 @@ const MAX_SEGMENTS: usize = 4096;
 /// Longest segment where the store does not need longer ones to have few.
 const LONG_SEGMENT_BYTES: u64 = 256 << 20;
 
+/// Longest record of a store of this size, with its frame: an eighth of it.
+pub fn longest_bytes(capacity_bytes: u64) -> u64 {
+    (capacity_bytes / 8).min(MAX_SEGMENT_BYTES / 2)
+}
+
 /// A segment that is no longer written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sealed {
@@ -61,6 +66,8 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Ring {
     capacity_bytes: u64,
+    /// Of the capacity, what files take that are no segments.
+    reserved_bytes: u64,
     segment_bytes: u64,
     /// The oldest first.
     sealed: VecDeque<Sealed>,
@@ -80,6 +87,7 @@ impl Ring {
         let sealed: VecDeque<_> = found.into_iter().collect();
         Ring {
             capacity_bytes,
+            reserved_bytes: 0,
             segment_bytes: segment_bytes.min(MAX_SEGMENT_BYTES),
             sealed_bytes: sealed.iter().map(|it| it.bytes).sum(),
             next: sealed.back().map_or(1, |it| it.segment + 1),
@@ -93,9 +101,26 @@ impl Ring {
         self.segment_bytes
     }
 
-    /// Longest record, with its frame: an eighth of the store.
+    /// Longest record, with its frame.
     pub fn longest_bytes(&self) -> u64 {
-        (self.capacity_bytes / 8).min(MAX_SEGMENT_BYTES / 2)
+        longest_bytes(self.capacity_bytes)
+    }
+
+    /// So many bytes of the store are taken by files that are no segments.
+    pub fn reserve(&mut self, bytes: u64) {
+        self.reserved_bytes = bytes;
+    }
+
+    /// The oldest segment, if the files of the store are longer than they may be.
+    pub fn excess(&self) -> Option<u32> {
+        let summary = self.open.as_ref().map_or(0, |_| self.segment_bytes / 8);
+        let is_over = self.bytes() + summary > self.room_bytes();
+        self.oldest().filter(|_| is_over)
+    }
+
+    /// Bytes that segments may take.
+    fn room_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.reserved_bytes)
     }
 
     /// Bytes of all files of segments, without the summary that the open one gets.
@@ -162,7 +187,7 @@ impl Ring {
         let wanted = self.segment_bytes.max(own_len);
         match self.sealed.front() {
             Some(oldest)
-                if self.sealed_bytes + wanted > self.capacity_bytes
+                if self.sealed_bytes + wanted > self.room_bytes()
                     || self.sealed.len() >= MAX_SEGMENTS =>
             {
                 Step::Reclaim {
@@ -213,7 +238,7 @@ impl Ring {
         let open = self.open.as_ref()?;
         let expected = open.bytes.max(self.segment_bytes) + self.segment_bytes;
         let oldest = self.sealed.front()?;
-        let is_wanted = self.sealed_bytes + expected > self.capacity_bytes
+        let is_wanted = self.sealed_bytes + expected > self.room_bytes()
             || self.sealed.len() + 1 >= MAX_SEGMENTS;
         is_wanted.then_some(oldest.segment)
     }

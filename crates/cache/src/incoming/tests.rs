@@ -29,7 +29,7 @@ fn lead(fetches: &Arc<Fetches>) -> Fetch {
 
 /// Appends all at once.
 fn append(fetch: &mut Fetch, bytes: &[u8]) {
-    let appended = fetch.poll_append(bytes, usize::MAX, Waker::noop());
+    let appended = fetch.poll_append(bytes, u64::MAX, Waker::noop());
     assert_eq!(appended, Poll::Ready(bytes.len()));
 }
 
@@ -95,7 +95,10 @@ fn many_get_what_one_fetches_as_it_comes() {
     }
     assert!(fetches.store.figures().bytes >= 3 * CHUNK_BYTES as u64);
     let before = woken.0.load(SeqCst);
-    let object = fetch.finish().unwrap();
+    let mut object = None;
+    let finished = fetch.finish(|stored| object = Some(stored.clone()));
+    assert_eq!(finished, Ok(()));
+    let object = object.unwrap();
     assert!(woken.0.load(SeqCst) > before);
     let whole = parts.concat();
     for (follower, body) in followers.iter_mut().zip(&mut bodies) {
@@ -135,7 +138,7 @@ fn what_is_passed_is_for_the_first_one() {
     let body: Vec<u8> = (0..10 * CHUNK_BYTES).map(|at| at as u8).collect();
     let (mut sent, mut read) = (0, Vec::new());
     while sent < body.len() {
-        while let Poll::Ready(len) = fetch.poll_append(&body[sent..], usize::MAX, &waker) {
+        while let Poll::Ready(len) = fetch.poll_append(&body[sent..], u64::MAX, &waker) {
             sent += len;
             if sent == body.len() {
                 break;
@@ -147,7 +150,7 @@ fn what_is_passed_is_for_the_first_one() {
         assert!(sent == body.len() || woken.0.load(SeqCst) > before);
     }
     assert_eq!(fetches.store.figures().bytes, 0);
-    let finished = fetch.finish().err();
+    let finished = fetch.finish(|_| {}).err();
     assert_eq!(finished, Some(NotStored::NoStore));
     while let Poll::Ready(Read::Bytes(_)) = first.poll_read(&mut read, 100_000, Waker::noop()) {}
     assert!(read == body);
@@ -226,7 +229,7 @@ fn stores_only_what_is_whole() {
         let mut follower = follow(&fetches);
         fetch.arrive(arrival("", announced));
         append(&mut fetch, sent);
-        let finished = fetch.finish();
+        let finished = fetch.finish(|_| {});
         assert_eq!(finished.is_ok(), is_whole, "{announced:?}");
         assert_eq!(is_stored(&fetches), is_whole, "{announced:?}");
         let mut body = Vec::new();
@@ -239,7 +242,11 @@ fn stores_only_what_is_whole() {
         fetches.store.remove(&key_of("/"));
     }
     let fetch = lead(&fetches);
-    assert_eq!(fetch.finish().err(), Some(NotStored::Incomplete), "no head");
+    assert_eq!(
+        fetch.finish(|_| {}).err(),
+        Some(NotStored::Incomplete),
+        "no head"
+    );
 }
 
 #[test]
@@ -253,7 +260,7 @@ fn what_is_too_long_goes_to_who_follows() {
     let mut sent = 0;
     while sent < body.len() {
         let part = &body[sent..body.len().min(sent + 300_000)];
-        let appended = fetch.poll_append(part, usize::MAX, Waker::noop());
+        let appended = fetch.poll_append(part, u64::MAX, Waker::noop());
         if let Poll::Ready(len) = appended {
             sent += len;
             continue;
@@ -269,7 +276,7 @@ fn what_is_too_long_goes_to_who_follows() {
         {}
         let _ = slow.poll_read(&mut bodies[1], 100_000, Waker::noop());
     }
-    assert_eq!(fetch.finish().err(), Some(NotStored::TooLarge));
+    assert_eq!(fetch.finish(|_| {}).err(), Some(NotStored::TooLarge));
     for (follower, read) in followers.iter_mut().zip(&mut bodies) {
         while let Poll::Ready(Read::Bytes(_)) = follower.poll_read(read, usize::MAX, Waker::noop())
         {
@@ -279,13 +286,177 @@ fn what_is_too_long_goes_to_who_follows() {
     assert_eq!(fetches.store.figures().bytes, 0);
 }
 
+/// A spool that writes when it is told to.
+#[derive(Debug)]
+struct SlowSpool {
+    file: Arc<File>,
+    state: Mutex<SlowState>,
+}
+
+#[derive(Debug, Default)]
+struct SlowState {
+    waiting: Vec<Arc<[u8]>>,
+    written: Vec<u8>,
+    is_closed: bool,
+    wakers: Vec<Waker>,
+}
+
+impl SlowSpool {
+    fn new() -> Arc<Self> {
+        Arc::new(SlowSpool {
+            file: Arc::new(File::open("/dev/null").unwrap()),
+            state: Mutex::default(),
+        })
+    }
+
+    fn write(&self, chunks: usize) {
+        let mut state = self.state.lock().unwrap();
+        let chunks = chunks.min(state.waiting.len());
+        for chunk in state.waiting.drain(..chunks).collect::<Vec<_>>() {
+            state.written.extend_from_slice(&chunk);
+        }
+        state.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Spool for SlowSpool {
+    fn push(&self, bytes: Arc<[u8]>) {
+        self.state.lock().unwrap().waiting.push(bytes);
+    }
+
+    fn written(&self) -> Option<(Arc<File>, u64)> {
+        let written = self.state.lock().unwrap().written.len() as u64;
+        (written > 0).then(|| (self.file.clone(), written))
+    }
+
+    fn is_open(&self) -> bool {
+        !self.state.lock().unwrap().is_closed
+    }
+
+    fn give_up(&self) {
+        self.state.lock().unwrap().is_closed = true;
+    }
+
+    fn wait(&self, waker: &Waker) {
+        self.state.lock().unwrap().wakers.push(waker.clone());
+    }
+}
+
+/// Reads all that there is to read now; whether that is the end.
+fn read_all(follower: &mut Follower, spool: &SlowSpool, body: &mut Vec<u8>) -> bool {
+    loop {
+        match follower.poll_read(body, usize::MAX, Waker::noop()) {
+            Poll::Ready(Read::Bytes(_)) => {}
+            Poll::Ready(Read::Spooled { from, len }) => {
+                assert!(follower.file().is_some());
+                let state = spool.state.lock().unwrap();
+                body.extend_from_slice(&state.written[from as usize..(from + len) as usize]);
+            }
+            Poll::Ready(Read::End) => return true,
+            Poll::Ready(Read::Failed) => panic!("cut off after {}", body.len()),
+            Poll::Pending => return false,
+        }
+    }
+}
+
+fn long_body() -> Vec<u8> {
+    (0..10_000_000_u32).map(|at| (at / 999) as u8).collect()
+}
+
+#[test]
+fn a_body_that_is_too_long_for_memory_goes_to_a_spool() {
+    let fetches = fetches();
+    let spool = SlowSpool::new();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut fetch = lead(&fetches);
+    // One reads all the time, one only at the end, one comes late.
+    let (mut fast, mut slow) = (fetch.follow(), follow(&fetches));
+    let (mut read_fast, mut read_slow) = (Vec::new(), Vec::new());
+    fetch.arrive(arrival("", None));
+    let body = long_body();
+    let mut sent = 0;
+    let mut waits = 0;
+    while sent < body.len() {
+        let part = &body[sent..body.len().min(sent + 300_000)];
+        if fetch.needs_spool(part.len() as u64) {
+            assert!(sent > 500_000, "the beginning goes to memory");
+            fetch.spool(spool.clone());
+        }
+        match fetch.poll_append(part, u64::MAX, &waker) {
+            Poll::Ready(len) => sent += len,
+            // It waits for the spool, and for nobody who follows.
+            Poll::Pending => {
+                waits += 1;
+                let before = woken.0.load(SeqCst);
+                spool.write(7);
+                assert!(woken.0.load(SeqCst) > before);
+            }
+        }
+        assert!(fetch.incoming.lock().kept_bytes() <= SPOOL_WINDOW + CHUNK_BYTES);
+        read_all(&mut fast, &spool, &mut read_fast);
+    }
+    assert!(waits > 0 && fetch.is_storing());
+    let spooled = fetch.finish_spooled().unwrap();
+    assert_eq!(spooled.body_len, body.len() as u64);
+    spool.write(usize::MAX);
+    assert!(spool.state.lock().unwrap().written == body);
+    // Until it is stored others still follow.
+    let mut late = follow(&fetches);
+    let mut read_late = Vec::new();
+    assert!(late.poll_end(Waker::noop()).is_pending());
+    assert!(read_all(&mut late, &spool, &mut read_late));
+    assert_eq!(spooled.stored(), Ok(()));
+    assert_eq!(late.poll_end(Waker::noop()), Poll::Ready(true));
+    assert_eq!(fetches.count(), 0);
+    assert!(read_all(&mut fast, &spool, &mut read_fast));
+    assert!(read_all(&mut slow, &spool, &mut read_slow));
+    assert!(read_fast == body && read_slow == body && read_late == body);
+    assert_eq!(fetches.store.figures().bytes, 0);
+}
+
+#[test]
+fn a_spool_that_fails_leaves_a_window() {
+    let fetches = fetches();
+    let spool = SlowSpool::new();
+    let mut fetch = lead(&fetches);
+    let (mut fast, mut slow) = (fetch.follow(), follow(&fetches));
+    let (mut read_fast, mut read_slow) = (Vec::new(), Vec::new());
+    fetch.arrive(arrival("", None));
+    fetch.spool(spool.clone());
+    let body = long_body();
+    let mut sent = 0;
+    while sent < body.len() {
+        let part = &body[sent..body.len().min(sent + 300_000)];
+        match fetch.poll_append(part, u64::MAX, Waker::noop()) {
+            Poll::Ready(len) => sent += len,
+            Poll::Pending if spool.is_open() => {
+                spool.write(usize::MAX);
+                if sent > 6_000_000 {
+                    spool.give_up();
+                }
+            }
+            Poll::Pending => {
+                assert!(matches!(fetches.join(&key_of("/"), 9), Joined::Lead(_)));
+                read_all(&mut slow, &spool, &mut read_slow);
+            }
+        }
+        read_all(&mut fast, &spool, &mut read_fast);
+    }
+    assert!(!fetch.is_storing());
+    assert_eq!(fetch.finish(|_| {}).err(), Some(NotStored::TooLarge));
+    assert!(read_all(&mut fast, &spool, &mut read_fast));
+    assert!(read_all(&mut slow, &spool, &mut read_slow));
+    assert!(read_fast == body && read_slow == body);
+}
+
 #[test]
 fn a_purge_meanwhile_counts() {
     let fetches = fetches();
     let mut fetch = lead(&fetches);
     fetches.store.purge(Purge::Everything, Strength::Hard);
     fetch.arrive(arrival("", None));
-    assert!(fetch.finish().is_err());
+    assert!(fetch.finish(|_| {}).is_err());
     assert!(!is_stored(&fetches));
 }
 
@@ -311,7 +482,7 @@ fn what_is_outdated_is_not_stored() {
     let late = lead(&fetches);
     for (mut fetch, expected) in [(early, Some(NotStored::Outdated)), (late, None)] {
         fetch.arrive(arrival("", None));
-        assert_eq!(fetch.finish().err(), expected);
+        assert_eq!(fetch.finish(|_| {}).err(), expected);
     }
     assert_eq!(fetches.count(), 0);
 }

@@ -152,8 +152,9 @@ impl Writer {
         let head = &mut bytes[FRAME_BYTES..FRAME_BYTES + head_len];
         record::renew(head, object.seen(), object.stored(now).is_purged);
         let from = offset + (FRAME_BYTES + head_len) as u64;
-        let written = self.write(&record, position, head, |writer, at| {
-            writer.copy_body(&file, from, at, body_len)
+        let written = self.write(&record, position, |writer, at| {
+            writer.buffer.extend_from_slice(head);
+            writer.copy_body(&file, from, at + head_len as u64, body_len)
         })?;
         let mut place = written.place;
         // Its body was copied as it was.

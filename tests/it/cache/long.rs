@@ -1,0 +1,119 @@
+//! Bodies that are too long for memory: they go to the disk while they arrive.
+
+use evenkeel_testkit::TempDir;
+
+use super::tiers::{ask, with_disk, with_disk_and};
+use super::*;
+
+/// Longer than memory takes, and more than may wait for the disk.
+const LEN: usize = 7_000_000;
+
+/// What is sent before the endpoint waits.
+const FIRST_LEN: usize = 6_000_000;
+
+fn body() -> Vec<u8> {
+    let numbers = (0..LEN / 10 + 1).map(|number| format!("{number:09} "));
+    let mut body = numbers.collect::<String>().into_bytes();
+    body.truncate(LEN);
+    body
+}
+
+/// Answers with a long body, whose end it sends once it is let. `head` is all of the head
+/// but its first line.
+fn long(head: &'static str) -> (Endpoint, Arc<AtomicBool>) {
+    let is_let = Arc::new(AtomicBool::new(false));
+    let is_open = is_let.clone();
+    let endpoint = Endpoint::scripted(move |_, stream| {
+        let head = format!("HTTP/1.1 200 OK\r\nETag: \"a\"\r\n{head}\r\n");
+        let is_chunked = head.contains("chunked");
+        let send = |stream: &mut RawStream, part: &[u8]| {
+            if is_chunked && stream.send(format!("{:x}\r\n", part.len())).is_err() {
+                return false;
+            }
+            stream.send(part).is_ok() && (!is_chunked || stream.send("\r\n").is_ok())
+        };
+        let body = body();
+        let (first, rest) = body.split_at(FIRST_LEN);
+        if stream.send(head).is_err() || !send(stream, first) {
+            return false;
+        }
+        until("it is let", || is_open.load(SeqCst));
+        send(stream, rest) && (!is_chunked || stream.send("0\r\n\r\n").is_ok())
+    });
+    (endpoint, is_let)
+}
+
+const WITH_LENGTH: &str = "Content-Length: 7000000\r\nCache-Control: max-age=60\r\n";
+const WITH_CHUNKS: &str = "Transfer-Encoding: chunked\r\nCache-Control: max-age=60\r\n";
+
+#[test]
+fn a_long_body_is_stored_while_it_arrives() {
+    test(|| {
+        for head in [WITH_LENGTH, WITH_CHUNKS] {
+            let (endpoint, is_let) = long(head);
+            let folder = TempDir::new().unwrap();
+            let mut proxy = with_disk(&endpoint, &folder).unwrap();
+            let mut clients = ask_all(&proxy, 2, GET);
+            until("it is asked", || endpoint.count() == 1);
+            // One does not read. It holds up nobody.
+            let mut slow = clients.remove(0);
+            let mut fast = clients.remove(0);
+            fast.read_head().unwrap();
+            fast.skip_len(FIRST_LEN as u64).unwrap();
+            // Who comes now gets the beginning too.
+            let mut late = ask_all(&proxy, 1, GET).remove(0);
+            late.read_head().unwrap();
+            late.skip_len(FIRST_LEN as u64).unwrap();
+            let range = "GET /a HTTP/1.1\r\nHost: a\r\nRange: bytes=6999990-\r\n\r\n";
+            let mut partial = ask_all(&proxy, 1, range).remove(0);
+            is_let.store(true, SeqCst);
+            let part = partial.read_response("GET").unwrap();
+            assert_eq!((part.status, part.text()), (206, "000699999 ".to_owned()));
+            let whole = slow.read_response("GET").unwrap();
+            assert!(whole.body == body(), "{}", whole.head);
+            drop((fast, late));
+            let stored = ask(&proxy, "/a", "");
+            assert!(stored.body == body(), "{}", stored.head);
+            assert_eq!(stored.field("content-length"), Some("7000000"));
+            assert_eq!(endpoint.count(), 1, "{head}");
+            proxy.terminate();
+            assert!(proxy.wait(Duration::from_secs(20)).unwrap().success());
+            let proxy = with_disk(&endpoint, &folder).unwrap();
+            until("it is found", || {
+                ask(&proxy, "/a", "Cache-Control: only-if-cached\r\n").body == body()
+            });
+            assert_eq!(endpoint.count(), 1, "{head}");
+        }
+    });
+}
+
+#[test]
+fn a_long_body_that_is_cut_off_or_purged_meanwhile_is_not_stored() {
+    test(|| {
+        let purge = "PURGE /a HTTP/1.1\r\nHost: a\r\n\r\n";
+        for is_purged in [false, true] {
+            let (endpoint, is_let) = long(WITH_LENGTH);
+            let folder = TempDir::new().unwrap();
+            let proxy = with_disk_and(&endpoint, &folder, "finish = false").unwrap();
+            let mut client = ask_all(&proxy, 1, GET).remove(0);
+            client.read_head().unwrap();
+            client.skip_len(FIRST_LEN as u64).unwrap();
+            if is_purged {
+                assert_eq!(proxy.client().ask(purge).unwrap().status, 200);
+                is_let.store(true, SeqCst);
+                client.skip_len((LEN - FIRST_LEN) as u64).unwrap();
+            } else {
+                client.reset();
+            }
+            until("the fetch has ended", || {
+                figures(&proxy)["caches"][0]["fetches"].as_u64() == Some(0)
+            });
+            is_let.store(true, SeqCst);
+            let answer = ask(&proxy, "/a", "");
+            assert!(answer.body == body(), "{}", answer.head);
+            assert_eq!(endpoint.count(), 2, "purged: {is_purged}");
+            let stored = ask(&proxy, "/a", "Cache-Control: only-if-cached\r\n");
+            assert!(stored.body == body(), "{}", stored.head);
+        }
+    });
+}
