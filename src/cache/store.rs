@@ -276,6 +276,19 @@ impl Cache {
         }
     }
 
+    /// An endpoint has confirmed a response: this is what is stored of it now. `long` is
+    /// where it was found, if its body lies in a file.
+    pub fn renew(&self, key: &Key, object: &Object, long: Option<&Found>) {
+        match (long, self.disk()) {
+            (Some(found), Some(disk)) => disk.renew(found.position, object.clone()),
+            _ => {
+                if self.memory.insert(key, object.clone()) {
+                    self.keep(key, object);
+                }
+            }
+        }
+    }
+
     /// Drops all that is stored under a key.
     pub fn remove(&self, key: &Key) {
         self.fetches.outdate(key);

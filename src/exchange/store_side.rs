@@ -21,6 +21,7 @@ use evenkeel_proto::{BodyFraming, RequestHead, ResponseHead, Scheme};
 
 use super::Progress;
 use crate::cache::Cache;
+use crate::cache::disk::Found;
 use crate::config::Caching;
 use crate::metrics::end::End;
 use crate::net::clock;
@@ -56,6 +57,8 @@ impl FetchRequest {
 pub struct Purpose {
     /// The stored responses that the endpoint is asked to confirm, the newest first.
     pub asked_about: Vec<Object>,
+    /// The first of them as it was found, if its body lies in a file.
+    pub long: Option<Found>,
     /// Whether what is stored may be served where the endpoints fail.
     pub may_serve_stale: bool,
     /// Whether nobody follows: what is stored is served meanwhile.
@@ -99,8 +102,8 @@ enum Taken {
     Stored(Arrival),
     /// It is not.
     Passed(Arrival, NotStored),
-    /// A stored response is current.
-    Renewed(Renewed),
+    /// A stored response is current; this one, if its body lies in a file.
+    Renewed(Renewed, Option<Found>),
     /// A stored response is current, but it is none of those that were asked about.
     Unconfirmed,
     /// The endpoint fails, and what is stored is served.
@@ -161,7 +164,10 @@ impl StoreSide {
             && let Some(fetch) = &self.fetch
             && !self.purpose.asked_about.is_empty()
         {
-            let renewed = confirmed(&self.purpose.asked_about, response).and_then(|object| {
+            let asked_about = &self.purpose.asked_about;
+            let renewed = confirmed(asked_about, response).and_then(|object| {
+                let long = self.purpose.long.as_ref();
+                let long = long.filter(|_| std::ptr::eq(object, &raw const asked_about[0]));
                 let renewal = Renewal {
                     rules,
                     secret,
@@ -171,9 +177,9 @@ impl StoreSide {
                     received: &received,
                     seen: fetch.seen(),
                 };
-                renewal.apply(object)
+                Some(Taken::Renewed(renewal.apply(object)?, long.cloned()))
             });
-            return renewed.map_or(Taken::Unconfirmed, Taken::Renewed);
+            return renewed.unwrap_or(Taken::Unconfirmed);
         }
         if self.purpose.may_serve_stale && is_failure(response.head.status) {
             return Taken::Failed;
@@ -248,18 +254,18 @@ impl StoreSide {
                 }
                 Released::NotStored(reason)
             }
-            Some(Taken::Renewed(renewed)) => {
+            Some(Taken::Renewed(renewed, long)) => {
                 self.cache.note_stored(fetch.key());
                 match renewed.may_keep {
-                    Ok(()) => {
-                        let object = renewed.object.clone();
-                        if self.cache.memory.insert(fetch.key(), object) {
-                            self.cache.keep(fetch.key(), &renewed.object);
-                        }
-                    }
+                    Ok(()) => self
+                        .cache
+                        .renew(fetch.key(), &renewed.object, long.as_ref()),
                     Err(_) => self.cache.remove(fetch.key()),
                 }
-                Released::Renewed(renewed.object)
+                Released::Renewed {
+                    object: renewed.object,
+                    body: long.and_then(|it| it.body),
+                }
             }
             Some(Taken::Unconfirmed) => Released::Unconfirmed,
             Some(Taken::Failed) => {

@@ -28,7 +28,7 @@ use std::task::{Poll, Waker};
 use crate::freshness::Lifetime;
 use crate::key::Key;
 use crate::memory::Memory;
-use crate::object::{Body, CHUNK_BYTES, LongBody, Object, StoredHead};
+use crate::object::{Body, CHUNK_BYTES, FilePart, LongBody, Object, StoredHead};
 use crate::storing::{NotStored, Received};
 
 /// Fetches under way, by key.
@@ -75,7 +75,12 @@ pub enum Released {
     NotStored(NotStored),
     /// The endpoint has confirmed a stored response: this one, renewed, answers all who
     /// waited for that.
-    Renewed(Object),
+    Renewed {
+        /// The response; without its body where that lies in a file.
+        object: Object,
+        /// The body of such a one.
+        body: Option<FilePart>,
+    },
     /// Another tier had a response, which the store has now.
     Found,
     /// The endpoint's answer says nothing of what was asked about: each asks again,

@@ -4,6 +4,7 @@
 //! Objects are shared between workers and never change, but for how often they were
 //! asked for and up to which purge they are known to be alive.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -80,6 +81,17 @@ impl LongBody {
             len,
         }
     }
+}
+
+/// A body that lies in a file.
+#[derive(Debug, Clone)]
+pub struct FilePart {
+    /// The file: readable for as long as this is there.
+    pub file: Arc<File>,
+    /// Offset of the body in the file, in bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u64,
 }
 
 /// The body of an object that is made.

@@ -22,6 +22,7 @@ mod writer;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -31,11 +32,13 @@ use std::time::Duration;
 use evenkeel_cache::disk::Position;
 use evenkeel_cache::disk::index::{Candidates, Index, Place};
 use evenkeel_cache::ledger;
+use evenkeel_cache::object::FilePart;
 use evenkeel_cache::purge::{Fate, Purge, Purges, Strength};
 use evenkeel_cache::record::Clocks;
 use evenkeel_cache::{Key, Object, Request, Secret};
 use evenkeel_policy::Instant;
 use evenkeel_policy::admission::Bounds;
+use lru::LruCache;
 
 use crate::files::WhenFull;
 use crate::files::io_queue::{IoQueue, Work};
@@ -44,10 +47,14 @@ pub use figures::{DiskStoreFigures, NotWritten, Phase};
 pub use folder::CannotOpen;
 use folder::{Folder, PurgeLog};
 use queue::{Job, Queue};
+pub use reading::Found;
 use reading::{Fetched, Reading};
-pub use reading::{FilePart, Found};
 use spool::Spools;
 use writer::Writer;
+
+/// Heads of long responses that were confirmed, and are kept in memory. Of more, the endpoint
+/// is asked again.
+const MOST_RENEWED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// Settings of a store.
 #[derive(Debug, Clone)]
@@ -68,6 +75,8 @@ pub struct DiskStore {
     /// Pieces of long bodies, by file and offset.
     parts: IoQueue<(usize, u64), Option<Arc<[u8]>>>,
     spools: Spools,
+    /// Newer heads of long responses than those on the disk.
+    renewed: Mutex<LruCache<Position, Object>>,
     folder: PathBuf,
 }
 
@@ -131,6 +140,7 @@ impl DiskStore {
             reads,
             parts,
             spools,
+            renewed: Mutex::new(LruCache::new(MOST_RENEWED)),
             folder: settings.folder.clone(),
         })
     }
@@ -173,9 +183,12 @@ impl DiskStore {
                 place: candidate.place,
                 now,
             });
-            let Some(found) = found.await else {
+            let Some(mut found) = found.await else {
                 continue;
             };
+            if found.body.is_some() {
+                self.renew_found(&mut found);
+            }
             let object = &found.object;
             if *object.key() != *key.bytes || *object.selector() != *candidate.selector {
                 // Another one with the same hash.
@@ -193,6 +206,24 @@ impl DiskStore {
         }
         self.shared.counters.misses.add(1);
         None
+    }
+
+    /// An endpoint has confirmed a long response: this is its head from now on. It is kept
+    /// in memory; after a restart the endpoint is asked again.
+    pub fn renew(&self, position: Position, object: Object) {
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        renewed.put(position, object);
+    }
+
+    /// Gives a long response its newest head.
+    fn renew_found(&self, found: &mut Found) {
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(object) = renewed.get(&found.position)
+            && object.key() == found.object.key()
+            && object.selector() == found.object.selector()
+        {
+            found.object = object.clone();
+        }
     }
 
     async fn read(&self, reading: Reading) -> Option<Found> {

@@ -6,15 +6,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use evenkeel_cache::Object;
+use evenkeel_cache::disk::Position;
 use evenkeel_cache::disk::index::Place;
 use evenkeel_cache::disk::layout::{FRAME_BYTES, Frame, Kind};
-use evenkeel_cache::object::Body;
+use evenkeel_cache::object::{Body, FilePart};
 use evenkeel_cache::record::{self, BLOCK_BYTES, Damage, Head};
 use evenkeel_policy::Instant;
 use rustix::io::Errno;
 
 use super::Shared;
-use crate::files::{is_in_page_cache, read_in_page_cache};
+use crate::files::read_in_page_cache;
 
 /// Records up to this length are read as a whole. The body of a longer one is sent from
 /// its file.
@@ -32,11 +33,22 @@ const HEAD_BYTES: usize = 16 << 10;
 pub struct Found {
     /// The response; without its body where that is a part of a file.
     pub object: Object,
-    /// The body of a long one.
+    /// The body of a long one. It was compared with its sums.
     pub body: Option<FilePart>,
+    /// Where such a one lies.
+    pub position: Position,
 }
 
 impl Found {
+    /// One whose body is in memory.
+    pub fn of(object: Object) -> Self {
+        Found {
+            object,
+            body: None,
+            position: Position::default(),
+        }
+    }
+
     /// Whether it is the same version of a response as another object.
     pub fn is_same(&self, other: &Object) -> bool {
         let len = self
@@ -46,24 +58,6 @@ impl Found {
         len == other.body_len()
             && self.object.lines() == other.lines()
             && self.object.selector() == other.selector()
-    }
-}
-
-/// A body that lies in a file. It was compared with its sums.
-#[derive(Debug, Clone)]
-pub struct FilePart {
-    /// The file: readable for as long as this is there.
-    pub file: Arc<File>,
-    /// Offset of the body in the file, in bytes.
-    pub offset: u64,
-    /// Its length in bytes.
-    pub len: u64,
-}
-
-impl FilePart {
-    /// Whether a piece of it can be sent without waiting for a disk.
-    pub fn is_in_page_cache(&self, from: u64, len: u64) -> bool {
-        is_in_page_cache(&self.file, self.offset + from, len)
     }
 }
 
@@ -196,7 +190,7 @@ impl Reading {
         }
         let Shared { secret, clocks, .. } = &*self.shared;
         let object = head.object(&Body::of(body), secret, clocks, self.now, head.seen())?;
-        Ok(Found { object, body: None })
+        Ok(Found::of(object))
     }
 
     /// Of the head of a long record.
@@ -212,6 +206,7 @@ impl Reading {
         Ok(Found {
             object,
             body: Some(body),
+            position: self.place.position,
         })
     }
 }

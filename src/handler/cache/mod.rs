@@ -235,9 +235,9 @@ impl Cached<'_> {
                         Ok(found) => found.filter(|it| it.is_same(&object)),
                         Err(outcome) => return outcome,
                     };
-                    Some(found.unwrap_or(Found { object, body: None }))
+                    Some(found.unwrap_or(Found::of(object)))
                 }
-                Some(object) => Some(Found { object, body: None }),
+                Some(object) => Some(Found::of(object)),
                 None if self.cache.disk().is_none() => None,
                 None => match self.find_on_disk(exchange, &key, &request).await {
                     Ok(found) => found,
@@ -263,10 +263,10 @@ impl Cached<'_> {
             if self.goes_alone(&request, &asked, &key, now) {
                 return self.forward(exchange, CacheResult::Miss).await;
             }
-            let asked_about = if is_confirmable {
-                self.cache.memory.variants(&key)
+            let (asked_about, long) = if is_confirmable {
+                self.asked_about(&key, stale.as_ref().map(|(found, _)| found))
             } else {
-                Vec::new()
+                (Vec::new(), None)
             };
             let fallback = stale.as_ref().filter(|(_, it)| *it == OnError::Serve);
             let why = match &stale {
@@ -275,7 +275,8 @@ impl Cached<'_> {
                 None if asked_about.is_empty() => Forward::UriMiss,
                 None => Forward::VaryMiss,
             };
-            let answering = stale.as_ref().and_then(|(found, _)| confirmable(found));
+            let answering = stale.as_ref().filter(|_| is_confirmable);
+            let answering = answering.map(|(found, _)| &found.object);
             let joined = match self.cache.fetches.join(&key, self.caching.waiters) {
                 Joined::Alone => return self.forward(exchange, CacheResult::Miss).await,
                 Joined::Follow(follower) => Following {
@@ -286,6 +287,7 @@ impl Cached<'_> {
                     let follower = fetch.follow();
                     let purpose = Purpose {
                         asked_about,
+                        long,
                         may_serve_stale: fallback.is_some(),
                         is_background: false,
                         is_partial: is_partial(&request),
@@ -388,13 +390,27 @@ impl Cached<'_> {
         let Some(fetch) = self.cache.fetches.lead(key) else {
             return;
         };
+        let (asked_about, long) = self.asked_about(key, Some(found));
         let purpose = Purpose {
-            asked_about: self.cache.memory.variants(key),
+            asked_about,
+            long,
             may_serve_stale: true,
             is_background: true,
             is_partial: false,
         };
-        fetch::begin(exchange, self, fetch, confirmable(found), purpose);
+        fetch::begin(exchange, self, fetch, Some(&found.object), purpose);
+    }
+
+    /// What an endpoint may be asked to confirm: what memory has, and before it a response
+    /// that was found on the disk alone.
+    fn asked_about(&self, key: &Key, found: Option<&Found>) -> (Vec<Object>, Option<Found>) {
+        let mut asked_about = self.cache.memory.variants(key);
+        let is_in_memory = |found: &Found| asked_about.iter().any(|it| found.is_same(it));
+        let long = found.filter(|it| it.body.is_some() && !is_in_memory(it));
+        if let Some(found) = long {
+            asked_about.insert(0, found.object.clone());
+        }
+        (asked_about, long.cloned())
     }
 
     /// Passes the request on, past the cache.
@@ -461,15 +477,18 @@ impl Cached<'_> {
             Released::NotStored(_) => Followed::Alone,
             Released::Found => Followed::LookAgain,
             Released::Unconfirmed => Followed::AskPlainly,
-            Released::Renewed(object) if object.answers(&view(exchange)) => {
+            Released::Renewed { object, body } if object.answers(&view(exchange)) => {
                 let told =
                     Told::renewed(&object, exchange.progress.arrived(), why, begun.is_some());
                 Followed::Answered({
-                    let found = Found { object, body: None };
+                    let found = Found {
+                        body,
+                        ..Found::of(object)
+                    };
                     send::stored(exchange, &found, &told).await
                 })
             }
-            Released::Renewed(_) => Followed::LookAgain,
+            Released::Renewed { .. } => Followed::LookAgain,
             Released::Failed(code) => match (fallback, failure_of(code)) {
                 (None, Some(end)) => {
                     // It fails as it would have without the cache.
@@ -542,12 +561,6 @@ enum Followed {
     LookAgain,
     /// The endpoint is to be asked without conditions.
     AskPlainly,
-}
-
-/// What an endpoint may be asked to confirm. A body that lies in a file is not stored anew
-/// under another head.
-fn confirmable(found: &Found) -> Option<&Object> {
-    found.body.is_none().then_some(&found.object)
 }
 
 /// The client has left.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_cache::incoming::{Arrival, Follower, Read};
-use evenkeel_cache::object::push_line;
+use evenkeel_cache::object::{FilePart, push_line};
 use evenkeel_cache::report::{CacheStatus, Forward, push_age, ttl};
 use evenkeel_cache::validate::{Reply, is_in_not_modified, reply};
 use evenkeel_policy::Instant;
@@ -15,10 +15,11 @@ use evenkeel_proto::{ByteRange, Method, Version};
 
 use super::super::multipart::Multipart;
 use super::view;
-use crate::cache::disk::{FilePart, Found};
+use crate::cache::disk::Found;
 use crate::config::Caching;
 use crate::exchange::answer::{self, UnsentFile, end_head, put, put_file};
 use crate::exchange::{Exchange, Gone, Next, Outcome};
+use crate::files::is_in_page_cache;
 use crate::metrics::CacheResult;
 use crate::metrics::end::{End, Failure};
 use crate::net::stream::Follow;
@@ -117,7 +118,7 @@ fn caching<'a>(exchange: &Exchange<'a>) -> Option<&'a Caching> {
 
 /// Answers with a stored response, or with what of it the request asks for.
 pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &Told) -> Outcome {
-    let Found { object, body } = found;
+    let Found { object, body, .. } = found;
     let request = view(exchange);
     exchange.progress.figures.cache = Some(told.result);
     let persistence = answer::persistence(exchange);
@@ -303,7 +304,9 @@ async fn file_part(
     let (mut position, end) = (first, first + len);
     while position < end {
         let len = SLICE_LEN.min(end - position);
-        if exchange.side.can_send_file() && body.is_in_page_cache(position, len) {
+        if exchange.side.can_send_file()
+            && is_in_page_cache(&body.file, body.offset + position, len)
+        {
             let offset = body.offset + position;
             let sent = put_file(exchange, body.file.as_fd(), offset, len).await;
             sent.map_err(|unsent| match unsent {

@@ -88,6 +88,49 @@ fn a_long_body_is_stored_while_it_arrives() {
 }
 
 #[test]
+fn a_long_body_is_validated_where_it_lies() {
+    test(|| {
+        // Fresh for a while once it is confirmed, or never.
+        for (confirmed, count) in [("max-age=60", 2), ("no-cache", 4)] {
+            let endpoint = Endpoint::scripted(move |head, stream| {
+                if head.contains("If-None-Match: \"a\"") {
+                    let fields =
+                        format!("Cache-Control: {confirmed}\r\nX-New: 1\r\nETag: \"a\"\r\n");
+                    return stream
+                        .send(format!("HTTP/1.1 304 Word\r\n{fields}\r\n"))
+                        .is_ok();
+                }
+                let head = "HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 7000000\r\n\
+                            Cache-Control: no-cache\r\n\r\n";
+                stream.send(head).is_ok() && stream.send(body()).is_ok()
+            });
+            let folder = TempDir::new().unwrap();
+            let proxy = with_disk(&endpoint, &folder).unwrap();
+            assert!(ask(&proxy, "/a", "").body == body());
+            until("it is stored", || {
+                figures(&proxy)["caches"][0]["fetches"].as_u64() == Some(0)
+            });
+            for _ in 0..3 {
+                let answer = ask(&proxy, "/a", "");
+                assert!(answer.status == 200 && answer.body == body());
+                assert_eq!(answer.field("x-new"), Some("1"));
+            }
+            let part = ask(&proxy, "/a", "Range: bytes=10-19\r\n");
+            assert_eq!((part.status, part.text()), (206, "000000001 ".to_owned()));
+            let expected = count + u32::from(confirmed == "no-cache") as usize;
+            assert_eq!(endpoint.count(), expected, "{confirmed}");
+            let words = results(&proxy, 5);
+            assert_eq!(words[..2], ["miss", "revalidated"], "{words:?}");
+            // What was changed meanwhile by others is gone with its head.
+            let post = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+            proxy.client().ask(post).unwrap();
+            ask(&proxy, "/a", "");
+            assert!(!endpoint.asked().last().unwrap().contains("If-None-Match"));
+        }
+    });
+}
+
+#[test]
 fn a_long_body_that_is_cut_off_or_purged_meanwhile_is_not_stored() {
     test(|| {
         let purge = "PURGE /a HTTP/1.1\r\nHost: a\r\n\r\n";
