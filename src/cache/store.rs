@@ -242,7 +242,7 @@ impl Cache {
             match disk.spool(announced) {
                 Ok(spool) => fetch.spool(spool),
                 // It has counted that.
-                Err(_) => fetch.give_up_storing(),
+                Err(_) => fetch.give_up_storing(NotStored::NoRoom),
             }
         }
     }
@@ -387,6 +387,7 @@ impl Cache {
             | NotStored::Condition
             | NotStored::RequestNoStore
             | NotStored::Status
+            | NotStored::NoRoom
             | NotStored::Outdated
             | NotStored::Incomplete => {}
         }

@@ -140,6 +140,8 @@ struct State {
     arrival: Option<Arc<Arrival>>,
     /// Why only the first one gets the response.
     passing: Option<NotStored>,
+    /// Why it is not stored, although it might be.
+    refused: Option<NotStored>,
     /// Whether something has changed what it stands for since it was asked for.
     is_outdated: bool,
     /// How many bytes are kept for who follows; `None` for all.
@@ -411,11 +413,13 @@ impl Fetch {
             && self.incoming.lock().window.is_none()
     }
 
-    /// What comes is not stored: it goes to those who follow now.
-    pub fn give_up_storing(&mut self) {
+    /// What comes is not stored, for this reason: it goes to those who follow now.
+    pub fn give_up_storing(&mut self, reason: NotStored) {
         self.leave();
-        let window = self.fetches.store.longest_bytes().max(PASSING_WINDOW);
-        self.incoming.lock().window.get_or_insert(window);
+        let mut state = self.incoming.lock();
+        let window = state.kept_bytes().max(PASSING_WINDOW);
+        state.window.get_or_insert(window);
+        state.refused.get_or_insert(reason);
     }
 
     /// Whether what comes goes to a spool.
@@ -425,11 +429,16 @@ impl Fetch {
 
     /// Has what has come and what comes go to a spool.
     pub fn spool(&mut self, spool: Arc<dyn Spool>) {
+        let wanted = SPOOL_WINDOW.min(self.fetches.store.longest_bytes());
+        let more = wanted.saturating_sub(self.reserved_bytes);
+        if self.fetches.store.reserve(more) {
+            self.reserved_bytes += more;
+        }
         let mut state = self.incoming.lock();
         for chunk in &state.chunks {
             spool.push(chunk.clone());
         }
-        state.window = Some(SPOOL_WINDOW.max(state.kept_bytes() + CHUNK_BYTES));
+        state.window = Some(self.reserved_bytes.max(PASSING_WINDOW));
         state.spool = Some(spool);
     }
 
@@ -481,12 +490,16 @@ impl Fetch {
         let mut state = self.incoming.lock();
         let longest = self.fetches.store.longest_bytes();
         let whole = state.len() + bytes.len() as u64;
-        if state.window.is_none() && whole <= most && self.reserved_bytes + bytes.len() <= longest {
+        let fits = whole <= most && self.reserved_bytes + bytes.len() <= longest;
+        if state.window.is_none() && fits {
             drop(state);
-            self.fetches.store.reserve(bytes.len());
-            self.reserved_bytes += bytes.len();
-            self.incoming.change(|state| state.append(bytes));
-            return Poll::Ready(bytes.len());
+            if self.fetches.store.reserve(bytes.len()) {
+                self.reserved_bytes += bytes.len();
+                self.incoming.change(|state| state.append(bytes));
+                return Poll::Ready(bytes.len());
+            }
+            self.give_up_storing(NotStored::NoRoom);
+            state = self.incoming.lock();
         }
         if whole > most
             && let Some(spool) = &state.spool
@@ -497,7 +510,7 @@ impl Fetch {
         if !is_storing {
             // The table is locked first.
             drop(state);
-            self.give_up_storing();
+            self.give_up_storing(NotStored::TooLarge);
             state = self.incoming.lock();
         }
         let window = state.window.unwrap_or(PASSING_WINDOW);
@@ -533,7 +546,7 @@ impl Fetch {
             match (state.passing, state.window) {
                 (Some(reason), _) => Err(reason),
                 _ if state.is_outdated => Err(NotStored::Outdated),
-                (None, Some(_)) => Err(NotStored::TooLarge),
+                (None, Some(_)) => Err(state.refused.unwrap_or(NotStored::TooLarge)),
                 (None, None) => {
                     let object = self.object(&state.body(), &arrival);
                     object.ok_or(NotStored::TooLarge)
@@ -685,7 +698,7 @@ const FIRST: usize = 0;
 /// Bytes that are kept of a response that is not stored.
 const PASSING_WINDOW: usize = 2 * CHUNK_BYTES;
 
-/// Bytes that may wait to be written to a spool.
+/// Bytes that may wait to be written to a spool, where memory has room for them.
 const SPOOL_WINDOW: usize = 64 * CHUNK_BYTES;
 
 /// Most bytes of a spool that a follower reads at once.

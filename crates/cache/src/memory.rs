@@ -225,10 +225,20 @@ impl Memory {
     }
 
     /// Counts bytes that are taken elsewhere on behalf of the store, such as those of a
-    /// body that still arrives, and makes room for them.
-    pub(crate) fn reserve(&self, bytes: usize) {
-        self.reserved_bytes.fetch_add(bytes, Relaxed);
-        self.make_room(self.hand.fetch_add(1, Relaxed));
+    /// body that still arrives, and makes room for them. False if half of the store is
+    /// taken so.
+    #[must_use]
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        let add =
+            |reserved: usize| Some(reserved + bytes).filter(|it| *it <= self.capacity_bytes / 2);
+        let is_reserved = self
+            .reserved_bytes
+            .fetch_update(Relaxed, Relaxed, add)
+            .is_ok();
+        if is_reserved {
+            self.make_room(self.hand.fetch_add(1, Relaxed));
+        }
+        is_reserved
     }
 
     /// Takes back what was counted by [`reserve`](Self::reserve).

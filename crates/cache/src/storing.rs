@@ -47,6 +47,8 @@ pub enum NotStored {
     NeverFresh,
     /// The body is longer than the route or the store takes.
     TooLarge,
+    /// Too much of the store is taken by responses that arrive.
+    NoRoom,
     /// What it stands for was changed while it was fetched, by an unsafe request.
     Outdated,
     /// The body was cut off, or has not the length that was announced.
@@ -55,7 +57,7 @@ pub enum NotStored {
 
 impl NotStored {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         NotStored::Method,
         NotStored::RequestBody,
         NotStored::MethodOverride,
@@ -71,6 +73,7 @@ impl NotStored {
         NotStored::VaryStar,
         NotStored::NeverFresh,
         NotStored::TooLarge,
+        NotStored::NoRoom,
         NotStored::Outdated,
         NotStored::Incomplete,
     ];
@@ -114,6 +117,10 @@ impl NotStored {
             ),
             NotStored::NeverFresh => ("never-fresh", "the answer is stale at once"),
             NotStored::TooLarge => ("too-large", "the answer is longer than the cache takes"),
+            NotStored::NoRoom => (
+                "no-room",
+                "responses that arrive take the room of the cache",
+            ),
             NotStored::Outdated => ("outdated", "an unsafe request came meanwhile"),
             NotStored::Incomplete => ("incomplete", "the answer was cut off"),
         }

@@ -4,6 +4,7 @@ use evenkeel_testkit::TempDir;
 
 use super::*;
 use crate::servers::Server;
+use crate::upgrade::Successors;
 
 /// The program before an endpoint, with the files of its cache in this folder.
 pub(super) fn with_disk(endpoint: &Endpoint, folder: &TempDir) -> std::io::Result<Proxy> {
@@ -114,6 +115,44 @@ fn what_is_on_the_disk_survives_a_kill() {
         until("most is found", || {
             (0..800).filter(|it| is_found(*it)).count() > 700
         });
+    });
+}
+
+#[test]
+fn an_upgrade_hands_the_disk_over() {
+    test(|| {
+        let endpoint = Endpoint::answering(|head| match head {
+            it if it.starts_with("GET /long") => response(200, FRESH, &long_body()),
+            _ => response(200, FRESH, "hello"),
+        });
+        let folder = TempDir::new().unwrap();
+        let proxy = with_disk(&endpoint, &folder).unwrap();
+        let successors = Successors(&proxy);
+        let mut paths = vec!["/long".to_owned()];
+        ask(&proxy, "/long", "");
+        ask(&proxy, "/purged", "");
+        for round in 0..3 {
+            let path = format!("/{round}");
+            assert_eq!(ask(&proxy, &path, "").text(), "hello");
+            paths.push(path);
+            successors.upgrade();
+            if round == 0 {
+                // Where the folder may not be handed over yet it counts all the same.
+                let purge = "PURGE /purged HTTP/1.1\r\nHost: a\r\n\r\n";
+                assert_eq!(proxy.client().ask(purge).unwrap().status, 200);
+            }
+            until("the new process has all of it", || {
+                let has = |path: &String| {
+                    ask(&proxy, path, "Cache-Control: only-if-cached\r\n").status == 200
+                };
+                paths.iter().all(has)
+            });
+            assert!(ask(&proxy, "/long", "").text() == long_body());
+            let purged = ask(&proxy, "/purged", "Cache-Control: only-if-cached\r\n");
+            assert_eq!(purged.status, 504, "{round}");
+        }
+        // `/long`, `/purged`, and one in each round.
+        assert_eq!(endpoint.count(), 5);
     });
 }
 

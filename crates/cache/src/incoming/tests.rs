@@ -451,6 +451,42 @@ fn a_spool_that_fails_leaves_a_window() {
 }
 
 #[test]
+fn what_arrives_takes_half_of_the_store_at_most() {
+    let fetches = fetches();
+    let half = 4 << 20;
+    let mut arriving = Vec::new();
+    let mut stored = 0;
+    for number in 0..100 {
+        let Joined::Lead(mut fetch) = fetches.join(&key_of(&format!("/{number}")), 9) else {
+            panic!("nobody else fetches");
+        };
+        let follower = fetch.follow();
+        fetch.arrive(arrival("", None));
+        for _ in 0..9 {
+            let appended = fetch.poll_append(&[0; 100_000], u64::MAX, Waker::noop());
+            assert!(appended.is_ready() || !fetch.is_storing());
+        }
+        stored += usize::from(fetch.is_storing());
+        let kept: usize = fetch.incoming.lock().kept_bytes();
+        assert!(kept <= fetch.reserved_bytes.max(PASSING_WINDOW));
+        arriving.push((fetch, follower));
+        assert!(fetches.store.figures().bytes <= half);
+    }
+    assert_eq!(stored, half as usize / 900_000);
+    // One that has no room is not stored, and says why.
+    let (mut fetch, mut follower) = arriving.pop().unwrap();
+    let mut body = Vec::new();
+    while follower
+        .poll_read(&mut body, usize::MAX, Waker::noop())
+        .is_ready()
+    {}
+    append(&mut fetch, b"end");
+    assert_eq!(fetch.finish(|_| {}), Err(NotStored::NoRoom));
+    drop(arriving);
+    assert_eq!(fetches.store.figures().bytes, 0);
+}
+
+#[test]
 fn a_purge_meanwhile_counts() {
     let fetches = fetches();
     let mut fetch = lead(&fetches);
