@@ -27,7 +27,7 @@ BENCH_TOOLS := $(RELEASE_TOOLS) nginx nginx-stream haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test crash cache-crash cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
+.PHONY: help demo quick test crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -62,12 +62,6 @@ crash: ## Kill a process that writes a cache on a disk CRASHES=100 times
 	@echo "crash: killing a writer $(CRASHES) times"
 	@EVENKEEL_TEST_CRASHES=$(CRASHES) cargo test --quiet --profile $(PROFILE) --lib -- \
 		cache::disk::tests::crash
-
-cache-scale: ## Fill a cache on a disk with 10,000,000 objects (4 GB in the folder for temporary files)
-	@scripts/need $(BUILD_TOOLS)
-	@echo "cache-scale: 10,000,000 objects"
-	@cargo test --profile $(PROFILE) --lib -- --ignored --nocapture \
-		cache::disk::tests::scale
 
 # Its own folder: the flag would have everything else built anew.
 loom: ## Check the hand-over of slots under every order of memory accesses
@@ -142,6 +136,18 @@ cache-crash: ## Kill Evenkeel with 1,000,000 cached pages 100 times (3 GB; ARGS=
 	@echo "cache-crash: make release, then evenkeel-lab cache-crash $(ARGS)"
 	@$(MAKE) release
 	@exec cargo run --quiet --release --package evenkeel-lab -- cache-crash --evenkeel target/optimised/evenkeel $(ARGS)
+
+cache-pauses: ## Look for pauses while 1,000,000 cached pages are evicted and purged
+	@scripts/need $(RELEASE_TOOLS)
+	@echo "cache-pauses: make release, then evenkeel-lab cache-pauses $(ARGS)"
+	@$(MAKE) release
+	@exec cargo run --quiet --release --package evenkeel-lab -- cache-pauses --evenkeel target/optimised/evenkeel $(ARGS)
+
+cache-scale: ## Measure CPU and memory of up to 10,000,000 cached pages (6 GB; ARGS="--on-disk 0")
+	@scripts/need $(RELEASE_TOOLS)
+	@echo "cache-scale: make release, then evenkeel-lab cache-scale $(ARGS)"
+	@$(MAKE) release
+	@exec cargo run --quiet --release --package evenkeel-lab -- cache-scale --evenkeel target/optimised/evenkeel $(ARGS)
 
 hit-ratios: ## Compare what the cache in memory keeps with the policies of libCacheSim
 	@scripts/need $(BUILD_TOOLS) venv libcachesim

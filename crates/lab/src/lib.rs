@@ -10,6 +10,8 @@
 pub mod bench;
 pub mod bench_files;
 pub mod cache_crash;
+pub mod cache_pauses;
+pub mod cache_scale;
 pub mod changes;
 pub mod files;
 pub mod load;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use evenkeel_lab::{
-    bench, bench_files, cache_crash, changes, files, load, many_hosts, origin, pinned, relay,
-    scenarios, simulate, slow_disk, socket,
+    bench, bench_files, cache_crash, cache_pauses, cache_scale, changes, files, load, many_hosts,
+    origin, pinned, relay, scenarios, simulate, slow_disk, socket,
 };
 
 /// Measures Evenkeel against the bare relay, nginx and HAProxy.
@@ -34,6 +34,10 @@ enum Command {
     Changes(changes::Options),
     /// Kill Evenkeel while it writes a cache on a disk, and look whether it is right.
     CacheCrash(cache_crash::Options),
+    /// Look for pauses while a cache evicts, its responses expire, and it is purged.
+    CachePauses(cache_pauses::Options),
+    /// Measure what a hit, an insert and an object cost, up to 10,000,000 objects.
+    CacheScale(cache_scale::Options),
     /// Simulate clients and origins around the proxy's policy.
     Simulate(simulate::Options),
     /// Run the scenarios of the balancers on real sockets.
@@ -82,6 +86,16 @@ fn run(command: &Command) -> io::Result<ExitCode> {
         }
         Command::CacheCrash(options) => {
             if !cache_crash::run(options)? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::CachePauses(options) => {
+            if !cache_pauses::run(options)? {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::CacheScale(options) => {
+            if !cache_scale::run(options)? {
                 return Ok(ExitCode::FAILURE);
             }
         }

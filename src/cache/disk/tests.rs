@@ -15,7 +15,6 @@ use crate::net::clock;
 
 mod crash;
 mod faults;
-mod scale;
 mod spool;
 
 /// Longest that a test waits for anything.

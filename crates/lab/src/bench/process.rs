@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 /// Where the proxies run.
 pub const PROXY_CORE: usize = 0;
@@ -102,6 +102,17 @@ impl Process {
         self.child.stdin.take()
     }
 
+    /// The threads of it alone whose names begin so.
+    #[must_use]
+    pub fn threads_named(&self, beginning: &str) -> Vec<Thread> {
+        let pid = self.child.id();
+        let of_name = threads(pid).into_iter().filter(|thread| {
+            let name = fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"));
+            name.is_ok_and(|name| name.starts_with(beginning))
+        });
+        of_name.map(|thread| Thread { pid, thread }).collect()
+    }
+
     /// CPU time used so far by it and its descendants, all threads together.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
@@ -170,6 +181,30 @@ impl Drop for Process {
             }
             std::thread::sleep(POLL_INTERVAL);
         }
+    }
+}
+
+/// A thread of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thread {
+    pid: u32,
+    thread: u32,
+}
+
+impl Thread {
+    /// The thread that calls.
+    #[must_use]
+    pub fn current() -> Self {
+        Self {
+            pid: std::process::id(),
+            thread: gettid().as_raw_nonzero().get().cast_unsigned(),
+        }
+    }
+
+    /// Time so far in which it could run, and others had the CPU.
+    #[must_use]
+    pub fn waited_for_cpu(self) -> Duration {
+        Duration::from_nanos(schedstat(self.pid, self.thread)[1])
     }
 }
 
@@ -301,15 +336,16 @@ fn threads(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The scheduler's own count, in nanoseconds; the kernel's accounting ticks
-/// are too coarse for a run of a second.
 fn cpu_time_of(pid: u32) -> Duration {
-    let mut total_ns = 0;
-    for thread in threads(pid) {
-        let path = format!("/proc/{pid}/task/{thread}/schedstat");
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let running_ns = text.split_whitespace().next().unwrap_or("0");
-        total_ns += running_ns.parse::<u64>().unwrap_or(0);
-    }
-    Duration::from_nanos(total_ns)
+    let threads = threads(pid).into_iter();
+    Duration::from_nanos(threads.map(|thread| schedstat(pid, thread)[0]).sum())
+}
+
+/// The scheduler's own counts of running and of waiting for a CPU, in nanoseconds; the
+/// kernel's accounting ticks are too coarse for a run of a second.
+fn schedstat(pid: u32, thread: u32) -> [u64; 2] {
+    let path = format!("/proc/{pid}/task/{thread}/schedstat");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let mut counts = text.split_whitespace().map(|it| it.parse().unwrap_or(0));
+    [(); 2].map(|()| counts.next().unwrap_or(0))
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::pages::{Pages, path};
+use super::pages::{HOST, Pages, path};
 use crate::deadline::STEP;
 
 /// Where an answer came from.
@@ -76,14 +76,32 @@ impl<'a> PageClient<'a> {
         Ok(())
     }
 
+    /// Asks for some pages over several connections, one at a time on each, and calls
+    /// `note` for each.
+    ///
+    /// # Errors
+    /// As [`Self::ask_all`].
+    pub fn ask_over(
+        clients: &mut [Self],
+        numbers: &[u64],
+        mut note: impl FnMut(u64, Source),
+    ) -> io::Result<()> {
+        for numbers in numbers.chunks(clients.len()) {
+            for (client, &number) in clients.iter_mut().zip(numbers) {
+                client.send(&[number])?;
+            }
+            for (client, &number) in clients.iter_mut().zip(numbers) {
+                note(number, client.answer(number)?);
+            }
+        }
+        Ok(())
+    }
+
     fn send(&mut self, numbers: &[u64]) -> io::Result<()> {
         self.output.clear();
         for &number in numbers {
             let path = path(number);
-            write!(
-                self.output,
-                "GET {path} HTTP/1.1\r\nHost: site.example\r\n\r\n"
-            )?;
+            write!(self.output, "GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n")?;
         }
         self.stream.write_all(&self.output)
     }

@@ -7,6 +7,9 @@ const NOISE_BYTES: usize = 4 << 20;
 /// Bodies begin in the first part of them.
 const BEGINS: usize = 2 << 20;
 
+/// The host of all pages.
+pub const HOST: &str = "site.example";
+
 /// How long bodies are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lengths {
@@ -22,19 +25,24 @@ pub enum Lengths {
 pub struct Pages {
     noise: Arc<[u8]>,
     lengths: Lengths,
-    /// Further lines of each head.
-    fields: &'static str,
+    /// Further lines of the heads of pages with even and with odd numbers.
+    fields: [Arc<str>; 2],
 }
 
 impl Pages {
-    /// Those with bodies of these lengths, and with `fields` in their heads.
-    pub fn new(lengths: Lengths, fields: &'static str) -> Self {
+    /// Pages with bodies of these lengths, and with `fields` in their heads.
+    pub fn new(lengths: Lengths, fields: &str) -> Self {
+        Pages::of_two_kinds(lengths, [fields, fields])
+    }
+
+    /// Pages of which those with even and those with odd numbers have other `fields`.
+    pub fn of_two_kinds(lengths: Lengths, fields: [&str; 2]) -> Self {
         let mut random = fastrand::Rng::with_seed(44);
         let noise = std::iter::repeat_with(|| random.u8(..));
         Pages {
             noise: noise.take(NOISE_BYTES).collect(),
             lengths,
-            fields,
+            fields: fields.map(Arc::from),
         }
     }
 
@@ -55,7 +63,7 @@ impl Pages {
 
     /// Appends the response that has a page.
     pub fn push_response(&self, number: u64, out: &mut Vec<u8>) {
-        let (body, fields) = (self.body(number), self.fields);
+        let (body, fields) = (self.body(number), &self.fields[(number % 2) as usize]);
         let head = format!(
             "HTTP/1.1 200 OK\r\nPage: {number}\r\nContent-Length: {}\r\n{fields}\r\n",
             body.len()
