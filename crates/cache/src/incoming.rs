@@ -557,11 +557,16 @@ impl Fetch {
         // What is stored is found before the fetch leaves the table.
         let stored = object.and_then(|object| {
             let key = &self.incoming.key;
-            if !self.fetches.store.insert(key, object.clone()) {
-                return Err(NotStored::TooLarge);
+            let store = &self.fetches.store;
+            if store.insert(key, object.clone()) {
+                keep(&object);
+                Ok(())
+            } else if object.cost() > store.longest_bytes() {
+                Err(NotStored::TooLarge)
+            } else {
+                // It was purged meanwhile.
+                Err(NotStored::Outdated)
             }
-            keep(&object);
-            Ok(())
         });
         self.settle()?;
         stored

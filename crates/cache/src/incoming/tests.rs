@@ -492,7 +492,7 @@ fn a_purge_meanwhile_counts() {
     let mut fetch = lead(&fetches);
     fetches.store.purge(Purge::Everything, Strength::Hard);
     fetch.arrive(arrival("", None));
-    assert!(fetch.finish(|_| {}).is_err());
+    assert_eq!(fetch.finish(|_| {}).err(), Some(NotStored::Outdated));
     assert!(!is_stored(&fetches));
 }
 
