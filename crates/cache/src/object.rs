@@ -281,12 +281,7 @@ fn tags<'a>(
     items: impl Iterator<Item = &'a [u8]>,
 ) -> Option<Vec<u64>> {
     let mut tags = Vec::new();
-    let words = words.flat_map(|line| line.split(|byte| b" \t".contains(byte)));
-    let items = items.flat_map(|line| line.split(|&byte| byte == b','));
-    for tag in words.chain(items).map(<[u8]>::trim_ascii) {
-        if tag.is_empty() {
-            continue;
-        }
+    for tag in split_tags(words, items) {
         if tags.len() == MAX_TAGS {
             return None;
         }
@@ -295,6 +290,17 @@ fn tags<'a>(
     tags.sort_unstable();
     tags.dedup();
     Some(tags)
+}
+
+/// The tags in lines of fields: words in `Surrogate-Key`, items in `Cache-Tag`.
+pub fn split_tags<'a>(
+    words: impl Iterator<Item = &'a [u8]>,
+    items: impl Iterator<Item = &'a [u8]>,
+) -> impl Iterator<Item = &'a [u8]> {
+    let words = words.flat_map(|line| line.split(|byte| b" \t".contains(byte)));
+    let items = items.flat_map(|line| line.split(|&byte| byte == b','));
+    let tags = words.chain(items).map(<[u8]>::trim_ascii);
+    tags.filter(|tag| !tag.is_empty())
 }
 
 /// What a tag is known by: it has no case.

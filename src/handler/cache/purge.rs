@@ -1,6 +1,7 @@
 //! The method PURGE: drops stored responses, for those who may.
 
 use evenkeel_cache::ledger::Order;
+use evenkeel_cache::object::split_tags;
 use evenkeel_cache::purge::{Purge, Strength};
 
 use super::{Cached, view};
@@ -25,13 +26,11 @@ pub(super) async fn answer(cached: &Cached<'_>, exchange: &mut Exchange<'_>) -> 
     } else {
         Strength::Hard
     };
-    let words = request.values(b"surrogate-key");
-    let words = words.flat_map(|line| line.split(|byte| b" \t".contains(byte)));
-    let items = request.values(b"cache-tag");
-    let items = items.flat_map(|line| line.split(|&byte| byte == b','));
-    let tags: Vec<&[u8]> = (words.chain(items).map(<[u8]>::trim_ascii))
-        .filter(|tag| !tag.is_empty())
-        .collect();
+    let (words, items) = (
+        request.values(b"surrogate-key"),
+        request.values(b"cache-tag"),
+    );
+    let tags: Vec<&[u8]> = split_tags(words, items).collect();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let order = |what| Order::new(what, strength);
     let (orders, purged) = if !tags.is_empty() {
