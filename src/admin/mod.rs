@@ -17,6 +17,7 @@ mod monitor;
 mod operate;
 mod order;
 mod page;
+mod purge;
 
 use std::cell::Cell;
 use std::future::poll_fn;

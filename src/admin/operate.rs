@@ -71,6 +71,8 @@ pub(super) enum Unknown {
     Endpoint(String, String),
     /// There is no cache of this name.
     Cache(String),
+    /// No route has a cache.
+    AnyCache,
 }
 
 impl std::fmt::Display for Unknown {
@@ -81,6 +83,7 @@ impl std::fmt::Display for Unknown {
                 write!(out, "upstream `{upstream}` has no endpoint `{endpoint}`")
             }
             Unknown::Cache(cache) => write!(out, "there is no cache `{cache}`"),
+            Unknown::AnyCache => out.write_str("no route has a cache"),
         }
     }
 }

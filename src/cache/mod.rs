@@ -9,4 +9,4 @@ pub mod shared;
 mod store;
 
 pub use figures::CacheFigures;
-pub use store::{Cache, caches};
+pub use store::{Cache, caches, go_on_counting};

@@ -36,7 +36,7 @@ use link::Looked;
 use server::Failure;
 use value::{Hash, Names, Selected};
 
-pub use figures::Figures;
+pub use figures::SharedFigures;
 pub use outcome::Outcome;
 
 /// Most lookups that wait.
@@ -422,12 +422,12 @@ impl Shared {
     }
 
     /// Reads the figures.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> SharedFigures {
         let tier = &self.tier;
         let counters = &tier.counters;
-        Figures {
+        SharedFigures {
             server: tier.settings.server.to_string(),
-            is_up: tier.is_up.load(Relaxed),
+            up: tier.is_up.load(Relaxed),
             failure: lock(&tier.failure).as_ref().map(Failure::to_string),
             lookups: counters.lookups.read(),
             stores: counters.stores.read(),

@@ -2,8 +2,8 @@
 //! remembered of keys for a while.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use evenkeel_cache::incoming::{Fetch, Fetches};
@@ -14,7 +14,7 @@ use evenkeel_cache::recent::{Until, Uses};
 use evenkeel_cache::record::Clocks;
 use evenkeel_cache::storing::NotStored;
 use evenkeel_cache::{Key, Memory, Object, Request, Response, Rules, Secret};
-use evenkeel_metrics::Saved;
+use evenkeel_metrics::{OpenCount, Saved};
 use evenkeel_policy::Instant;
 use evenkeel_policy::admission::Bounds;
 use tokio::sync::oneshot;
@@ -60,9 +60,18 @@ pub struct Cache {
     failed: Until,
     /// How often keys were asked for of late.
     pub uses: Uses,
-    /// What the process before an upgrade has counted.
-    evicted_before: AtomicU64,
-    purges_before: AtomicU64,
+    /// Requests that follow a fetch.
+    followers: OpenCount,
+    counted_before: Mutex<CountedBefore>,
+}
+
+/// Counts under the name of a cache from before it was there.
+#[derive(Debug, Default)]
+struct CountedBefore {
+    /// By the process before an upgrade.
+    process: Saved,
+    /// By this process, before a reload changed the settings of the cache.
+    replaced: Saved,
 }
 
 /// What this process has of a cache.
@@ -70,10 +79,23 @@ pub struct Cache {
 struct Local {
     memory: Arc<Memory>,
     disk: Option<DiskStore>,
+    /// Purges of this process. The count of `memory` goes on from what is on the disk.
+    purges: AtomicU64,
+}
+
+/// A request that follows a fetch, counted until this is dropped.
+#[derive(Debug)]
+pub struct Follows<'a>(&'a OpenCount);
+
+impl Drop for Follows<'_> {
+    fn drop(&mut self) {
+        self.0.remove();
+    }
 }
 
 impl Stores for Arc<Local> {
     fn purge(&self, what: Purge<'_>, strength: Strength) {
+        self.purges.fetch_add(1, Relaxed);
         let Some(disk) = &self.disk else {
             return self.memory.purge(what, strength);
         };
@@ -111,6 +133,7 @@ impl Cache {
         let local = Arc::new(Local {
             memory: memory.clone(),
             disk,
+            purges: AtomicU64::new(0),
         });
         let shared = match &settings.shared {
             Some(server) => {
@@ -131,8 +154,8 @@ impl Cache {
             uncacheable_for_known: Until::new(places),
             failed: Until::new(places),
             uses: Uses::new(places, USES_WITHIN),
-            evicted_before: AtomicU64::new(0),
-            purges_before: AtomicU64::new(0),
+            followers: OpenCount::default(),
+            counted_before: Mutex::default(),
         })
     }
 
@@ -144,29 +167,56 @@ impl Cache {
     /// Reads its figures.
     pub fn figures(&self) -> CacheFigures {
         let memory = self.memory.figures();
-        CacheFigures {
+        let mut figures = CacheFigures {
             name: self.settings.name.clone(),
             responses: memory.objects,
             bytes: memory.bytes,
             limit_bytes: memory.capacity_bytes,
-            evicted: memory.evicted + self.evicted_before.load(Relaxed),
-            purges: self.memory.purge_count() + self.purges_before.load(Relaxed),
+            evicted: memory.evicted,
+            purges: self.local.purges.load(Relaxed),
             fetches: self.fetches.count(),
+            followers: self.followers.value(),
+            disk: self.disk().map(DiskStore::figures),
+            shared: self.shared().map(Shared::figures),
+        };
+        let before = self.counted_before();
+        for (name, count) in figures.counts() {
+            *count += before.process.of(&name).value() + before.replaced.of(&name).value();
         }
+        drop(before);
+        figures
+    }
+
+    fn counted_before(&self) -> MutexGuard<'_, CountedBefore> {
+        let before = self.counted_before.lock();
+        before.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was counted so far, for a process that goes on counting.
     pub(crate) fn save(&self) -> Saved {
-        let figures = self.figures();
-        Saved::numbers(vec![figures.evicted, figures.purges])
+        let mut figures = self.figures();
+        let counts = figures.counts();
+        Saved::named((counts.iter()).map(|(name, count)| (&**name, Saved::number(**count))))
     }
 
-    /// Has what the process before has counted come to at least this.
+    /// Counts on from what the process before has counted so far.
     pub(crate) fn raise(&self, saved: &Saved) {
-        if let [evicted, purges] = saved.values() {
-            self.evicted_before.fetch_max(*evicted, Relaxed);
-            self.purges_before.fetch_max(*purges, Relaxed);
-        }
+        self.counted_before().process = saved.clone();
+    }
+
+    /// Counts on from another cache, which this one comes in the place of.
+    fn go_on_from(&self, other: &Cache) {
+        let process = other.counted_before().process.clone();
+        *self.counted_before() = CountedBefore {
+            replaced: other.save().since(&process),
+            process,
+        };
+    }
+
+    /// Counts a request that follows a fetch.
+    pub fn follow(&self) -> Follows<'_> {
+        self.followers.try_add(None);
+        Follows(&self.followers)
     }
 
     /// Its files, where it has some.
@@ -258,8 +308,12 @@ impl Cache {
             return fetch.finish_spooled().map(|it| disk.insert_spooled(it));
         }
         let key = fetch.key().clone();
-        let finished = fetch.finish(|object| self.keep(&key, object));
-        if finished == Err(NotStored::Outdated) {
+        let mut is_kept = false;
+        let finished = fetch.finish(|object| {
+            is_kept = true;
+            self.keep(&key, object);
+        });
+        if is_kept && finished == Err(NotStored::Outdated) {
             self.remove(&key);
         }
         finished
@@ -486,4 +540,16 @@ pub fn caches(config: &Config, before: &[Arc<Cache>]) -> io::Result<Vec<Arc<Cach
         }
     });
     caches.collect()
+}
+
+/// Has caches count on from those of their names that were there `before`.
+pub fn go_on_counting(caches: &[Arc<Cache>], before: &[Arc<Cache>]) {
+    for cache in caches {
+        let mut before = before.iter();
+        if let Some(other) = before.find(|it| it.name() == cache.name())
+            && !Arc::ptr_eq(cache, other)
+        {
+            cache.go_on_from(other);
+        }
+    }
 }

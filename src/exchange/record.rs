@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use evenkeel_cache::report::Unanswered;
 use evenkeel_policy::Instant;
 use evenkeel_proto::identity::hex;
 use evenkeel_proto::{FieldKind, Method};
@@ -14,7 +15,7 @@ use crate::metrics::end::{End, Failure};
 use crate::metrics::histogram::{self, Histogram};
 use crate::net::clock;
 use crate::observe::access_log::{self, Figures, LoggedEndpoint, Open, Phase, Source, Times};
-use crate::observe::counters::{ExchangeCounters, Phases, status_class};
+use crate::observe::counters::{ExchangeCounters, Phases, RouteCaching, status_class};
 use crate::observe::failures::{self, FailedExchange};
 use crate::observe::otlp::Span;
 use crate::observe::sessions::Track;
@@ -296,11 +297,26 @@ impl Exchange<'_> {
         if let Some(result) = progress.figures.cache
             && let Some(caching) = &all.caching[route]
         {
-            caching.count(result, progress.figures.bytes_out);
+            let figures = &progress.figures;
+            let counters = &caching.counters;
+            counters.count(result, figures.body_bytes_out, figures.cache_age_ms);
+            if let Some(reason) = figures.unanswered {
+                self.note_miss(caching, reason);
+            }
         }
         if !progress.figures.is_fetched {
             self.count_for_upstream(&tally);
         }
+    }
+
+    /// Notes the URL of a request that its route's cache did not answer.
+    #[inline(never)]
+    fn note_miss(&self, caching: &RouteCaching, reason: Unanswered) {
+        let (head, buf) = (self.head, self.bytes);
+        let (host, query) = (head.host.of(buf), head.query.of(buf));
+        let ended = self.progress.figures.ended;
+        let misses = &caching.misses;
+        misses.note(ended, host, head.path(buf), query, reason);
     }
 
     fn count_for_upstream(&self, tally: &Tally) {

@@ -248,7 +248,7 @@ fn cache_step(
     let cache = caches.get(caching.store).map(|it| &**it);
     let plan = cache::plan(caching, cache, facts, clock::now());
     let finding = match (plan.bypassed, plan.now) {
-        (Some((_, text)), _) => Some(text.to_owned()),
+        (Some(reason), _) => Some(reason.text().to_owned()),
         (None, None) => None,
         (None, Some(now)) => Some(finding(&now)),
     };
@@ -258,7 +258,7 @@ fn cache_step(
         key: parts
             .map(|part| String::from_utf8_lossy(part).into_owned())
             .collect(),
-        bypass: plan.bypassed.map(|(word, _)| word.to_owned()),
+        bypass: plan.bypassed.map(|it| it.word().to_owned()),
         finding,
     }
 }

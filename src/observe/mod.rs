@@ -10,6 +10,7 @@ mod generation;
 pub mod inquiry;
 pub mod limits;
 pub mod log_level;
+pub mod misses;
 pub mod otlp;
 pub mod outlets;
 pub mod paths;

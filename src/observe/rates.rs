@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{
-    EndpointFigures, ExchangeFigures, Figures, GenerationFigures, ListenerFigures, RouteFigures,
-    UpstreamFigures,
+    CachingFigures, EndpointFigures, ExchangeFigures, Figures, GenerationFigures, ListenerFigures,
+    RouteFigures, UpstreamFigures,
 };
+use crate::cache::CacheFigures;
 use crate::metrics::histogram::Distribution;
 
 /// A moment, and what happened in the time before it.
@@ -31,6 +32,9 @@ pub struct Rates {
     pub listeners: Vec<ListenerRates>,
     /// In the order of the configuration.
     pub routes: Vec<RouteRates>,
+    /// In order of their names.
+    #[serde(default)]
+    pub caches: Vec<CacheRates>,
     /// In order of their names.
     pub upstreams: Vec<UpstreamRates>,
 }
@@ -107,6 +111,33 @@ pub struct RouteRates {
     pub traffic: Traffic,
 }
 
+/// A cache.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheRates {
+    /// Its name.
+    pub name: String,
+    /// Requests a second for which it was asked.
+    pub requests_per_s: f64,
+    /// Requests a second that it answered without an endpoint.
+    pub hits_per_s: f64,
+    /// Bytes of bodies that no endpoint sent, a second.
+    pub saved_bytes_per_s: f64,
+    /// Responses in memory.
+    pub responses: u64,
+    /// Memory that they take.
+    pub bytes: u64,
+    /// Most memory that they may take.
+    pub limit_bytes: u64,
+}
+
+impl CacheRates {
+    /// The part of the requests that it answered, as in `93.4% hits`; `None` without any.
+    pub fn hit_ratio(&self) -> Option<String> {
+        let part = 100.0 * self.hits_per_s / self.requests_per_s;
+        (self.requests_per_s > 0.0).then(|| format!("{part:.1}% hits"))
+    }
+}
+
 /// An upstream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpstreamRates {
@@ -178,6 +209,9 @@ impl Rates {
             routes: pairs(&before.routes, &now.routes, |it| &it.name)
                 .map(|(before, now)| window.route(before, now))
                 .collect(),
+            caches: (now.caches.iter())
+                .map(|it| window.cache(before, now, it))
+                .collect(),
             upstreams: pairs(&before.upstreams, &now.upstreams, |it| &it.name)
                 .map(|(before, now)| window.upstream(before, now))
                 .collect(),
@@ -234,6 +268,24 @@ impl Window {
         RouteRates {
             name: now.name.clone(),
             traffic: self.traffic(&before.exchanges, &now.exchanges),
+        }
+    }
+
+    fn cache(self, before: &Figures, now: &Figures, cache: &CacheFigures) -> CacheRates {
+        let sum = |figures: &Figures, of: fn(&CachingFigures) -> u64| -> u64 {
+            let caching = figures.routes.iter().filter_map(|it| it.cache.as_ref());
+            let caching = caching.filter(|it| it.name == cache.name);
+            caching.map(of).sum()
+        };
+        let rate = |of| self.per_second(sum(before, of), sum(now, of));
+        CacheRates {
+            name: cache.name.clone(),
+            requests_per_s: rate(CachingFigures::asked),
+            hits_per_s: rate(CachingFigures::answered),
+            saved_bytes_per_s: rate(|it| it.saved_bytes),
+            responses: cache.responses,
+            bytes: cache.bytes,
+            limit_bytes: cache.limit_bytes,
         }
     }
 

@@ -20,7 +20,7 @@ use super::heartbeat::LOOK_INTERVAL;
 use super::start::{Process, announce_listener, plans};
 use super::worker::{Follow, Order};
 use crate::admin::{NewEndpoints, Outcome, ReloadOptions};
-use crate::cache::caches;
+use crate::cache::{caches, go_on_counting};
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::files::Disks;
@@ -699,6 +699,7 @@ impl Process {
         let followed = self.order(&sources, lines, spans, sockets, &options);
         announce(&before.config, &sources.config);
         sources.reloads.begin(sources.loaded_config());
+        go_on_counting(&sources.caches, &before.caches);
         self.current.replace(sources);
         self.watched.send_replace(Arc::new(self.watched_now()));
         Ok(InForce {

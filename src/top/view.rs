@@ -69,15 +69,20 @@ pub fn draw(frame: &mut Frame, model: &mut Model) {
     let (last, last_height) = paragraph(&text);
     let (detail, detail_height) = paragraph(&detail(model, &columns));
     let below = last_height + detail_height;
-    let older = older_configurations(model).filter(|_| area.height > below + 3);
-    let above = 2 + u16::from(older.is_some());
+    let lines = [older_configurations(model), caches(model)];
+    let lines = lines.into_iter().flatten();
+    // The table has a row at least.
+    let most = usize::from(area.height.saturating_sub(below + 3));
+    let lines: Vec<_> = lines.take(most).collect();
+    let above = 2 + lines.len() as u16;
     let table_height = area.height - above - below;
     frame.render_widget(
         Paragraph::new(summary(model, paint, area.width)),
         line(0, 1),
     );
-    if let Some(older) = older {
-        frame.render_widget(Paragraph::new(older), line(1, 1));
+    for (text, y) in lines.into_iter().zip(1..) {
+        let text = padded(&text, usize::from(area.width), Side::Left);
+        frame.render_widget(Paragraph::new(text), line(y, 1));
     }
     let titles = Paragraph::new(titles(&columns, model, usize::from(area.width)));
     frame.render_widget(titles.style(paint.title()), line(above - 1, 1));
@@ -193,6 +198,24 @@ fn older_configurations(model: &Model) -> Option<String> {
         counted(older.len() as u64, "older configuration"),
         span(Duration::from_millis(oldest.age_ms)),
     ))
+}
+
+/// The line of the caches; `None` where there is none.
+fn caches(model: &Model) -> Option<String> {
+    let caches = &model.rates.as_ref()?.caches;
+    let each = caches.iter().map(|it| {
+        format!(
+            "cache {}  {}  {} req/s  saved {}/s  {} of {}",
+            it.name,
+            it.hit_ratio().as_deref().unwrap_or("- hits"),
+            rate(it.requests_per_s),
+            bytes(it.saved_bytes_per_s),
+            bytes(it.bytes as f64),
+            bytes(it.limit_bytes as f64),
+        )
+    });
+    let each: Vec<_> = each.collect();
+    (!each.is_empty()).then(|| each.join("; "))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

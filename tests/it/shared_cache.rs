@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use evenkeel::cache::shared::{Figures, Outcome, Server as Address, Settings, Shared, Stores};
+use evenkeel::cache::shared::{
+    Outcome, Server as Address, Settings, Shared, SharedFigures, Stores,
+};
 use evenkeel_cache::freshness::Lifetime;
 use evenkeel_cache::key::KeyRules;
 use evenkeel_cache::ledger::Position;
@@ -165,7 +167,7 @@ impl Machine {
 
     #[track_caller]
     fn until_up(&self) {
-        until("the server is asked", || self.figures().is_up);
+        until("the server is asked", || self.figures().up);
     }
 
     /// Waits until the server is not asked, for this reason.
@@ -174,11 +176,11 @@ impl Machine {
         until(why.word(), || {
             let figures = self.figures();
             let word = figures.failure.unwrap_or_default();
-            !figures.is_up && word.starts_with(why.word())
+            !figures.up && word.starts_with(why.word())
         });
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SharedFigures {
         self.shared.figures()
     }
 

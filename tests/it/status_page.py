@@ -96,6 +96,7 @@ def figures(url):
         one(driver, "[data-span=hour]").click()
         until("the hour is chosen", lambda: one(driver, "[data-span=hour]").get_attribute("aria-pressed") == "true")
         one(driver, "[data-span=minute]").click()
+        assert not one(driver, "#caches").is_displayed()
         assert_no_complaints(driver)
 
 
@@ -321,6 +322,8 @@ def widths(url, down):
         open_page(driver, url)
         until("the probes were made", lambda: row_of(driver, down).find_element(By.CSS_SELECTOR, ".state").text == "down" and "not yet" not in text(driver, "#upstreams"))
         until("times are there", lambda: "ms" in text(driver, "#listener-table"))
+        until("misses are there", lambda: "a-parameter-whose-name" in text(driver, "#caches"))
+        until("its server is missed", lambda: "without its shared server" in text(driver, "#problems"))
         rows = text(driver, "#listener-table")
         assert rows.count("/ 10,000") == 2 and "/ 0" not in rows, f"rows out of sight: {rows}"
         assert "/ 0" not in text(driver, "#disk-table")
@@ -334,7 +337,7 @@ def widths(url, down):
             assert not faults, f"{look}: {json.dumps(faults, indent=1)}"
             # The reason is there to be read, beside the name that it belongs to.
             assert "connection refused" in row_of(driver, down).text, look
-            for table in ("#listener-table", "#disk-table", "#route-table"):
+            for table in ("#listener-table", "#disk-table", "#route-table", "#cache-list"):
                 names = [it.text for it in driver.find_elements(By.CSS_SELECTOR, f"{table} tbody th")]
                 assert names and all(names), (look, table, names)
         # A page that is dark on the screen is printed on white.
@@ -345,6 +348,84 @@ def widths(url, down):
         assert overflow(driver) <= 0
         faults = driver.execute_script(sheet)
         assert not faults, f"the dialog: {json.dumps(faults, indent=1)}"
+        one(driver, "#endpoint .close").click()
+        one(driver, ".cache .danger").click()
+        until("the purge is asked about", lambda: one(driver, "#purge").is_displayed())
+        assert overflow(driver) <= 0
+        faults = driver.execute_script(sheet)
+        assert not faults, f"the purge: {json.dumps(faults, indent=1)}"
+        assert_no_complaints(driver)
+
+
+def caches(url, token):
+    with browser() as driver:
+        open_page(driver, url)
+        cache = lambda selector: text(driver, ".cache " + selector)
+        until("it has hits", lambda: re.fullmatch(r"\d+ % hits", cache(".health")))
+        until("most of them", lambda: number(cache(".health")) > 50)
+        until("bodies are saved", lambda: re.search(r"[\d.]+ [kM]B/s saved", cache("summary")))
+        assert "memory, shared" in cache("summary")
+        row = lambda: cache("tbody tr")
+        until("requests go past it", lambda: re.search(r"pages\n.*B/s", row().replace(" ", "\n"), re.DOTALL))
+        facts = lambda: dict(zip(*[[it.text for it in driver.find_elements(By.CSS_SELECTOR, f".cache {tag}")] for tag in ("dt", "dd")]))
+        until("it holds one", lambda: facts()["Memory"].startswith("1 response, "))
+        assert "Disk" not in facts(), facts()
+        until("misses are listed", lambda: "/medium-payload?token=*" in cache(".misses"))
+        assert re.search(r"rule\s+[\d,]+ · \d+ %", cache(".misses")), cache(".misses")
+        assert "s3cret" not in driver.page_source
+        until("a server that is not there is said", lambda: "cache main does without its shared server" in text(driver, "#problems"))
+
+        one(driver, ".cache .danger").click()
+        until("it is asked what", lambda: one(driver, "#purge").is_displayed())
+        assert text(driver, "#purge-name") == "Purge cache main"
+        choose = lambda what: one(driver, f"[data-what={what}]").click()
+        write = lambda words: (one(driver, "#purge-text").clear(), one(driver, "#purge-text").send_keys(words))
+        go = lambda: one(driver, "#purge-go").click()
+        said = lambda: text(driver, "#purge-done")
+        choose("prefix")
+        write("/medium")
+        go()
+        give_token(driver, "a-wrong-token-of-somebody")
+        until("the wrong token is said", lambda: "not the token" in said())
+        go()
+        give_token(driver, token)
+        until("a mistake is said", lambda: "`/medium` is no URL with a host" in said())
+        assert "bad" in one(driver, "#purge-done").get_attribute("class")
+        write("http://example.com/medium")
+        one(driver, "#purge-soft").click()
+        go()
+        until("it is done", lambda: said() == "cache main: purged softly prefix http://example.com/medium")
+        one(driver, "#purge-soft").click()
+        choose("tag")
+        write("news")
+        go()
+        until("a tag is purged", lambda: said() == "cache main: purged tag news")
+        choose("everything")
+        assert not one(driver, "#purge-text").is_displayed()
+        # To drop everything it is asked twice.
+        go()
+        until("that is asked", lambda: one(driver, "#confirm").is_displayed())
+        one(driver, "#confirm-no").click()
+        until("no is no", lambda: not one(driver, "#confirm").is_displayed())
+        assert said() == ""
+        go()
+        one(driver, "#confirm-yes").click()
+        until("all is purged", lambda: said() == "cache main: purged everything")
+        one(driver, "#purge .close").click()
+        until("it is counted", lambda: facts()["Purges"] == "3 since the start")
+        until("the events say it", lambda: "cache main: purged everything, by the operator, on the status page from 127.0.0.1" in text(driver, "#event-list"))
+        complaints = [it["message"] for it in driver.get_log("browser") if it["level"] == "SEVERE"]
+        # The wrong token and the mistake are all that there is to complain about.
+        assert all("401" in it or "400" in it for it in complaints), complaints
+
+
+def caches_without_token(url):
+    with browser() as driver:
+        open_page(driver, url)
+        until("nothing was asked", lambda: text(driver, ".cache .health") == "not asked in the last minute")
+        one(driver, ".cache .danger").click()
+        until("it says what is missing", lambda: "token_file" in text(driver, "#purge"))
+        assert not one(driver, "#purge-form").is_displayed()
         assert_no_complaints(driver)
 
 
@@ -479,7 +560,7 @@ def lost(url):
         until("it goes on", lambda: not one(driver, "#stale").is_displayed())
 
 
-CASES = [figures, drain, broken, some_out, all_out, counted, errors, row, first_probe, queue, widths, phone, hostile, thousand, lost]
+CASES = [figures, drain, broken, some_out, all_out, counted, errors, row, first_probe, queue, caches, caches_without_token, widths, phone, hostile, thousand, lost]
 
 if __name__ == "__main__":
     case = {it.__name__: it for it in CASES}[sys.argv[1]]

@@ -222,6 +222,9 @@ fn time_in_the_queue_stands_at_the_upstream() {
     });
 }
 
+/// A page that is stored, by a long name.
+const STORED: &str = "/custom-payload?size=100&a-parameter-whose-name-is-longer-than-others=1";
+
 /// Everything that the page can show, with names that are long.
 #[test]
 fn everything_is_readable_at_every_width() {
@@ -240,8 +243,15 @@ fn everything_is_readable_at_every_width() {
              upstream = \"an-upstream-whose-name-was-made-by-a-program\"\n\
              [upstream.an-upstream-whose-name-was-made-by-a-program]\n\
              health = {{ path = \"/status/503\", interval = \"300ms\" }}\n\
-             endpoints = [\"{}\", \"unix:/run/an-application/with-a-long-name/listener.sock\"]",
-            origins[0].address
+             endpoints = [\"{}\", \"unix:/run/an-application/with-a-long-name/listener.sock\"]\n\
+             [cache.a-cache-that-many-routes-and-machines-share]\n\
+             disk = {{ path = {:?}, size = \"64MiB\" }}\nshared = \"redis://{}\"\n\
+             [[route]]\nname = \"stored-pages-that-have-a-name-which-is-long\"\n\
+             match = {{ path = \"/custom-payload\" }}\nupstream = \"app\"\n\
+             cache = \"a-cache-that-many-routes-and-machines-share\"",
+            origins[0].address,
+            dir.join("responses"),
+            nobody()
         );
         let site = Site {
             server: &server,
@@ -260,8 +270,55 @@ fn everything_is_readable_at_every_width() {
         let _traffic = [
             Traffic::start(&proxy, Duration::from_millis(20)),
             Traffic::of(&proxy, "/status/503", Duration::from_millis(20)),
+            Traffic::of(&proxy, STORED, Duration::from_millis(20)),
         ];
         browse("widths", &proxy, &[&down]);
+    });
+}
+
+/// A program whose cache is asked for a page, and passed by for another.
+fn with_cache(origin: &OriginHandle, status: &str) -> Proxy {
+    let server = format!(
+        "[status]\nbind = \"127.0.0.1:0\"\n{status}\n\
+         [cache.main]\nshared = \"redis://{}\"\n\
+         [[route]]\nname = \"pages\"\nmatch = {{ path = \"/medium-payload\" }}\nupstream = \"app\"\n\
+         cache = {{ store = \"main\", ttl = {{ 200 = \"1m\" }}, \
+         bypass = {{ query = {{ token = true }} }} }}",
+        nobody()
+    );
+    let site = Site {
+        server: &server,
+        ..Site::default()
+    };
+    site.start(&[origin.address.to_string()])
+}
+
+#[test]
+fn caches_are_shown_and_purged() {
+    test(|| {
+        let origin = origin();
+        let dir = TempDir::new().unwrap();
+        let path = dir.join("token");
+        std::fs::write(&path, TOKEN).unwrap();
+        let proxy = with_cache(&origin, &format!("token_file = {path:?}"));
+        let _traffic = [
+            Traffic::of(&proxy, "/medium-payload", Duration::from_millis(10)),
+            Traffic::of(
+                &proxy,
+                "/medium-payload?token=s3cret",
+                Duration::from_millis(100),
+            ),
+        ];
+        browse("caches", &proxy, &[TOKEN]);
+    });
+}
+
+#[test]
+fn without_a_token_nothing_is_purged() {
+    test(|| {
+        let origin = origin();
+        let proxy = with_cache(&origin, "");
+        browse("caches_without_token", &proxy, &[]);
     });
 }
 

@@ -10,6 +10,7 @@ use evenkeel_testkit::deadline::{STEP, holds_within, until, within};
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin, TempDir};
 
 use crate::control::ask;
+use crate::servers::Server;
 use crate::setup::{Site, ask_status, figures, get, nobody, origin, program};
 use crate::upgrade::{Successors, is_running};
 
@@ -56,6 +57,26 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "no request goes past the cache",
     ),
     ("evenkeel_cache_evicted_total", "there is memory"),
+    ("evenkeel_cache_disk_hits_total", "memory has it"),
+    ("evenkeel_cache_disk_evicted_total", "the disk has room"),
+    ("evenkeel_cache_disk_kept_total", "the disk has room"),
+    ("evenkeel_cache_disk_damaged_total", "the disk is well"),
+    ("evenkeel_cache_disk_failed_reads_total", "the disk is well"),
+    ("evenkeel_cache_disk_not_written_total", "the disk is well"),
+    ("evenkeel_cache_shared_downs_total", "the server is well"),
+    (
+        "evenkeel_cache_shared_received_bytes_total",
+        "no other machine stores anything",
+    ),
+    ("evenkeel_cache_shared_removals_total", "nothing is removed"),
+    (
+        "evenkeel_cache_shared_purges_received_total",
+        "others purge nothing",
+    ),
+    (
+        "evenkeel_cache_shared_purged_unknown_total",
+        "no purge is missed",
+    ),
     ("evenkeel_disk_shared_total", "nobody asks for the same"),
     ("evenkeel_disk_direct_total", "the page cache is tried"),
     ("evenkeel_disk_refused_total", "the disk keeps up"),
@@ -78,7 +99,7 @@ const NOT_COUNTED: &[(&str, &str)] = &[
 ];
 
 /// Everything that counts. `$SITE` is a folder of files.
-fn config(well: &str, ill: &str) -> String {
+fn config(well: &str, ill: &str, redis: &str) -> String {
     let (nobody, collector) = (nobody(), nobody());
     format!(
         r#"
@@ -125,7 +146,11 @@ upstream = "narrow"
 name = "cached"
 match = {{ host = "cached.example" }}
 upstream = "stored"
-cache = {{ ttl = {{ 200 = "1m" }} }}
+cache = {{ store = "main", ttl = {{ 200 = "1m" }} }}
+
+[cache.main]
+disk = {{ path = "$SITE/cache", size = "64MiB" }}
+shared = "{redis}"
 
 [[route]]
 name = "dead"
@@ -293,6 +318,10 @@ fn traffic(proxy: &Proxy) {
         !shown.contains("waits to be confirmed") && proxy.stderr().contains("reload reverted")
     });
     assert!(ask(proxy, "upgrade /nowhere").starts_with("error: "));
+    until("what is stored has an age", || {
+        let answer = proxy.client().ask(cached).unwrap();
+        answer.field("age").is_some_and(|age| age != "0")
+    });
 }
 
 #[test]
@@ -304,7 +333,10 @@ fn nothing_that_is_counted_goes_backwards() {
         std::fs::write(dir.join("state.json"), "{").unwrap();
         std::fs::create_dir(dir.join("files")).unwrap();
         std::fs::write(dir.join("files/a.txt"), "a").unwrap();
-        let config = config(&well.address.to_string(), &ill.address.to_string());
+        let mut redis = Server::redis();
+        redis.start(&[]);
+        let (well, ill) = (&well.address.to_string(), &ill.address.to_string());
+        let config = config(well, ill, &redis.endpoint());
         let config = config.replace("$SITE", &dir.path().display().to_string());
         let proxy = Proxy::start(program(), &config).unwrap();
         let successors = Successors(&proxy);

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::freshness::Stored;
+use crate::storing::NotStored;
 
 /// Why a request went to an endpoint (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,72 @@ impl Forward {
             Forward::VaryMiss => "vary-miss",
             Forward::Request => "request",
             Forward::Stale => "stale",
+        }
+    }
+}
+
+/// Why a cache does not answer a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The request asks for another protocol.
+    Upgrade,
+    /// Its credentials are those of its connection.
+    ConnectionCredentials,
+    /// The route says that such requests go past the cache.
+    Rule,
+    /// The response is not stored, or the request is none for a cache.
+    NotStored(NotStored),
+    /// What is stored does not answer it.
+    Forward(Forward),
+    /// It was not asked for often enough.
+    MinUses,
+    /// The fetch of another client was none for it.
+    NotShared,
+    /// The fetch of another client took too long.
+    Wait,
+    /// The fetch of another client failed.
+    FetchFailed,
+    /// The client wants a stored response or none.
+    NotCached,
+}
+
+impl Unanswered {
+    /// The word for logs.
+    pub fn word(self) -> &'static str {
+        self.words()[0]
+    }
+
+    /// Half a sentence for people.
+    pub fn text(self) -> &'static str {
+        self.words()[1]
+    }
+
+    /// Both.
+    pub fn words(self) -> [&'static str; 2] {
+        match self {
+            Unanswered::Upgrade => ["upgrade", "the request asks for another protocol"],
+            Unanswered::ConnectionCredentials => [
+                "connection-credentials",
+                "its credentials are those of its connection",
+            ],
+            Unanswered::Rule => ["rule", "the route's `bypass` says so"],
+            Unanswered::NotStored(reason) => [reason.word(), reason.text()],
+            Unanswered::Forward(forward) => {
+                let text = match forward {
+                    Forward::Bypass => "the request goes past the cache",
+                    Forward::Method => "only answers to GET are stored",
+                    Forward::UriMiss => "nothing was stored for the URL",
+                    Forward::VaryMiss => "other variants were stored",
+                    Forward::Request => "the client asked for validation",
+                    Forward::Stale => "what was stored was stale, and another answer came",
+                };
+                [forward.word(), text]
+            }
+            Unanswered::MinUses => ["min-uses", "not asked for often enough to be stored"],
+            Unanswered::NotShared => ["not-shared", "another client's fetch was none for it"],
+            Unanswered::Wait => ["wait", "another client's fetch took too long"],
+            Unanswered::FetchFailed => ["fetch-failed", "another client's fetch failed"],
+            Unanswered::NotCached => ["not-cached", "the client wanted a stored answer or none"],
         }
     }
 }

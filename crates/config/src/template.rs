@@ -75,6 +75,8 @@ fields! {
     Reason => "reason", "why it was that endpoint";
     Source => "source", "where the file came from: `hot` or `cold`";
     Cache => "cache", "what the cache did: `hit`, `stale`, `miss`, `revalidated` or `bypass`";
+    CacheReason => "cache_reason", "why that was a `miss` or a `bypass`: a word";
+    CacheAgeS => "cache_age_s", "age of the stored response that was sent, in seconds";
     End => "end", "how the exchange ended, in a word";
     Termination => "termination", "the same as in `httplog`, such as `sH--`";
     HeadMs => "head_ms", "reading the request's head, in milliseconds";

@@ -49,8 +49,13 @@ pub enum Reading<'a> {
     },
     /// By how exchanges ended: those words that occurred.
     Ends(&'a Ends),
-    /// By reason: every word.
-    Reasons(&'a Reasons),
+    /// By a word such as a reason: every word.
+    Reasons {
+        /// The label that tells them apart.
+        label: &'static str,
+        /// Counts of each.
+        counts: &'a Reasons,
+    },
     /// 1 for the state that is, 0 for the others.
     State {
         /// Every state.
@@ -213,6 +218,9 @@ impl Shown for StatusFigures {
 
 impl Shown for Reasons {
     fn reading(&self) -> Reading<'_> {
-        Reading::Reasons(self)
+        Reading::Reasons {
+            label: "reason",
+            counts: self,
+        }
     }
 }

@@ -9,6 +9,7 @@ mod cache_result;
 mod cells;
 pub mod end;
 pub mod family;
+pub mod frequent;
 pub mod histogram;
 mod levels;
 pub mod quantity;

@@ -69,11 +69,22 @@ impl Reasons {
         self.0.iter().copied()
     }
 
+    /// Every word with its count, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut u64)> {
+        self.0.iter_mut().map(|(word, count)| (*word, count))
+    }
+
     /// Those alone that occurred.
     #[must_use]
     pub fn occurred(mut self) -> Self {
         self.0.retain(|(_, count)| *count > 0);
         self
+    }
+
+    /// Of one word.
+    pub fn count(&self, word: &str) -> u64 {
+        let found = self.iter().find(|(it, _)| *it == word);
+        found.map_or(0, |(_, count)| count)
     }
 
     /// For whatever reason.

@@ -10,6 +10,7 @@ use super::answer::{Answer, Format, with_names};
 use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, left_empty, nobody_left, operate};
 use crate::admin::order::{Order, ReloadOptions, order};
+use crate::admin::purge::PurgeOrder;
 use crate::admin::{Admin, Asker};
 use crate::config::MAX_WEIGHT;
 use crate::discovery::{Keep, ListChange};
@@ -340,7 +341,7 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["show", "routes"] => show::routes(&sources.read(), format),
         ["show", "files"] => show::files(&sources.read(), format),
         ["show", "cache"] => show::cache(&sources.read(), format),
-        ["purge", ref words @ ..] => super::purge::run(caller, words, format),
+        ["purge", ref words @ ..] => purge(caller, words, format),
         ["show", "queue"] => show::queue(sources, format),
         ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),
         ["ready", ref places @ ..] => change(caller, places, Wanted::Ready, format),
@@ -362,6 +363,20 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["set", "log-level", level] => set_log_level(level, caller.operator, format),
         ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
         _ => return None,
+    })
+}
+
+fn purge(caller: &Caller<'_>, words: &[&str], format: Format) -> Answer {
+    let order = PurgeOrder::parse(words)?;
+    let sources = caller.admin.sources();
+    let done = order.carry_out(&sources, caller.operator);
+    let done = done.map_err(|error| match error {
+        Unknown::Cache(_) => with_names(&error, sources.caches.iter().map(|it| it.name())),
+        _ => error.to_string(),
+    })?;
+    let answer = serde_json::json!({ "done": done });
+    format.show(&answer, |_| {
+        done.iter().map(|it| format!("{it}\n")).collect()
     })
 }
 

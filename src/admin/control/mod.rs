@@ -10,7 +10,6 @@ mod answer;
 mod command;
 mod endpoint;
 mod haproxy;
-mod purge;
 mod show;
 mod table;
 

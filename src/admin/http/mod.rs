@@ -59,13 +59,15 @@ enum Resource {
     Health,
     Ready,
     Change,
+    Purge,
     Events,
     Plots,
     Endpoint,
+    Misses,
 }
 
 /// Where, how, and what it is.
-const RESOURCES: [(&str, Method, Resource, &str); 12] = [
+const RESOURCES: [(&str, Method, Resource, &str); 14] = [
     ("/", Method::GET, Resource::Page, "the status page"),
     (
         "/status.json",
@@ -106,6 +108,12 @@ const RESOURCES: [(&str, Method, Resource, &str); 12] = [
         "drains, stops or weighs an endpoint, with the token",
     ),
     (
+        "/purge",
+        Method::POST,
+        Resource::Purge,
+        "drops what is cached, with the token",
+    ),
+    (
         "/events",
         Method::GET,
         Resource::Events,
@@ -122,6 +130,12 @@ const RESOURCES: [(&str, Method, Resource, &str); 12] = [
         Method::GET,
         Resource::Endpoint,
         "one endpoint in detail, by ?index=N",
+    ),
+    (
+        "/misses.json",
+        Method::GET,
+        Resource::Misses,
+        "URLs that caches did not answer of late, by route",
     ),
 ];
 
@@ -369,6 +383,7 @@ impl Site {
             Resource::Health => text(StatusCode::OK, "ok\n"),
             Resource::Ready => ready(admin),
             Resource::Change => operation::change(admin, &self.tokens, from, request).await,
+            Resource::Purge => operation::purge(admin, &self.tokens, from, request).await,
             Resource::Events if is_head => with_type(StatusCode::OK, "text/event-stream", ""),
             Resource::Events => self.viewers.stream(admin),
             Resource::Plots => match request.uri().query() {
@@ -377,6 +392,7 @@ impl Site {
                 Some(_) => text(StatusCode::BAD_REQUEST, "?span= is minute or hour\n"),
             },
             Resource::Endpoint => detail(admin, request.uri().query()).await,
+            Resource::Misses => json(admin.aside(Asker::Page, misses).await),
         }
     }
 }
@@ -432,6 +448,18 @@ async fn detail(admin: &Arc<Admin>, query: Option<&str>) -> Answer {
             "there is no endpoint of this index\n",
         ),
     }
+}
+
+/// The recent misses of each route that has a cache, as a JSON array of pairs.
+fn misses(admin: &Admin) -> Vec<u8> {
+    let sources = admin.sources();
+    let routes = sources.config.routes.iter().enumerate();
+    let cached = routes.filter(|(_, route)| route.cache.is_some());
+    let misses: Vec<_> = cached
+        .map(|(at, route)| (&route.name, sources.recent_misses(at)))
+        .collect();
+    // It can't fail to be JSON.
+    serde_json::to_vec(&misses).unwrap_or_default()
 }
 
 /// The document, in the parts between which its nonce stands.

@@ -1,9 +1,12 @@
 //! `POST /endpoints`: drain, stop or make ready an endpoint, or change its
-//! weight, with the token; not from another site's page.
+//! weight; `POST /purge`: drop stored responses. With the token, and not from another
+//! site's page.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_cache::purge::Strength;
 use evenkeel_policy::endpoint::Admin as Wanted;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -13,11 +16,13 @@ use hyper::header::{
 };
 use hyper::{Request, StatusCode};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::answer::{Answer, json, text};
 use super::tokens::{LONGEST_WAIT, Tokens, Verdict};
-use crate::admin::Admin;
 use crate::admin::operate::{Operation, Operator, operate};
+use crate::admin::purge::{PurgeOrder, Url, What};
+use crate::admin::{Admin, Asker};
 use crate::config::MAX_WEIGHT;
 
 /// Longest body, in bytes, and longest wait for it.
@@ -62,6 +67,51 @@ impl Order {
     }
 }
 
+/// An order to purge, as the body of a request has it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PurgeForm {
+    url: Option<String>,
+    prefix: Option<String>,
+    tag: Option<String>,
+    #[serde(default)]
+    everything: bool,
+    #[serde(default)]
+    soft: bool,
+    /// All caches where it names none.
+    cache: Option<String>,
+}
+
+/// The form of an order to purge.
+const PURGE_FORM: &str = r#"{"url": "URL"}, or "prefix": "URL", "tag": "TAG" or "everything": true in place of "url"; and "soft": true, "cache": "NAME""#;
+
+impl PurgeForm {
+    /// The order that it is, or a text that says why it is none.
+    fn order(&self) -> Result<PurgeOrder<'_>, String> {
+        let what = match (&self.url, &self.prefix, &self.tag, self.everything) {
+            (Some(url), None, None, false) => What::Url(Url::parse(url)?),
+            (None, Some(url), None, false) => What::Prefix(Url::parse(url)?),
+            (None, None, Some(tag), false) => What::Tag(tag),
+            (None, None, None, true) => What::Everything,
+            _ => {
+                return Err(format!(
+                    "one thing is purged at a time\nexpected {PURGE_FORM}"
+                ));
+            }
+        };
+        let strength = if self.soft {
+            Strength::Soft
+        } else {
+            Strength::Hard
+        };
+        Ok(PurgeOrder {
+            what,
+            strength,
+            cache: self.cache.as_deref(),
+        })
+    }
+}
+
 /// Changes an endpoint, or says why not.
 pub(super) async fn change(
     admin: &Admin,
@@ -69,31 +119,13 @@ pub(super) async fn change(
     from: Option<IpAddr>,
     request: Request<Incoming>,
 ) -> Answer {
-    let config = admin.sources().config.clone();
-    let settings = config.status.as_ref();
-    let Some(expected) = settings.and_then(|it| it.token.as_deref()) else {
-        return text(StatusCode::FORBIDDEN, NO_TOKEN);
+    let order: Order = match asked(admin, tokens, from, request, FORM).await {
+        Ok(order) => order,
+        Err(refusal) => return *refusal,
     };
-    if let Some(refusal) = refusal_of_others(request.headers()) {
-        return refusal;
-    }
-    let Some(given) = bearer(request.headers()) else {
-        return unauthorised("this takes a token, as `Authorization: Bearer …`\n");
-    };
-    match tokens.check(expected, from, given).await {
-        Verdict::Right => {}
-        Verdict::Wrong => return unauthorised("that is not the token\n"),
-        Verdict::TooMany => {
-            let what = "too many wrong tokens came lately: try again in a few seconds\n";
-            let mut answer = text(StatusCode::TOO_MANY_REQUESTS, what);
-            let wait = HeaderValue::from(LONGEST_WAIT.as_secs());
-            answer.headers_mut().insert(RETRY_AFTER, wait);
-            return answer;
-        }
-    }
-    let (order, operation) = match read_order(request.into_body()).await {
-        Ok(read) => read,
-        Err((status, what)) => return text(status, what),
+    let operation = match order.operation() {
+        Ok(operation) => operation,
+        Err(what) => return text(StatusCode::BAD_REQUEST, what),
     };
     let operator = Operator::Page { from };
     let sources = &admin.sources();
@@ -109,11 +141,74 @@ pub(super) async fn change(
     }
 }
 
-/// Reads the order in a request's body, and the operation that it asks for.
+/// Drops stored responses or makes them stale, or says why not.
+pub(super) async fn purge(
+    admin: &Arc<Admin>,
+    tokens: &Tokens,
+    from: Option<IpAddr>,
+    request: Request<Incoming>,
+) -> Answer {
+    let form: PurgeForm = match asked(admin, tokens, from, request, PURGE_FORM).await {
+        Ok(form) => form,
+        Err(refusal) => return *refusal,
+    };
+    let purge = move |admin: &Admin| match form.order() {
+        Err(what) => text(StatusCode::BAD_REQUEST, format!("{what}\n")),
+        Ok(order) => match order.carry_out(&admin.sources(), Operator::Page { from }) {
+            Ok(done) => json(serde_json::json!({ "done": done }).to_string()),
+            Err(unknown) => text(StatusCode::NOT_FOUND, format!("{unknown}\n")),
+        },
+    };
+    // It may wait for a disk.
+    admin.aside(Asker::Page, purge).await
+}
+
+/// Reads the order of a request that has the token, and is not from another site's page.
 ///
 /// # Errors
-/// The status and the text of the answer, where the order can't be read or understood.
-async fn read_order(body: Incoming) -> Result<(Order, Operation), (StatusCode, String)> {
+/// The answer that says why nothing is done.
+async fn asked<T: DeserializeOwned>(
+    admin: &Admin,
+    tokens: &Tokens,
+    from: Option<IpAddr>,
+    request: Request<Incoming>,
+    form: &str,
+) -> Result<T, Box<Answer>> {
+    let config = admin.sources().config.clone();
+    let settings = config.status.as_ref();
+    let Some(expected) = settings.and_then(|it| it.token.as_deref()) else {
+        return Err(Box::new(text(StatusCode::FORBIDDEN, NO_TOKEN)));
+    };
+    if let Some(refusal) = refusal_of_others(request.headers()) {
+        return Err(Box::new(refusal));
+    }
+    let Some(given) = bearer(request.headers()) else {
+        let what = "this takes a token, as `Authorization: Bearer …`\n";
+        return Err(Box::new(unauthorised(what)));
+    };
+    match tokens.check(expected, from, given).await {
+        Verdict::Right => {}
+        Verdict::Wrong => return Err(Box::new(unauthorised("that is not the token\n"))),
+        Verdict::TooMany => {
+            let what = "too many wrong tokens came lately: try again in a few seconds\n";
+            let mut answer = text(StatusCode::TOO_MANY_REQUESTS, what);
+            let wait = HeaderValue::from(LONGEST_WAIT.as_secs());
+            answer.headers_mut().insert(RETRY_AFTER, wait);
+            return Err(Box::new(answer));
+        }
+    }
+    let read = read_form(request.into_body(), form).await;
+    read.map_err(|(status, what)| Box::new(text(status, what)))
+}
+
+/// Reads the form in a request's body.
+///
+/// # Errors
+/// The status and the text of the answer, where it can't be read or understood.
+async fn read_form<T: DeserializeOwned>(
+    body: Incoming,
+    form: &str,
+) -> Result<T, (StatusCode, String)> {
     let body = Limited::new(body, MAX_BODY_LEN).collect();
     let body = match tokio::time::timeout(BODY_TIMEOUT, body).await {
         Ok(Ok(body)) => body.to_bytes(),
@@ -126,13 +221,10 @@ async fn read_order(body: Incoming) -> Result<(Order, Operation), (StatusCode, S
             return Err((StatusCode::REQUEST_TIMEOUT, what.to_owned()));
         }
     };
-    let order: Order = serde_json::from_slice(&body).map_err(|error| {
-        let what = format!("{error}\nexpected {FORM}\n");
+    serde_json::from_slice(&body).map_err(|error| {
+        let what = format!("{error}\nexpected {form}\n");
         (StatusCode::BAD_REQUEST, what)
-    })?;
-    let operation = order.operation();
-    let operation = operation.map_err(|what| (StatusCode::BAD_REQUEST, what))?;
-    Ok((order, operation))
+    })
 }
 
 /// The answer where another site's page may have sent this. A browser lets such

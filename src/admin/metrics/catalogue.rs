@@ -7,6 +7,8 @@ use evenkeel_metrics::family::{Metric, Reading, Value, maybe, metric, whole};
 use super::endpoint_labels;
 use super::family::{Labels, Writer, each};
 use crate::cache::CacheFigures;
+use crate::cache::disk::DiskStoreFigures;
+use crate::cache::shared::SharedFigures;
 use crate::files::DiskFigures;
 use crate::observe::discovered::SourceFigures;
 use crate::observe::figures::{
@@ -134,6 +136,18 @@ async fn caches(figures: &Figures, out: &mut impl Writer) {
     let labels: Vec<_> = figures.caches.iter().map(label).collect();
     let caches: Vec<_> = labels.iter().zip(&figures.caches).collect();
     each(CacheFigures::METRICS, "evenkeel_cache_", &caches, out).await;
+    let disks = caches.iter();
+    let disks: Vec<_> = disks
+        .filter_map(|(labels, cache)| Some((*labels, cache.disk.as_ref()?)))
+        .collect();
+    let scope = "evenkeel_cache_disk_";
+    each(DiskStoreFigures::METRICS, scope, &disks, out).await;
+    let shared = caches.iter();
+    let shared: Vec<_> = shared
+        .filter_map(|(labels, cache)| Some((*labels, cache.shared.as_ref()?)))
+        .collect();
+    let scope = "evenkeel_cache_shared_";
+    each(SharedFigures::METRICS, scope, &shared, out).await;
 }
 
 async fn disks(figures: &Figures, out: &mut impl Writer) {

@@ -92,9 +92,9 @@ pub(super) trait Writer {
                     self.sample(labels, Some(("end", end.word())), Value::Whole(count));
                 }
             }
-            Reading::Reasons(reasons) => {
-                for (word, count) in reasons.iter() {
-                    self.sample(labels, Some(("reason", word)), Value::Whole(count));
+            Reading::Reasons { label, counts } => {
+                for (word, count) in counts.iter() {
+                    self.sample(labels, Some((label, word)), Value::Whole(count));
                 }
             }
             Reading::State { all, is } => {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use evenkeel_metrics::family::{Kind, Value};
 use evenkeel_policy::endpoint::EndpointSettings;
 use evenkeel_policy::members::Members;
+use evenkeel_testkit::TempDir;
 use evenkeel_testkit::deadline::until;
 
 use super::pieces::Output;
 use super::*;
 use crate::admin::csv;
 use crate::admin::monitor::SeenOfAll;
-use crate::cache::caches;
+use crate::cache::{CacheFigures, caches};
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
 use crate::metrics::BufferMemory;
@@ -270,6 +271,20 @@ fn names_cannot_break_a_line() {
     );
 }
 
+/// The figures of a cache in memory, on a disk and at a server.
+fn cache_of_all_tiers() -> CacheFigures {
+    let dir = TempDir::new().unwrap();
+    let text = format!(
+        "[[listener]]\nbind = ':0'\n\
+         [cache.main]\ndisk = {{ path = '{}', size = '64MiB' }}\nshared = 'redis://127.0.0.1:1'\n\
+         [[route]]\nupstream = 'app'\ncache = 'main'\n\
+         [upstream.app]\nendpoints = ['127.0.0.1:1']\n",
+        dir.join("cache").display()
+    );
+    let loaded = load_text("test.toml", &text, NameLookup::Skip).unwrap();
+    caches(&loaded.config, &[]).unwrap()[0].figures()
+}
+
 /// docs/metrics.md has a row for each family, in their order: `make docs` writes
 /// them.
 #[test]
@@ -332,7 +347,9 @@ fn every_metric_is_documented() {
             help: "",
             output,
         };
-        catalogue::write(&sources(1).read(), &mut recorder).await;
+        let mut figures = sources(1).read();
+        figures.caches = vec![cache_of_all_tiers()];
+        catalogue::write(&figures, &mut recorder).await;
     });
     assert_eq!(pieces.count(), 0, "nothing but rows");
     let rows = rows.take();

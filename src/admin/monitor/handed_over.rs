@@ -6,6 +6,11 @@ use super::*;
 impl Past {
     /// Begins with what that process has counted. To be called before the first look.
     pub(super) fn begin(&mut self, figures: Figures) {
+        for (past, cache) in self.caches.iter_mut().zip(&figures.caches) {
+            past.begin(&figures, cache);
+        }
+        let caching = self.caching.iter_mut().zip(cached_routes(&figures));
+        caching.for_each(|(past, (_, it))| past.begin(it));
         let (counted, bytes, _) = sum_of(&figures);
         self.all.begin(counted);
         self.bytes = bytes;
@@ -26,7 +31,7 @@ impl Past {
 
 impl Grown {
     /// Begins with what others have counted, whenever that was.
-    fn begin(&mut self, count: u64) {
+    pub(super) fn begin(&mut self, count: u64) {
         self.count = count;
     }
 }

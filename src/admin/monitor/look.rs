@@ -14,14 +14,20 @@ use crate::observe::figures::{EndpointStatus, Figures};
 
 /// What the rows of a kind mean, in order. Times are in microseconds; -1 stands
 /// for no limit. `requests` and `errors`, `hot` and `cold`, and `reads` are those
-/// of the last second. What ends in `_ms` beside a count is when that grew last,
-/// since 1970; 0 where it never did.
+/// of the last second; `requests` of a cache are those for which it was asked, and
+/// `errors` those that it did not answer. Its `hits` to `bypasses`, `evicted` and what its
+/// tiers were asked for are those of the last minute, `saved` bytes a second, and `age_ms`
+/// the mean. What ends in `_ms` beside another count is when that grew last, since 1970; 0
+/// where it never did.
 #[derive(Debug, Serialize)]
 pub(super) struct Columns {
     all: [&'static str; 23],
     listeners: [&'static str; 14],
     routes: [&'static str; 10],
     disks: [&'static str; 6],
+    caches: [&'static str; 26],
+    tiers: [&'static str; 4],
+    caching: [&'static str; 7],
     upstreams: [&'static str; 16],
     endpoints: [&'static str; 15],
     probes: [&'static str; 4],
@@ -89,6 +95,44 @@ const COLUMNS: Columns = Columns {
         "wait_p99",
         "read_p99",
     ],
+    caches: [
+        "requests",
+        "errors",
+        "hits",
+        "stale",
+        "revalidated",
+        "misses",
+        "bypasses",
+        "saved",
+        "age_ms",
+        "responses",
+        "bytes",
+        "limit",
+        "evicted",
+        "purges",
+        "fetches",
+        "followers",
+        "disk_responses",
+        "disk_bytes",
+        "disk_limit",
+        "disk_queue",
+        "disk_hits",
+        "disk_lookups",
+        "damaged",
+        "damaged_ms",
+        "shared_hits",
+        "shared_lookups",
+    ],
+    tiers: ["disk", "shared", "server", "failure"],
+    caching: [
+        "hits",
+        "stale",
+        "revalidated",
+        "misses",
+        "bypasses",
+        "saved",
+        "age_ms",
+    ],
     upstreams: [
         "requests",
         "errors",
@@ -146,6 +190,8 @@ struct Start<'a> {
     listeners: Vec<Names<'a>>,
     routes: Vec<RouteNames<'a>>,
     disks: Vec<DiskNames<'a>>,
+    caches: Vec<&'a str>,
+    caching: Vec<CachingNames<'a>>,
     upstreams: Vec<UpstreamNames<'a>>,
 }
 
@@ -156,6 +202,14 @@ struct RouteNames<'a> {
     to: String,
     /// Whether it serves files.
     files: bool,
+}
+
+/// A route that has a cache.
+#[derive(Debug, Serialize)]
+struct CachingNames<'a> {
+    name: &'a str,
+    /// Index of its cache.
+    cache: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -217,6 +271,15 @@ pub(super) fn start_message(
                 queue_max: config.disk.queue_max,
             })
             .collect(),
+        caches: config.caches.iter().map(|it| &*it.name).collect(),
+        caching: (config.routes.iter())
+            .filter_map(|it| {
+                Some(CachingNames {
+                    name: &it.name,
+                    cache: it.cache.as_ref()?.store,
+                })
+            })
+            .collect(),
         upstreams: (config.upstreams.iter().zip(&figures.upstreams))
             .map(|(it, figures)| UpstreamNames {
                 name: &it.name,
@@ -247,6 +310,11 @@ pub(in crate::admin) struct Look {
     pub(super) listeners: Vec<String>,
     pub(super) routes: Vec<String>,
     pub(super) disks: Vec<String>,
+    pub(super) caches: Vec<String>,
+    /// The states of each cache's tiers.
+    pub(super) tiers: Vec<String>,
+    /// Of the routes that have a cache.
+    pub(super) caching: Vec<String>,
     pub(super) upstreams: Vec<String>,
     /// Of one upstream after the other.
     pub(super) endpoints: Vec<String>,
@@ -274,6 +342,9 @@ impl Look {
             ("listeners", &self.listeners, &before.listeners),
             ("routes", &self.routes, &before.routes),
             ("disks", &self.disks, &before.disks),
+            ("caches", &self.caches, &before.caches),
+            ("tiers", &self.tiers, &before.tiers),
+            ("caching", &self.caching, &before.caching),
             ("upstreams", &self.upstreams, &before.upstreams),
             ("endpoints", &self.endpoints, &before.endpoints),
             ("probes", &self.probes, &before.probes),

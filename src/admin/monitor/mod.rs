@@ -6,6 +6,7 @@
 //! 20 MB.
 
 mod by_name;
+mod caching;
 mod handed_over;
 mod history;
 mod look;
@@ -26,11 +27,12 @@ use crate::metrics::histogram::Distribution;
 use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
-    EndpointFigures, ExchangeFigures, Figures, ListenerFigures, RouteFigures, Sources,
-    UpstreamFigures,
+    CachingFigures, EndpointFigures, ExchangeFigures, Figures, ListenerFigures, RouteFigures,
+    Sources, UpstreamFigures,
 };
 
 use by_name::ByName;
+use caching::{PastCache, PastCaching};
 pub(super) use history::HistorySpan;
 use history::{Counted, Counts, Plot, Series, Window};
 pub(super) use look::Look;
@@ -54,6 +56,7 @@ pub(super) struct Monitor {
 struct Past {
     looked: Instant,
     number: u64,
+    generation: u32,
     all: Series,
     /// What came in and went out, of all listeners together.
     bytes: (u64, u64),
@@ -63,6 +66,9 @@ struct Past {
     listeners: ByName<PastListener>,
     routes: ByName<PastRoute>,
     disks: ByName<PastDisk>,
+    caches: ByName<PastCache>,
+    /// Of the routes that have a cache.
+    caching: ByName<PastCaching>,
     upstreams: ByName<PastUpstream>,
     events: Arc<Vec<Event>>,
     /// What is shown of all of them and changes seldom, as JSON.
@@ -134,6 +140,7 @@ struct Plots {
     all: Plot,
     listeners: Vec<Counts>,
     routes: Vec<Counts>,
+    caches: Vec<Counts>,
     upstreams: Vec<Counts>,
     /// Of one upstream after the other.
     endpoints: Vec<Counts>,
@@ -155,6 +162,7 @@ impl Monitor {
         let past = Past {
             looked: sources.started.instant,
             number: 0,
+            generation: sources.generation,
             all: Series::new(),
             bytes: (0, 0),
             loop_lag: PastTimes::new(),
@@ -163,6 +171,8 @@ impl Monitor {
             listeners: ByName::default(),
             routes: ByName::default(),
             disks: ByName::default(),
+            caches: ByName::default(),
+            caching: ByName::default(),
             upstreams: ByName::default(),
             events: Arc::default(),
             start: Arc::default(),
@@ -231,6 +241,9 @@ impl Monitor {
                 .map(|it| it.series.counts(span))
                 .collect(),
             routes: (past.routes.iter())
+                .map(|it| it.series.counts(span))
+                .collect(),
+            caches: (past.caches.iter())
                 .map(|it| it.series.counts(span))
                 .collect(),
             upstreams: (past.upstreams.iter())
@@ -437,8 +450,14 @@ impl Past {
             let endpoints = upstream.endpoints.iter().map(|it| &*it.name);
             has_changed |= past.endpoints.follow(endpoints, || PastEndpoint::new(now));
         }
+        has_changed |=
+            std::mem::replace(&mut self.generation, sources.generation) != sources.generation;
         let disks = figures.disks.iter().map(|it| &*it.name);
         has_changed |= self.disks.follow(disks, PastDisk::new);
+        let caches = figures.caches.iter().map(|it| &*it.name);
+        has_changed |= self.caches.follow(caches, PastCache::new);
+        let caching = cached_routes(figures).map(|(name, _)| name);
+        has_changed |= self.caching.follow(caching, PastCaching::new);
         if has_changed {
             let started = unix_time(sources.started.wall).as_millis() as u64;
             self.start = start_message(&sources.config, &sources.disks, figures, started).into();
@@ -460,6 +479,11 @@ impl Past {
             start: self.start.clone(),
             ..Look::default()
         };
+        for (past, cache) in self.caches.iter_mut().zip(&figures.caches) {
+            past.note(&figures, cache, seconds, &mut look);
+        }
+        let caching = self.caching.iter_mut().zip(cached_routes(&figures));
+        look.caching = caching.map(|(past, (_, it))| past.note(it)).collect();
         let listeners = self.listeners.iter_mut().zip(figures.listeners);
         look.listeners = listeners.map(|(past, it)| past.note(it, seconds)).collect();
         let routes = self.routes.iter_mut().zip(figures.routes);
@@ -509,6 +533,12 @@ impl Past {
                 .note(figures.status_tokens_refused, unix_ms),
         ])
     }
+}
+
+/// The routes that have a cache: their names, and what they get from it.
+fn cached_routes(figures: &Figures) -> impl Iterator<Item = (&str, &CachingFigures)> + Clone {
+    let routes = figures.routes.iter();
+    routes.filter_map(|it| Some((&*it.name, it.cache.as_ref()?)))
 }
 
 /// Of all listeners: exchanges, bytes in and out, and open connections.

@@ -29,11 +29,17 @@ function askToken() {
 }
 
 function confirmStop(endpoint) {
-  const dialog = byId("confirm");
-  setText(byId("confirm-title"), `Stop ${endpoint.name}?`);
   const others = endpoint.upstream.endpoints.filter((it) => it !== endpoint && !isOut(it) && isWanted(it)).length;
   const left = others ? `${plural(others, "endpoint")} of upstream ${endpoint.upstream.name} would be left.` : `Upstream ${endpoint.upstream.name} would have no endpoint left.`;
-  setText(byId("confirm-text"), `It gets no new requests, and is out of service until it is made ready. ${left}`);
+  return confirmed(`Stop ${endpoint.name}?`, `It gets no new requests, and is out of service until it is made ready. ${left}`, "Stop it");
+}
+
+/** Asks whether it is meant. */
+function confirmed(title, text, yes) {
+  const dialog = byId("confirm");
+  setText(byId("confirm-title"), title);
+  setText(byId("confirm-text"), text);
+  setText(byId("confirm-yes"), yes);
   dialog.showModal();
   byId("confirm-no").focus();
   return new Promise((resolve) => {
@@ -47,12 +53,12 @@ function confirmStop(endpoint) {
   });
 }
 
-/** Sends an order, and gives what the answer says: [whether it was done, text]. */
-async function send(order) {
+/** Sends an order, and gives what the answer says: [whether it was done, what]. */
+async function send(path, order) {
   const token = await askToken();
   if (!token) return [false, ""];
   try {
-    const answer = await fetch("/endpoints", {
+    const answer = await fetch(path, {
       method: "POST",
       headers: { "Content-Type": "application/json", Authorization: "Bearer " + token },
       body: JSON.stringify(order),
@@ -135,7 +141,7 @@ class EndpointDialog {
 
   async order(what) {
     const { endpoint } = this;
-    const [isDone, text] = await send({ upstream: endpoint.upstream.name, endpoint: endpoint.name, ...what });
+    const [isDone, text] = await send("/endpoints", { upstream: endpoint.upstream.name, endpoint: endpoint.name, ...what });
     if (this.endpoint !== endpoint) return;
     this.say(isDone, text);
     this.load();

@@ -14,6 +14,10 @@ class Page {
     this.upstreams = model.upstreams.map((it) => new UpstreamView(it, model, open));
     byId("upstream-list").replaceChildren(...this.upstreams.map((it) => it.element));
     if (this.upstreams.length === 0) byId("upstreams").hidden = true;
+    this.purge = new PurgeDialog(model);
+    this.caches = model.caches.map((it) => new CacheView(it, model, (cache) => this.purge.open(cache)));
+    byId("cache-list").replaceChildren(...this.caches.map((it) => it.element));
+    byId("caches").hidden = this.caches.length === 0;
     this.makeOverview();
     this.makeTables();
     this.span = byId("span");
@@ -85,6 +89,19 @@ class Page {
       view.build();
     }
     this.loadPlots("minute");
+    if (this.caches.length === 0) return;
+    this.loadMisses();
+    setInterval(() => document.hidden || this.loadMisses(), MISSES_EVERY_MS);
+  }
+
+  async loadMisses() {
+    try {
+      const answer = await fetch("/misses.json");
+      const misses = answer.ok ? await answer.json() : [];
+      this.caches.forEach((it) => it.showMisses(misses));
+    } catch {
+      // The banner says that the connection is lost.
+    }
   }
 
   show(span) {
@@ -124,6 +141,7 @@ class Page {
     this.updateOverview();
     this.upstreams.forEach((it) => it.update());
     this.routeTable.update();
+    this.caches.forEach((it) => it.update());
     this.diskTable.update();
     this.listenerTable.update();
     this.updateTops();
@@ -135,7 +153,7 @@ class Page {
   /** Everything, also what nobody has scrolled to. */
   updateAll() {
     this.update();
-    for (const table of [...this.upstreams.map((it) => it.table), this.routeTable, this.diskTable, this.listenerTable]) table?.updateAll();
+    for (const table of [...this.upstreams, ...this.caches].map((it) => it.table).concat(this.routeTable, this.diskTable, this.listenerTable)) table?.updateAll();
   }
 
   updateOverview() {

@@ -1,6 +1,7 @@
 // What is known: names from the first message, rows of numbers from each.
 
-const KINDS = ["listeners", "routes", "disks", "upstreams", "endpoints", "probes"];
+const KINDS = ["listeners", "routes", "disks", "caches", "tiers", "caching", "upstreams", "endpoints", "probes"];
+const PLOTTED = ["listeners", "routes", "caches", "upstreams", "endpoints"];
 const EVENTS_SHOWN = 100;
 
 class Model {
@@ -11,6 +12,13 @@ class Model {
     this.listeners = start.listeners.map((it) => this.row("listeners", it));
     this.routes = start.routes.map((it) => this.row("routes", it));
     this.disks = start.disks.map((it) => this.row("disks", it));
+    this.caches = start.caches.map((name) => this.row("caches", { name, tier: {}, routes: [] }));
+    this.tiers = this.caches.map((it) => it.tier);
+    this.caching = start.caching.map(({ name, cache }) => {
+      const caching = this.row("caching", { name });
+      this.caches[cache].routes.push(caching);
+      return caching;
+    });
     this.endpoints = [];
     this.probes = [];
     this.upstreams = start.upstreams.map((it) => {
@@ -63,7 +71,7 @@ class Model {
 
   eachRow(what) {
     what(this.all);
-    for (const kind of ["listeners", "routes", "upstreams", "endpoints"]) this[kind].forEach(what);
+    for (const kind of PLOTTED) this[kind].forEach(what);
   }
 
   pushPoint(row) {
@@ -78,7 +86,7 @@ class Model {
   takePlots(plots, span) {
     this.span = span;
     this.all.plot = plots.all;
-    for (const kind of ["listeners", "routes", "upstreams", "endpoints"]) {
+    for (const kind of PLOTTED) {
       plots[kind].forEach((plot, index) => (this[kind][index].plot = plot));
     }
   }

@@ -99,16 +99,35 @@ function trafficProblems(model) {
     const grade = listener.open >= listener.limit ? "bad" : "warn";
     problems.push({ grade, kind: "connections", text: `listener ${listener.name} has ${count(listener.open)} connections open`, why: `its limit is ${count(listener.limit)}` });
   }
+  for (const cache of model.caches) problems.push(...cacheProblems(cache, model));
   const { all } = model;
   const missingFor = model.unixMs - all.log_lines_missing_ms;
   if (missingFor < MISSING_SHOWN_MS) {
     problems.push({ grade: "warn", kind: "access log", text: `${plural(all.log_lines_missing, "line")} missing`, why: `since the start, the last ${duration(missingFor)} ago: dropped, or not written` });
   }
   if (model.unixMs - all.tokens_refused_ms < REFUSED_SHOWN_MS) {
-    problems.push({ grade: "warn", kind: "tokens", text: `${plural(all.tokens_refused, "token")} refused for changes of endpoints`, why: "since the start, the last one within a minute" });
+    problems.push({ grade: "warn", kind: "tokens", text: `${plural(all.tokens_refused, "token")} refused for changes`, why: "since the start, the last one within a minute" });
   }
   if (all.loop_lag_p99 > 50_000) {
     problems.push({ grade: "warn", kind: "busy", text: `the workers come ${timeText(all.loop_lag_p99)} late`, why: "one time in a hundred: too little processor time" });
+  }
+  return problems;
+}
+
+function cacheProblems({ name, tier, damaged, damaged_ms: damagedMs }, model) {
+  const problems = [];
+  if (tier.disk === "paused") {
+    problems.push({ grade: "warn", kind: "cache", text: `the disk of cache ${name} is not written`, why: "it fails, is full or read-only; what is on it is served, and writing is tried again" });
+  }
+  if (tier.disk === "waiting") {
+    problems.push({ grade: "warn", kind: "cache", text: `the disk of cache ${name} is not used`, why: "another process has its folder" });
+  }
+  const damagedFor = model.unixMs - damagedMs;
+  if (damagedFor < MISSING_SHOWN_MS) {
+    problems.push({ grade: "warn", kind: "cache", text: `${plural(damaged, "response")} on the disk of cache ${name} could not be used`, why: `since the start, the last ${duration(damagedFor)} ago: damaged or unreadable, and fetched again` });
+  }
+  if (tier.shared === "down" && tier.failure) {
+    problems.push({ grade: "warn", kind: "cache", text: `cache ${name} does without its shared server ${tier.server}`, why: tier.failure });
   }
   return problems;
 }

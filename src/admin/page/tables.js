@@ -399,7 +399,7 @@ class UpstreamView {
       make("span", { class: "stat right" }, this.inFlight.element, this.waiting.element, this.errors.element, times, this.rate.element, this.spark.svg),
     );
     this.body = make("div", { class: "body", hidden: upstream.endpoints.length === 0 });
-    this.element = make("details", { class: "upstream" }, summary, this.body);
+    this.element = make("details", { class: "upstream fold" }, summary, this.body);
     this.element.addEventListener("toggle", () => this.build());
   }
 
@@ -414,7 +414,7 @@ class UpstreamView {
     const { upstream } = this;
     setText(this.health, healthOf(upstream));
     setClass(this.health, "health " + gradeOf(upstream));
-    setClass(this.element, "upstream" + (gradeOf(upstream) === "bad" ? " bad" : ""));
+    setClass(this.element, "upstream fold" + (gradeOf(upstream) === "bad" ? " bad" : ""));
     setText(this.inFlight.value, count(upstream.in_flight));
     setText(this.waiting.value, count(upstream.waiting));
     setClass(this.waiting.value, upstream.waiting ? "warn" : "");

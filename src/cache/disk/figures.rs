@@ -2,10 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use evenkeel_metrics::family::Reading;
+use evenkeel_metrics::{ReasonCounts, Reasons, figures};
+use serde::Serialize;
+
 use super::Shared;
 
 /// State of a store, as operators see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Another process has the folder.
     #[default]
@@ -21,15 +26,13 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// The words for all of them.
+    pub const WORDS: &'static [&'static str] =
+        &["waiting", "working", "paused", "stopping", "closed"];
+
     /// The word for it in figures.
     pub fn word(self) -> &'static str {
-        match self {
-            Phase::Waiting => "waiting",
-            Phase::Working => "working",
-            Phase::Paused => "paused",
-            Phase::Stopping => "stopping",
-            Phase::Closed => "closed",
-        }
+        Phase::WORDS[self as usize]
     }
 }
 
@@ -51,26 +54,19 @@ pub enum NotWritten {
 }
 
 impl NotWritten {
-    /// All of them.
-    pub const ALL: [NotWritten; 6] = [
-        NotWritten::QueueFull,
-        NotWritten::Paused,
-        NotWritten::NoFolder,
-        NotWritten::TooLong,
-        NotWritten::Vary,
-        NotWritten::Purged,
+    /// The words for all of them.
+    pub const WORDS: &'static [&'static str] = &[
+        "queue_full",
+        "paused",
+        "no_folder",
+        "too_long",
+        "vary",
+        "purged",
     ];
 
     /// The word for it, in figures and in the event log.
     pub fn word(self) -> &'static str {
-        match self {
-            NotWritten::QueueFull => "queue_full",
-            NotWritten::Paused => "paused",
-            NotWritten::NoFolder => "no_folder",
-            NotWritten::TooLong => "too_long",
-            NotWritten::Vary => "vary",
-            NotWritten::Purged => "purged",
-        }
+        NotWritten::WORDS[self as usize]
     }
 }
 
@@ -93,7 +89,7 @@ impl Counter {
 }
 
 /// Counters of a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Counters {
     pub hits: Counter,
     pub misses: Counter,
@@ -104,50 +100,84 @@ pub(super) struct Counters {
     pub failed_reads: Counter,
     /// Bytes of all files; written by the writer.
     pub bytes: Counter,
-    not_written: [Counter; NotWritten::ALL.len()],
+    not_written: ReasonCounts,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            hits: Counter::default(),
+            misses: Counter::default(),
+            written: Counter::default(),
+            evicted: Counter::default(),
+            kept: Counter::default(),
+            damaged: Counter::default(),
+            failed_reads: Counter::default(),
+            bytes: Counter::default(),
+            not_written: ReasonCounts::new(NotWritten::WORDS),
+        }
+    }
 }
 
 impl Counters {
     pub fn not_written(&self, reason: NotWritten) {
-        self.not_written[reason as usize].add(1);
+        self.not_written.note(reason.word());
     }
 }
 
-/// Figures of a store at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiskStoreFigures {
-    /// Its state.
-    pub phase: Phase,
-    /// Whether the index is still being filled.
-    pub is_loading: bool,
-    /// Records that may be found.
-    pub objects: u64,
-    /// Bytes of its files.
-    pub bytes: u64,
-    /// Bytes that its files may take.
-    pub capacity_bytes: u64,
-    /// Bytes of memory that the index takes.
-    pub index_bytes: u64,
-    /// Objects that wait to be written, and their bytes.
-    pub queue: u64,
-    /// Their bytes.
-    pub queue_bytes: u64,
-    /// Requests that were answered from it.
-    pub hits: u64,
-    /// Requests that it had nothing for.
-    pub misses: u64,
-    /// Objects that were written.
-    pub written: u64,
-    /// Objects that went to make room.
-    pub evicted: u64,
-    /// Objects that were written anew when their segment went.
-    pub kept: u64,
-    /// Records that were dropped because a byte of them had changed.
-    pub damaged: u64,
-    /// Records that were dropped because they could not be read.
-    pub failed_reads: u64,
-    /// Objects that were not written, by reason.
-    pub not_written: [(NotWritten, u64); NotWritten::ALL.len()],
+figures! {
+    /// Figures of a store on a disk at one moment.
+    figures DiskStoreFigures;
+
+    /// 1 for the state that the disk of the cache is in, 0 for the others.
+    given phase: Phase => gauge "state",
+        |it| Reading::State { all: Phase::WORDS, is: it.phase.word() };
+    /// 1 while the index of the disk is still being filled.
+    given loading: bool => gauge "loading";
+    /// Responses that may be found on the disk.
+    given objects: u64 => gauge "responses";
+    /// Bytes of the files of the cache.
+    given bytes: u64 => gauge "bytes";
+    /// Bytes that these files may take.
+    given capacity_bytes: u64 => gauge "limit_bytes";
+    /// Memory that the index of the disk takes.
+    given index_bytes: u64 => gauge "index_bytes";
+    /// Responses that wait to be written.
+    given queue: u64 => gauge "queue_length";
+    /// Bytes of responses that wait to be written.
+    given queue_bytes: u64 => gauge "queue_bytes";
+    /// Lookups on the disk that found a response.
+    given hits: u64 => counter "hits_total";
+    /// Lookups on the disk that found none.
+    given misses: u64 => counter "misses_total";
+    /// Responses that were written.
+    given written: u64 => counter "written_total";
+    /// Responses that made room for others.
+    given evicted: u64 => counter "evicted_total";
+    /// Responses that were written again, as they were asked for when their file went.
+    given kept: u64 => counter "kept_total";
+    /// Responses that were dropped because a byte of them had changed.
+    given damaged: u64 => counter "damaged_total";
+    /// Responses that were dropped because they could not be read.
+    given failed_reads: u64 => counter "failed_reads_total";
+    /// Responses that were not written, by reason.
+    given not_written: Reasons => counter "not_written_total";
+}
+
+impl DiskStoreFigures {
+    /// All that is counted, by name.
+    pub fn counts(&mut self) -> impl Iterator<Item = (&'static str, &mut u64)> {
+        let counts = [
+            ("hits", &mut self.hits),
+            ("misses", &mut self.misses),
+            ("written", &mut self.written),
+            ("evicted", &mut self.evicted),
+            ("kept", &mut self.kept),
+            ("damaged", &mut self.damaged),
+            ("failed_reads", &mut self.failed_reads),
+        ];
+        counts.into_iter().chain(self.not_written.iter_mut())
+    }
 }
 
 impl Shared {
@@ -156,7 +186,7 @@ impl Shared {
         let (queue, queue_bytes) = self.queue.load();
         DiskStoreFigures {
             phase: self.queue.phase(),
-            is_loading: self.index.is_loading(),
+            loading: self.index.is_loading(),
             objects: self.index.records(),
             bytes: counters.bytes.value(),
             capacity_bytes: self.capacity_bytes,
@@ -170,10 +200,20 @@ impl Shared {
             kept: counters.kept.value(),
             damaged: counters.damaged.value(),
             failed_reads: counters.failed_reads.value(),
-            not_written: NotWritten::ALL.map(|reason| {
-                let count = counters.not_written[reason as usize].value();
-                (reason, count)
-            }),
+            not_written: counters.not_written.read(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stand_where_their_values_do() {
+        assert_eq!(Phase::WORDS[Phase::Closed as usize], "closed");
+        assert_eq!(Phase::WORDS.len(), Phase::Closed as usize + 1);
+        assert_eq!(NotWritten::Vary.word(), "vary");
+        assert_eq!(NotWritten::WORDS.len(), NotWritten::Purged as usize + 1);
     }
 }

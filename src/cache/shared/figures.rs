@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use evenkeel_metrics::{ReasonCounts, Reasons};
+use evenkeel_metrics::family::Reading;
+use evenkeel_metrics::{ReasonCounts, Reasons, figures};
 
 use super::outcome::Outcome;
 
@@ -55,41 +56,75 @@ impl Count {
     }
 }
 
-/// Figures of the shared tier.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Figures {
+figures! {
+    /// Figures of the shared tier.
+    figures SharedFigures;
+
     /// The server, without its password.
-    pub server: String,
-    /// Whether the server is asked.
-    pub is_up: bool,
+    given server: String;
+    /// 1 while the shared server is asked.
+    given up: bool => gauge "up";
     /// Why it is not.
-    pub failure: Option<String>,
-    /// Lookups, by what became of them.
-    pub lookups: Reasons,
-    /// Responses that were to be stored, by what became of them.
-    pub stores: Reasons,
-    /// How often the server came to be not asked, by why.
-    pub downs: Reasons,
-    /// How often it came to be asked.
-    pub ups: u64,
-    /// How often it was tried whether it answers again.
-    pub probes: u64,
-    /// Keys that were removed.
-    pub removals: u64,
+    given failure: Option<String>;
+    /// Lookups at the shared server, by what became of them.
+    given lookups: Reasons => counter "lookups_total", |it| by_outcome(&it.lookups);
+    /// Responses for the shared server, by what became of them.
+    given stores: Reasons => counter "stores_total", |it| by_outcome(&it.stores);
+    /// Times that the shared server was given up for a while, by reason.
+    given downs: Reasons => counter "downs_total";
+    /// Times that the shared server was found well.
+    given ups: u64 => counter "ups_total";
+    /// Times that it was tried whether the shared server answers again.
+    given probes: u64 => counter "probes_total";
+    /// Keys that were removed at the shared server.
+    given removals: u64 => counter "removals_total";
     /// Purges of this machine that the others were told.
-    pub purges_sent: u64,
+    given purges_sent: u64 => counter "purges_sent_total";
     /// Purges of other machines.
-    pub purges_received: u64,
-    /// How often everything stored here was purged, because purges were missed.
-    pub purged_unknown: u64,
+    given purges_received: u64 => counter "purges_received_total";
+    /// Times that everything stored here was purged, as purges of others were missed.
+    given purged_unknown: u64 => counter "purged_unknown_total";
     /// Purges of this machine that the others were not told yet.
-    pub purges_waiting: u64,
-    /// Lookups that wait for an answer.
-    pub waiting: u64,
-    /// Bytes of responses that wait to be stored.
-    pub store_queue_bytes: u64,
-    /// Bytes of values that lookups found.
-    pub received_bytes: u64,
-    /// Bytes of values that were stored.
-    pub sent_bytes: u64,
+    given purges_waiting: u64 => gauge "purges_waiting";
+    /// Lookups that wait for the shared server.
+    given waiting: u64 => gauge "lookups_waiting";
+    /// Bytes of responses that wait to be stored at the shared server.
+    given store_queue_bytes: u64 => gauge "queue_bytes";
+    /// Bytes of responses that came from the shared server.
+    given received_bytes: u64 => counter "received_bytes_total";
+    /// Bytes of responses that the shared server took.
+    given sent_bytes: u64 => counter "sent_bytes_total";
+}
+
+fn by_outcome(counts: &Reasons) -> Reading<'_> {
+    let label = "outcome";
+    Reading::Reasons { label, counts }
+}
+
+impl SharedFigures {
+    /// All that is counted, by the name of its family; a word besides where it goes by
+    /// outcome.
+    pub fn counts(&mut self) -> impl Iterator<Item = ([&'static str; 2], &mut u64)> {
+        let counts = [
+            ("ups", &mut self.ups),
+            ("probes", &mut self.probes),
+            ("removals", &mut self.removals),
+            ("purges_sent", &mut self.purges_sent),
+            ("purges_received", &mut self.purges_received),
+            ("purged_unknown", &mut self.purged_unknown),
+            ("received_bytes", &mut self.received_bytes),
+            ("sent_bytes", &mut self.sent_bytes),
+        ];
+        let counts = counts.into_iter().map(|(name, count)| ([name, ""], count));
+        let by_word = [
+            ("lookups", &mut self.lookups),
+            ("stores", &mut self.stores),
+            ("downs", &mut self.downs),
+        ];
+        let by_word = by_word.into_iter().flat_map(|(name, counts)| {
+            let counts = counts.iter_mut();
+            counts.map(move |(word, count)| ([name, word], count))
+        });
+        counts.chain(by_word)
+    }
 }

@@ -18,6 +18,7 @@ use super::Cached;
 use crate::exchange::store_side::{FetchNotes, FetchRequest, Purpose, StoreSide};
 use crate::exchange::{ClientSide, Exchange, Progress};
 use crate::net::{clock, tasks};
+use crate::observe::access_log::Times;
 use crate::observe::sessions::Track;
 
 /// A fetch that was begun for a client.
@@ -36,9 +37,10 @@ impl Begun {
         figures.reason = fetched.reason;
         figures.attempts = fetched.attempts;
         figures.queued_behind = fetched.queued_behind;
-        figures.times.queue = fetched.times.queue;
-        figures.times.connect = fetched.times.connect;
-        figures.times.first_byte = fetched.times.first_byte;
+        figures.times = Times {
+            head: figures.times.head,
+            ..fetched.times
+        };
         figures.responded = fetched.responded;
         figures.phase = figures.phase.max(fetched.phase);
         figures.is_fetched = true;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use evenkeel_cache::freshness::OnError;
 use evenkeel_cache::incoming::{Arrival, Follower, Joined, Released};
-use evenkeel_cache::report::{Forward, ttl};
+use evenkeel_cache::report::{Forward, Unanswered, ttl};
 use evenkeel_cache::storing::NotStored;
 use evenkeel_cache::validate::is_withheld;
 use evenkeel_cache::{Key, Object, Request, RequestDirectives, Secret, Usable};
@@ -76,12 +76,13 @@ pub(super) fn way(exchange: &mut Exchange<'_>, caching: &Arc<Caching>) -> Way {
     let cache = &exchange.context.generation().caches[caching.store];
     let key = caching.rules.key.key(cache.memory.secret(), &request);
     let now = exchange.progress.arrived();
-    let is_past = cache.uncacheable(&key, is_known(&request), now).is_some()
+    let uncacheable = cache.uncacheable(&key, is_known(&request), now);
+    if let Some(reason) = uncacheable
         && !request.has(b"cache-control")
         && cache.disk().is_none()
-        && cache.memory.find(&key, &request).is_none();
-    if is_past {
-        exchange.progress.figures.cache = Some(CacheResult::Miss);
+        && cache.memory.find(&key, &request).is_none()
+    {
+        note(exchange, CacheResult::Miss, Unanswered::NotStored(reason));
         Way::Past
     } else {
         Way::Through(Some(key))
@@ -119,29 +120,33 @@ fn view<'a>(exchange: &Exchange<'a>) -> Request<'a> {
     }
 }
 
+/// Notes that the cache does not answer, and why.
+fn note(exchange: &mut Exchange<'_>, result: CacheResult, reason: Unanswered) {
+    let figures = &mut exchange.progress.figures;
+    figures.cache = Some(result);
+    figures.unanswered = Some(reason);
+}
+
 /// Whether a request says who asks.
 fn is_known(request: &Request<'_>) -> bool {
     request.is_authorized() || request.has(b"cookie")
 }
 
-/// Why a request goes past the cache: a word, and half a sentence. `None` where it does not.
+/// Why a request goes past the cache. `None` where it does not.
 fn bypassed(
     caching: &Caching,
     request: &Request<'_>,
     facts: &RequestFacts<'_>,
-) -> Option<(&'static str, &'static str)> {
+) -> Option<Unanswered> {
     if request.head.wire.upgrade.is_some() {
-        Some(("upgrade", "the request asks for another protocol"))
+        Some(Unanswered::Upgrade)
     } else if request.head.credentials == Credentials::OfConnection {
-        Some((
-            "connection-credentials",
-            "its credentials are those of its connection",
-        ))
+        Some(Unanswered::ConnectionCredentials)
     } else if caching.is_bypassed_by(facts) {
-        Some(("rule", "the route's `bypass` says so"))
+        Some(Unanswered::Rule)
     } else {
-        let reason = caching.rules.may_answer(request).err()?;
-        Some((reason.word(), reason.text()))
+        let refused = caching.rules.may_answer(request).err();
+        refused.map(Unanswered::NotStored)
     }
 }
 
@@ -149,8 +154,8 @@ fn bypassed(
 pub(crate) struct CachePlan {
     /// What the answer is stored under: the URL, and what the route adds.
     pub key: Vec<u8>,
-    /// Why the cache is not asked: a word, and half a sentence.
-    pub bypassed: Option<(&'static str, &'static str)>,
+    /// Why the cache is not asked.
+    pub bypassed: Option<Unanswered>,
     /// What there is at this moment, in a running process.
     pub now: Option<CacheNow>,
 }
@@ -218,8 +223,9 @@ impl Cached<'_> {
                 purge::refuse(exchange).await
             };
         }
-        if bypassed(self.caching, &request, &RequestFacts::new(exchange)).is_some() {
-            return self.forward(exchange, CacheResult::Bypass).await;
+        let facts = RequestFacts::new(exchange);
+        if let Some(reason) = bypassed(self.caching, &request, &facts) {
+            return self.forward(exchange, CacheResult::Bypass, reason).await;
         }
         let asked = RequestDirectives::of(&request);
         let key = key.unwrap_or_else(|| {
@@ -257,11 +263,11 @@ impl Cached<'_> {
             };
             if asked.only_if_cached {
                 let end = End::Failure(Failure::NotCached);
-                exchange.progress.figures.cache = Some(CacheResult::Miss);
+                note(exchange, CacheResult::Miss, Unanswered::NotCached);
                 return answer::refuse(exchange, end, None).await;
             }
-            if self.goes_alone(&request, &asked, &key, now) {
-                return self.forward(exchange, CacheResult::Miss).await;
+            if let Some(reason) = self.goes_alone(&request, &asked, &key, now) {
+                return self.forward(exchange, CacheResult::Miss, reason).await;
             }
             let (asked_about, long) = if is_confirmable {
                 self.asked_about(&key, stale.as_ref().map(|(found, _)| found))
@@ -278,7 +284,11 @@ impl Cached<'_> {
             let answering = stale.as_ref().filter(|_| is_confirmable);
             let answering = answering.map(|(found, _)| &found.object);
             let joined = match self.cache.fetches.join(&key, self.caching.waiters) {
-                Joined::Alone => return self.forward(exchange, CacheResult::Miss).await,
+                Joined::Alone => {
+                    return self
+                        .forward(exchange, CacheResult::Miss, Unanswered::NotShared)
+                        .await;
+                }
                 Joined::Follow(follower) => Following {
                     follower,
                     begun: None,
@@ -306,12 +316,15 @@ impl Cached<'_> {
                     let told = Told::stale(&found.object, now);
                     return send::stored(exchange, &found, &told).await;
                 }
-                Followed::Alone => return self.forward(exchange, CacheResult::Miss).await,
+                Followed::Alone(reason) => {
+                    return self.forward(exchange, CacheResult::Miss, reason).await;
+                }
                 Followed::LookAgain => {}
                 Followed::AskPlainly => is_confirmable = false,
             }
         }
-        self.forward(exchange, CacheResult::Miss).await
+        self.forward(exchange, CacheResult::Miss, Unanswered::NotShared)
+            .await
     }
 
     /// Whether the kernel sends an object's body without copying it, if it lies on the disk
@@ -366,23 +379,27 @@ impl Cached<'_> {
         self.caching.rules.usable(&object.stored(now), &nothing) == Usable::Fresh
     }
 
-    /// Whether a request that nothing stored answers goes to an endpoint without the
-    /// cache.
+    /// Why a request that nothing stored answers goes to an endpoint without the cache.
+    /// `None` where it does not.
     fn goes_alone(
         &self,
         request: &Request<'_>,
         asked: &RequestDirectives,
         key: &Key,
         now: Instant,
-    ) -> bool {
+    ) -> Option<Unanswered> {
+        if request.head.method != Method::Get {
+            return Some(Unanswered::Forward(Forward::Method));
+        }
+        if asked.no_store {
+            return Some(Unanswered::NotStored(NotStored::RequestNoStore));
+        }
+        if let Some(reason) = self.cache.uncacheable(key, is_known(request), now) {
+            return Some(Unanswered::NotStored(reason));
+        }
         let least = self.caching.min_uses;
-        request.head.method != Method::Get
-            || asked.no_store
-            || self
-                .cache
-                .uncacheable(key, is_known(request), now)
-                .is_some()
-            || (least > 1 && self.cache.uses.count(key, now) < least)
+        let is_rare = least > 1 && self.cache.uses.count(key, now) < least;
+        is_rare.then_some(Unanswered::MinUses)
     }
 
     /// Has an object validated for which nobody waits, unless somebody does that already.
@@ -414,8 +431,13 @@ impl Cached<'_> {
     }
 
     /// Passes the request on, past the cache.
-    async fn forward(&self, exchange: &mut Exchange<'_>, result: CacheResult) -> Outcome {
-        exchange.progress.figures.cache = Some(result);
+    async fn forward(
+        &self,
+        exchange: &mut Exchange<'_>,
+        result: CacheResult,
+        reason: Unanswered,
+    ) -> Outcome {
+        note(exchange, result, reason);
         exchange.cache_effect = self.effect(&view(exchange)).map(Box::new);
         forward(exchange, self.proxying).await
     }
@@ -443,6 +465,7 @@ impl Cached<'_> {
         why: Forward,
     ) -> Followed {
         let Following { follower, begun } = following;
+        let _counted = self.cache.follow();
         // Whoever began the fetch has no other way, unless there is something stale.
         let patience = match (&begun, fallback) {
             (Some(_), None) => Duration::MAX,
@@ -463,7 +486,7 @@ impl Cached<'_> {
                         Followed::Answered(answer::refuse(exchange, end, None).await)
                     }
                     (None, Some(found)) => Followed::Stale(found.clone()),
-                    (None, None) => Followed::Alone,
+                    (None, None) => Followed::Alone(Unanswered::Wait),
                 };
             }
             Ok(Ok(arrival)) => {
@@ -474,7 +497,7 @@ impl Cached<'_> {
             Ok(Err(released)) => released,
         };
         match released {
-            Released::NotStored(_) => Followed::Alone,
+            Released::NotStored(reason) => Followed::Alone(Unanswered::NotStored(reason)),
             Released::Found => Followed::LookAgain,
             Released::Unconfirmed => Followed::AskPlainly,
             Released::Renewed { object, body } if object.answers(&view(exchange)) => {
@@ -498,7 +521,7 @@ impl Cached<'_> {
                     Followed::Answered(answer::refuse(exchange, end, None).await)
                 }
                 (Some(found), _) => Followed::Stale(found.clone()),
-                (None, None) => Followed::Alone,
+                (None, None) => Followed::Alone(Unanswered::FetchFailed),
             },
         }
     }
@@ -515,7 +538,7 @@ impl Cached<'_> {
         let request = view(exchange);
         let is_first = begun.is_some();
         if !is_first && !arrival.head.answers(&request) {
-            return Followed::Alone;
+            return Followed::Alone(Unanswered::Forward(Forward::VaryMiss));
         }
         if is_partial(&request) {
             // What parts a client gets is known once all is there.
@@ -523,7 +546,7 @@ impl Cached<'_> {
             let end = std::future::poll_fn(|cx| follower.poll_end(cx.waker()));
             return match exchange.while_client_stays(end).await {
                 Ok(true) => Followed::LookAgain,
-                Ok(false) | Err(Gone::TimedOut) => Followed::Alone,
+                Ok(false) | Err(Gone::TimedOut) => Followed::Alone(Unanswered::NotShared),
                 Err(Gone::Client) => Followed::Answered(gone(exchange)),
             };
         }
@@ -556,8 +579,8 @@ enum Followed {
     Answered(Outcome),
     /// The endpoints fail: this one is served.
     Stale(Found),
-    /// The request goes to an endpoint on its own.
-    Alone,
+    /// The request goes to an endpoint on its own, for this reason.
+    Alone(Unanswered),
     LookAgain,
     /// The endpoint is to be asked without conditions.
     AskPlainly,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evenkeel_cache::incoming::{Arrival, Follower, Read};
 use evenkeel_cache::object::{FilePart, push_line};
-use evenkeel_cache::report::{CacheStatus, Forward, push_age, ttl};
+use evenkeel_cache::report::{CacheStatus, Forward, Unanswered, push_age, ttl};
 use evenkeel_cache::validate::{Reply, is_in_not_modified, reply};
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write::{self, Persistence};
@@ -44,6 +44,8 @@ const CACHE_NAME: &str = "Evenkeel";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Told {
     result: CacheResult,
+    /// Why it was no hit.
+    reason: Option<Unanswered>,
     status: CacheStatus<'static>,
 }
 
@@ -52,6 +54,7 @@ impl Told {
     pub fn hit(object: &Object, now: Instant) -> Self {
         Told {
             result: CacheResult::Hit,
+            reason: None,
             status: CacheStatus {
                 ttl: Some(ttl(&object.stored(now))),
                 ..CacheStatus::default()
@@ -71,6 +74,7 @@ impl Told {
     pub fn renewed(object: &Object, now: Instant, why: Forward, is_first: bool) -> Self {
         Told {
             result: CacheResult::Revalidated,
+            reason: None,
             status: CacheStatus {
                 forward: Some(why),
                 forward_status: Some(304),
@@ -84,12 +88,14 @@ impl Told {
     /// It is fetched.
     pub fn arriving(follower: &Follower, arrival: &Arrival, why: Forward, is_first: bool) -> Self {
         let passing = follower.passing();
+        let reason = passing.map_or(Unanswered::Forward(why), Unanswered::NotStored);
         Told {
             result: if is_first {
                 CacheResult::Miss
             } else {
                 CacheResult::Hit
             },
+            reason: is_first.then_some(reason),
             status: CacheStatus {
                 forward: Some(why),
                 forward_status: Some(arrival.head.status),
@@ -120,12 +126,16 @@ fn caching<'a>(exchange: &Exchange<'a>) -> Option<&'a Caching> {
 pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &Told) -> Outcome {
     let Found { object, body, .. } = found;
     let request = view(exchange);
-    exchange.progress.figures.cache = Some(told.result);
+    let age = object.age(exchange.progress.arrived());
+    let figures = &mut exchange.progress.figures;
+    figures.cache = Some(told.result);
+    figures.cache_age_ms = u32::try_from(age.as_millis()).unwrap_or(u32::MAX);
     let persistence = answer::persistence(exchange);
     let sending = Sending {
         object,
         body: body.as_ref(),
         body_len: body.as_ref().map_or(object.body_len(), |it| it.len),
+        age,
         told,
         persistence,
     };
@@ -146,6 +156,7 @@ struct Sending<'a> {
     /// The body, where it lies in a file.
     body: Option<&'a FilePart>,
     body_len: u64,
+    age: Duration,
     told: &'a Told,
     persistence: Persistence,
 }
@@ -287,7 +298,7 @@ impl Sending<'_> {
         };
         status_line(&mut out, status, reason);
         lines(&mut out);
-        push_age(&mut out, self.object.age(exchange.progress.arrived()));
+        push_age(&mut out, self.age);
         self.told.push(&mut out, exchange);
         end_head(&mut out, exchange, self.persistence);
         out
@@ -352,7 +363,9 @@ pub(super) async fn arriving(
     arrival: &Arrival,
     told: &Told,
 ) -> Outcome {
-    exchange.progress.figures.cache = Some(told.result);
+    let figures = &mut exchange.progress.figures;
+    figures.cache = Some(told.result);
+    figures.unanswered = told.reason;
     let status = arrival.head.status;
     let framing = match arrival.announced_len {
         Some(len) => Framing::Length(len),

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_cache::report::Unanswered;
 use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState};
 use evenkeel_proto::http1::parse_request;
 use evenkeel_proto::identity::hex;
@@ -60,6 +61,8 @@ pub fn line(data: &[u8]) {
         reason: has(3).then_some(Reason::Retry),
         source: has(2).then_some(Source::Cold),
         cache: has(4).then_some(crate::metrics::CacheResult::Revalidated),
+        unanswered: has(5).then_some(Unanswered::MinUses),
+        cache_age_ms: number(3) as u32,
         is_fetched: false,
         status: number(3) as u16,
         bytes_in: number(5),

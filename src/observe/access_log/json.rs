@@ -30,6 +30,12 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     if let Some(cache) = figures.cache {
         word(line, b",\"cache\":\"", cache.word());
     }
+    if let Some(reason) = figures.unanswered {
+        word(line, b",\"cache_reason\":\"", reason.word());
+    }
+    if let Some(age) = figures.cache_age_s() {
+        number(line, b",\"cache_age_s\":", age.into());
+    }
     match record.basics.request {
         LoggedRequest::Read {
             method,

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use evenkeel_cache::report::Unanswered;
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::{EndpointId, EndpointState};
 use evenkeel_proto::{RequestHead, Version};
@@ -74,6 +75,10 @@ pub struct Figures {
     pub source: Option<Source>,
     /// What the route's cache did, where it has one.
     pub cache: Option<CacheResult>,
+    /// Why the cache did not answer, where it did not.
+    pub unanswered: Option<Unanswered>,
+    /// How old the stored response was that the client got, in milliseconds.
+    pub cache_age_ms: u32,
     /// Whether the endpoint was asked by a fetch of the cache, which has its own counts.
     pub is_fetched: bool,
     /// Status sent; 0 if none was.
@@ -130,6 +135,8 @@ impl Figures {
             reason: None,
             source: None,
             cache: None,
+            unanswered: None,
+            cache_age_ms: 0,
             is_fetched: false,
             status: 0,
             bytes_in: 0,
@@ -144,6 +151,13 @@ impl Figures {
             responded: None,
             ended: now,
         }
+    }
+
+    /// How old the response was that the cache answered with, in whole seconds.
+    pub(super) fn cache_age_s(&self) -> Option<u32> {
+        let result = self.cache?;
+        let is_answered = !matches!(result, CacheResult::Miss | CacheResult::Bypass);
+        is_answered.then_some(self.cache_age_ms / 1000)
     }
 
     /// From the response's head received to the exchange's end.

@@ -73,6 +73,8 @@ fn push_field(
         LogField::Reason => push_word(line, figures.reason.map(|it| it.word())),
         LogField::Source => push_word(line, figures.source.map(|it| it.word())),
         LogField::Cache => push_word(line, figures.cache.map(|it| it.word())),
+        LogField::CacheReason => push_word(line, figures.unanswered.map(|it| it.word())),
+        LogField::CacheAgeS => push_count(line, figures.cache_age_s().map(Into::into)),
         LogField::RequestId => push_text(line, record.request_id),
         LogField::TraceId => push_text(line, record.trace_id),
         LogField::End => push_word(line, Some(figures.end.word())),

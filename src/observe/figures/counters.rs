@@ -14,7 +14,7 @@ pub use super::endpoint::EndpointCounters;
 use super::exchanges::PhaseFigures;
 pub use super::exchanges::{ExchangeCounters, Phases};
 pub use super::listener::ListenerCounters;
-pub use super::route::{CachingCounters, FileCounters, RouteCounters};
+pub use super::route::{FileCounters, RouteCaching, RouteCounters};
 pub use super::upstream::UpstreamCounters;
 use crate::config::Config;
 pub use crate::observe::generation::GenerationCounters;
@@ -35,8 +35,8 @@ pub struct Counters {
     pub routes: Vec<Arc<RouteCounters>>,
     /// Per route: those of its files, where it serves any.
     pub files: Vec<Option<Arc<FileCounters>>>,
-    /// Per route: those of its cache, where it has one.
-    pub caching: Vec<Option<Arc<CachingCounters>>>,
+    /// Per route: what is known of its cache, where it has one.
+    pub caching: Vec<Option<Arc<RouteCaching>>>,
     /// Per upstream.
     pub upstreams: Vec<Arc<UpstreamCounters>>,
     /// Per upstream: those of its endpoints.

@@ -24,7 +24,8 @@ impl Counters {
         let files = routes().zip(&self.files);
         let files = files.filter_map(|(route, files)| Some((&*route.name, files.as_ref()?.save())));
         let caching = routes().zip(&self.caching);
-        let caching = caching.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.save())));
+        let caching =
+            caching.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.counters.save())));
         Saved::named([
             ("own", self.worker.own.save()),
             ("spans_dropped", self.worker.spans_dropped.save()),
@@ -247,7 +248,7 @@ impl Sources {
                 cells.raise(files.of(&route.name));
             }
             if let Some(cells) = &counters.caching[index] {
-                cells.raise(caching.of(&route.name));
+                cells.counters.raise(caching.of(&route.name));
             }
         }
         let (upstreams, endpoints) = (saved.of("upstreams"), saved.of("endpoints"));

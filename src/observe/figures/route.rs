@@ -1,9 +1,14 @@
 //! Of a route, of the files that it serves, and of what its cache does for it.
 
+use std::time::Duration;
+
+use evenkeel_metrics::family::{Reading, Value};
 use evenkeel_metrics::{CacheResult, Detail, End, Failure, Lazy, figures};
 
+use super::super::misses::{Misses, RecentMisses};
 use super::Sources;
 use super::exchanges::ExchangeCounters;
+use crate::net::clock;
 
 figures! {
     /// Figures of a route.
@@ -53,6 +58,8 @@ figures! {
 
     /// The cache.
     given name: String;
+    /// Its recent misses; empty in brief figures.
+    given recent_misses: RecentMisses;
     /// Requests for which there was a fresh response, or one that was being fetched.
     counter hits => "hits_total";
     /// Requests that were answered with a stale response.
@@ -63,13 +70,25 @@ figures! {
     counter misses => "misses_total";
     /// Requests for which the cache was not asked.
     counter bypasses => "bypasses_total";
-    /// Bytes of responses that no endpoint sent, to clients.
+    /// Bytes of bodies that clients got from what was stored.
     counter saved_bytes => "saved_bytes_total";
+    /// Ages of responses that clients got from what was stored, added up.
+    counter age_ms => "age_seconds_total", |it| Reading::One(Value::Millis(it.age_ms));
+}
+
+/// A worker's part in the figures of a route's cache.
+#[derive(Debug, Default)]
+pub struct RouteCaching {
+    /// Its counters.
+    pub counters: CachingCounters,
+    /// Its recent misses.
+    pub misses: Misses,
 }
 
 impl CachingCounters {
-    /// Counts a request, and what was sent for it.
-    pub fn count(&self, result: CacheResult, bytes_out: u64) {
+    /// Counts a request, with the bytes of the body that was sent for it and the age of what
+    /// was stored.
+    pub fn count(&self, result: CacheResult, body_bytes_out: u64, age_ms: u32) {
         let (counter, is_saved) = match result {
             CacheResult::Hit => (&self.hits, true),
             CacheResult::Stale => (&self.stale, true),
@@ -79,8 +98,36 @@ impl CachingCounters {
         };
         counter.add(1);
         if is_saved {
-            self.saved_bytes.add(bytes_out);
+            self.saved_bytes.add(body_bytes_out);
+            self.age_ms.add(age_ms.into());
         }
+    }
+}
+
+impl CachingFigures {
+    /// Requests for which the cache was asked.
+    pub fn asked(&self) -> u64 {
+        self.answered() + self.revalidated + self.misses
+    }
+
+    /// Requests that it answered without an endpoint.
+    pub fn answered(&self) -> u64 {
+        self.hits + self.stale
+    }
+
+    /// The part of the requests that asked no endpoint, of those for which the cache was
+    /// asked. `None` where there was none.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let asked = self.asked();
+        (asked > 0).then(|| self.answered() as f64 / asked as f64)
+    }
+
+    /// The mean age of the responses that clients got from what was stored. `None` where
+    /// there was none.
+    pub fn mean_age(&self) -> Option<Duration> {
+        let served = self.answered() + self.revalidated;
+        let age_ms = self.age_ms.checked_div(served)?;
+        Some(Duration::from_millis(age_ms))
     }
 }
 
@@ -110,11 +157,26 @@ impl Sources {
         if let Some(caching) = &settings.cache {
             let given = CachingGiven {
                 name: self.config.caches[caching.store].name.clone(),
+                recent_misses: match detail {
+                    Detail::Full => self.recent_misses(index),
+                    Detail::Brief => RecentMisses::default(),
+                },
             };
-            let cells = self.counters.iter();
-            let cells = cells.filter_map(|it| it.caching[index].as_deref());
+            let cells = self.caching(index).map(|it| &it.counters);
             route.cache = Some(given.with(cells, detail));
         }
         route
+    }
+
+    /// Each worker's part in the figures of a route's cache.
+    fn caching(&self, route: usize) -> impl Iterator<Item = &RouteCaching> {
+        let workers = self.counters.iter();
+        workers.filter_map(move |it| it.caching[route].as_deref())
+    }
+
+    /// The recent misses of a route that has a cache.
+    pub(crate) fn recent_misses(&self, route: usize) -> RecentMisses {
+        let workers = self.caching(route).map(|it| &it.misses);
+        RecentMisses::of(workers, clock::now())
     }
 }

@@ -1,4 +1,4 @@
-use evenkeel::observe::rates::{ListenerRates, Rates};
+use evenkeel::observe::rates::{CacheRates, ListenerRates, Rates};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -43,6 +43,7 @@ fn rates() -> Rates {
             traffic: traffic.clone(),
         }],
         routes: Vec::new(),
+        caches: Vec::new(),
         upstreams: vec![UpstreamRates {
             name: "app".to_owned(),
             balance: "adaptive".to_owned(),
@@ -95,6 +96,39 @@ app                   2/3 up            12       7    150    0.5 2.10 ms 12.3 ms
 upstream app: balance adaptive, 7 of 1000 waiting, in 1.00 kB/s, out 4.10 MB/s
 up/down  d drain  r ready  s stop  w weight  o order  / filter  ? help  q quit";
     assert_eq!(picture(&mut model(), 80, 10), expected);
+}
+
+#[test]
+fn caches_have_a_line() {
+    let mut model = model();
+    let mut rates = rates();
+    rates.caches = ["main", "images"]
+        .map(|name| CacheRates {
+            name: name.to_owned(),
+            requests_per_s: 1520.0,
+            hits_per_s: 1420.0,
+            saved_bytes_per_s: 4_100_000.0,
+            responses: 12,
+            bytes: 480_000_000,
+            limit_bytes: 512_000_000,
+        })
+        .into();
+    rates.caches[1].requests_per_s = 0.0;
+    model.news(Ok(Box::new(rates)));
+    let picture_of_two = picture(&mut model, 130, 10);
+    let line = picture_of_two.lines().nth(1).unwrap();
+    let first = "cache main  93.4% hits  1520 req/s  saved 4.10 MB/s  480 MB of 512 MB";
+    assert!(
+        line.starts_with(&format!("{first}; cache images  - hits")),
+        "{line}"
+    );
+    let narrow = picture(&mut model, 40, 10);
+    assert!(
+        narrow.contains("\ncache main  93.4% hits  1520 req/s  sav~\n"),
+        "{narrow}"
+    );
+    // The table comes first.
+    assert!(!picture(&mut model, 130, 5).contains("cache main"));
 }
 
 #[test]

@@ -9,7 +9,8 @@ fn a_thousand_clients_are_one_request() {
         let proxy = endpoint.behind("");
         let mut clients = ask_all(&proxy, 1000, GET);
         until("all are there", || {
-            figures(&proxy)["listeners"][0]["open"].as_u64() == Some(1000)
+            let cache = &figures(&proxy)["caches"][0];
+            (&cache["followers"], &cache["fetches"]) == (&1000.into(), &1.into())
         });
         is_let.store(true, SeqCst);
         for client in &mut clients {
@@ -17,6 +18,9 @@ fn a_thousand_clients_are_one_request() {
             assert_eq!((answer.status, answer.text()), (200, "hello".to_owned()));
         }
         assert_eq!(endpoint.count(), 1);
+        until("nobody waits", || {
+            figures(&proxy)["caches"][0]["followers"] == 0
+        });
     });
 }
 

@@ -3,7 +3,9 @@
 use evenkeel_testkit::TempDir;
 
 use super::*;
+use crate::control;
 use crate::servers::Server;
+use crate::setup::ask_status;
 use crate::upgrade::Successors;
 
 /// The program before an endpoint, with the files of its cache in this folder.
@@ -20,7 +22,7 @@ pub(super) fn with_disk_and(
     let address = endpoint.origin.address;
     let path = folder.join("cache");
     let config = format!(
-        "[server]\nworkers = 1\n[status]\nbind = '127.0.0.1:0'\n\
+        "[server]\nworkers = 1\ncontrol = '$DIR/control.sock'\n[status]\nbind = '127.0.0.1:0'\n\
          [access_log]\npath = '$DIR/access.log'\nformat = 'json'\n\
          [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
          [cache.main]\nmemory = '8MiB'\ndisk = {{ path = '{}', size = '64MiB' }}\n\
@@ -40,6 +42,14 @@ fn long_body() -> String {
 pub(super) fn ask(proxy: &Proxy, path: &str, fields: &str) -> evenkeel_testkit::Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     proxy.client().ask(request).unwrap()
+}
+
+/// Whether the metrics have this sample of the cache.
+fn has_sample(proxy: &Proxy, sample: &str) -> bool {
+    let metrics = ask_status(proxy, "/metrics", "").text();
+    metrics
+        .lines()
+        .any(|line| line == format!("evenkeel_cache_{sample}"))
 }
 
 #[test]
@@ -63,6 +73,18 @@ fn what_is_on_the_disk_is_there_after_a_restart() {
         ask(&proxy, "/purged", "");
         let purge = "PURGE /purged HTTP/1.1\r\nHost: a\r\n\r\n";
         assert_eq!(proxy.client().ask(purge).unwrap().status, 200);
+        for sample in [
+            "purges_total{cache=\"main\"} 1",
+            "disk_state{cache=\"main\",state=\"working\"} 1",
+            "disk_state{cache=\"main\",state=\"paused\"} 0",
+            "disk_limit_bytes{cache=\"main\"} 67108864",
+            "disk_misses_total{cache=\"main\"} 4",
+            "disk_written_total{cache=\"main\"} 4",
+            "disk_queue_length{cache=\"main\"} 0",
+            "disk_not_written_total{cache=\"main\",reason=\"queue_full\"} 0",
+        ] {
+            until(sample, || has_sample(&proxy, sample));
+        }
         proxy.terminate();
         assert!(proxy.wait(Duration::from_secs(20)).unwrap().success());
         let before = endpoint.count();
@@ -85,6 +107,21 @@ fn what_is_on_the_disk_is_there_after_a_restart() {
             endpoint.count(),
             before + 1,
             "what was purged does not come back"
+        );
+        // The count of purges begins with the program, whatever the disk remembers.
+        assert!(has_sample(&proxy, "purges_total{cache=\"main\"} 0"));
+        let disk = &figures(&proxy)["caches"][0]["disk"];
+        assert_eq!(
+            (&disk["phase"], &disk["loading"]),
+            (&"working".into(), &false.into())
+        );
+        // One of them was found first, to see that the index is there.
+        assert!(disk["hits"].as_u64() >= Some(3), "{disk}");
+        assert!(disk["objects"].as_u64() >= Some(3), "{disk}");
+        let text = control::ask(&proxy, "show cache");
+        assert!(
+            text.contains("DISK OF") && text.contains("working"),
+            "{text}"
         );
     });
 }
@@ -173,7 +210,7 @@ fn a_folder_with_something_else_is_refused() {
 fn sharing(endpoint: &Endpoint, server: &Server) -> Proxy {
     let address = endpoint.origin.address;
     let config = format!(
-        "[server]\nworkers = 1\n[status]\nbind = '127.0.0.1:0'\n\
+        "[server]\nworkers = 1\ncontrol = '$DIR/control.sock'\n[status]\nbind = '127.0.0.1:0'\n\
          [access_log]\npath = '$DIR/access.log'\nformat = 'json'\n\
          [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
          [cache.main]\nshared = 'unix:{}'\n\
@@ -212,6 +249,23 @@ fn machines_share_what_they_store_and_purge() {
             ask(&machines[1], &path, "");
             endpoint.count() > before
         });
+        let line = |it: &Proxy, sample: &str| has_sample(it, &format!("shared_{sample}"));
+        for (machine, sample) in [
+            (0, "up{cache=\"main\"} 1"),
+            (0, "purges_sent_total{cache=\"main\"} 1"),
+            (0, "purges_waiting{cache=\"main\"} 0"),
+            (1, "purges_received_total{cache=\"main\"} 1"),
+            (1, "lookups_total{cache=\"main\",outcome=\"hit\"} 1"),
+        ] {
+            until(sample, || line(&machines[machine], sample));
+        }
+        let shared = &figures(&machines[0])["caches"][0]["shared"];
+        assert!(shared["sent_bytes"].as_u64() > Some(0), "{shared}");
+        let text = control::ask(&machines[0], "show cache");
+        assert!(
+            text.contains("SHARED BY") && text.contains("  up\n"),
+            "{text}"
+        );
         // A server that is gone costs only hits.
         redis.stop();
         let began = std::time::Instant::now();
@@ -224,5 +278,12 @@ fn machines_share_what_they_store_and_purge() {
             "{:?}",
             began.elapsed()
         );
+        until("it is given up", || {
+            line(&machines[0], "up{cache=\"main\"} 0")
+        });
+        let shared = &figures(&machines[0])["caches"][0]["shared"];
+        assert!(shared["failure"].is_string(), "{shared}");
+        let text = control::ask(&machines[0], "show cache");
+        assert!(text.contains("  down: "), "{text}");
     });
 }

@@ -200,7 +200,7 @@ fn a_server_that_talks_nonsense_is_not_used() {
                 let failure = one.figures().failure.unwrap_or_default();
                 failure.starts_with(word.word())
             });
-            assert!(!one.figures().is_up && one.find("/a", "").is_err());
+            assert!(!one.figures().up && one.find("/a", "").is_err());
         }
     });
 }
@@ -264,7 +264,7 @@ fn whatever_lies_in_the_place_of_a_response_is_a_miss() {
             .exec(&mut connection)
             .unwrap();
         assert_eq!(one.find("/a", "").unwrap_err(), "foreign");
-        assert!(one.figures().is_up && downs(&one).is_empty());
+        assert!(one.figures().up && downs(&one).is_empty());
     });
 }
 

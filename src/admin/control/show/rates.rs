@@ -34,6 +34,13 @@ pub(in super::super) fn rates(rates: &Rates) -> String {
         ];
         table.row(start.into_iter().chain(traffic_cells(&listener.traffic)));
     }
+    for cache in &rates.caches {
+        let mut cells = [const { String::new() }; TITLES.len()];
+        cells[0] = format!("cache {}", cache.name);
+        cells[1] = cache.hit_ratio().unwrap_or_default();
+        cells[5] = rate(cache.requests_per_s);
+        table.row(cells);
+    }
     for upstream in &rates.upstreams {
         upstream_rows(upstream, &mut table);
     }

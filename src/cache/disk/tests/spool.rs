@@ -49,9 +49,7 @@ fn append(fetch: &mut Fetch, body: &[u8]) {
 }
 
 fn not_written(store: &DiskStore, reason: NotWritten) -> u64 {
-    let figures = store.figures();
-    let found = figures.not_written.iter().find(|it| it.0 == reason);
-    found.unwrap().1
+    store.figures().not_written.count(reason.word())
 }
 
 #[test]

@@ -1,25 +1,25 @@
-//! `purge`: drops stored responses, or makes them stale.
+//! Purges by an operator: what is stored is dropped, or becomes stale, whichever way the
+//! command came.
 
 use evenkeel_cache::key::KeyRules;
 use evenkeel_cache::purge::{Purge, Strength};
 use evenkeel_proto::Scheme;
 
-use super::Caller;
-use super::answer::{Answer, Format, with_names};
-use crate::admin::operate::Unknown;
+use super::operate::{Operator, Unknown};
 use crate::cache::Cache;
+use crate::observe::figures::Sources;
 
-/// What a command says.
+/// An operator's order to purge.
 #[derive(Debug, PartialEq, Eq)]
-struct Words<'a> {
-    what: What<'a>,
-    strength: Strength,
+pub(super) struct PurgeOrder<'a> {
+    pub what: What<'a>,
+    pub strength: Strength,
     /// All of them where it names none.
-    cache: Option<&'a str>,
+    pub cache: Option<&'a str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What<'a> {
+pub(super) enum What<'a> {
     Everything,
     Url(Url<'a>),
     Prefix(Url<'a>),
@@ -28,7 +28,7 @@ enum What<'a> {
 
 /// A URL, in the parts that keys are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Url<'a> {
+pub(super) struct Url<'a> {
     text: &'a str,
     scheme: Scheme,
     host: &'a str,
@@ -38,8 +38,12 @@ struct Url<'a> {
 const TAKES: &str = "purge takes `url URL`, `prefix URL`, `tag TAG` or `everything`, and then \
                      `soft` or `cache NAME`";
 
-impl<'a> Words<'a> {
-    fn parse(words: &[&'a str]) -> Result<Self, String> {
+impl<'a> PurgeOrder<'a> {
+    /// Reads it as it stands in a command.
+    ///
+    /// # Errors
+    /// The words are none, or a URL has no host.
+    pub fn parse(words: &[&'a str]) -> Result<Self, String> {
         let (what, mut options) = match *words {
             ["everything", ref options @ ..] => (What::Everything, options),
             ["url", url, ref options @ ..] => (What::Url(Url::parse(url)?), options),
@@ -47,7 +51,7 @@ impl<'a> Words<'a> {
             ["tag", tag, ref options @ ..] => (What::Tag(tag), options),
             _ => return Err(TAKES.to_owned()),
         };
-        let mut parsed = Words {
+        let mut parsed = PurgeOrder {
             what,
             strength: Strength::Hard,
             cache: None,
@@ -71,7 +75,10 @@ impl<'a> Words<'a> {
 
 impl<'a> Url<'a> {
     /// Of `http://HOST[:PORT][/PATH][?QUERY]`, or `https://`.
-    fn parse(text: &'a str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// The text is no such URL.
+    pub fn parse(text: &'a str) -> Result<Self, String> {
         let schemes = [("http://", Scheme::Http), ("https://", Scheme::Https)];
         let found = schemes
             .iter()
@@ -111,37 +118,45 @@ impl std::fmt::Display for What<'_> {
     }
 }
 
-/// Purges caches.
-pub(super) fn run(caller: &Caller<'_>, words: &[&str], format: Format) -> Answer {
-    let Words {
-        what,
-        strength,
-        cache: wanted,
-    } = Words::parse(words)?;
-    let sources = caller.admin.sources();
-    let is_meant = |name: &str| wanted.is_none_or(|it| it == name);
-    let caches = sources.caches.iter().enumerate();
-    let meant: Vec<_> = caches.filter(|(_, it)| is_meant(it.name())).collect();
-    if meant.is_empty() {
-        let Some(name) = wanted else {
-            return Err("no route has a cache".to_owned());
+impl PurgeOrder<'_> {
+    /// Purges, and says for each cache in a sentence what was done. Blocks where a cache has
+    /// a disk.
+    ///
+    /// # Errors
+    /// No cache has this name.
+    pub fn carry_out(&self, sources: &Sources, by: Operator) -> Result<Vec<String>, Unknown> {
+        let is_meant = |name: &str| self.cache.is_none_or(|it| it == name);
+        let caches = sources.caches.iter().enumerate();
+        let meant: Vec<_> = caches.filter(|(_, it)| is_meant(it.name())).collect();
+        if meant.is_empty() {
+            return Err(match self.cache {
+                Some(name) => Unknown::Cache(name.escape_debug().to_string()),
+                None => Unknown::AnyCache,
+            });
+        }
+        let what = self.what;
+        let how = match self.strength {
+            Strength::Hard => "",
+            Strength::Soft => "softly ",
         };
-        let error = Unknown::Cache(name.escape_debug().to_string());
-        let names = sources.caches.iter().map(|it| it.name());
-        return Err(with_names(&error, names));
+        let mut done = Vec::new();
+        for (index, cache) in meant {
+            self.purge(sources, index, cache);
+            let name = cache.name();
+            tracing::info!(cache = name, "cache {name}: purged {how}{what}, {by}");
+            done.push(format!("cache {name}: purged {how}{what}"));
+        }
+        Ok(done)
     }
-    let how = match strength {
-        Strength::Hard => "",
-        Strength::Soft => "softly ",
-    };
-    let mut done = Vec::new();
-    for (index, cache) in meant {
-        match what {
-            What::Everything => cache.purge(Purge::Everything, strength),
-            What::Tag(tag) => cache.purge(Purge::Tag(tag.as_bytes()), strength),
+
+    /// Purges one cache, of this index in the configuration.
+    fn purge(&self, sources: &Sources, index: usize, cache: &Cache) {
+        match self.what {
+            What::Everything => cache.purge(Purge::Everything, self.strength),
+            What::Tag(tag) => cache.purge(Purge::Tag(tag.as_bytes()), self.strength),
             What::Prefix(url) => {
                 let key = url.key(&KeyRules::default(), cache);
-                cache.purge(Purge::Prefix(&key), strength);
+                cache.purge(Purge::Prefix(&key), self.strength);
             }
             // Routes may have other parameters in their keys.
             What::Url(url) => {
@@ -152,18 +167,11 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str], format: Format) -> Answer
                 keys.sort_unstable();
                 keys.dedup();
                 for key in keys {
-                    cache.purge(Purge::Url(&key), strength);
+                    cache.purge(Purge::Url(&key), self.strength);
                 }
             }
         }
-        let (name, operator) = (cache.name(), caller.operator);
-        tracing::info!(cache = name, "cache {name}: purged {how}{what}, {operator}");
-        done.push(format!("cache {name}: purged {how}{what}"));
     }
-    let answer = serde_json::json!({ "done": done });
-    format.show(&answer, |_| {
-        done.iter().map(|it| format!("{it}\n")).collect()
-    })
 }
 
 #[cfg(test)]
@@ -173,7 +181,7 @@ mod tests {
     #[test]
     fn words_say_what_is_purged() {
         let words = |what, strength, cache| {
-            Ok(Words {
+            Ok(PurgeOrder {
                 what,
                 strength,
                 cache,
@@ -219,7 +227,7 @@ mod tests {
             (&["everything", "cache"], Err(TAKES.to_owned())),
             (&["everything", "hard"], Err(TAKES.to_owned())),
         ] {
-            assert_eq!(Words::parse(said), expected, "{said:?}");
+            assert_eq!(PurgeOrder::parse(said), expected, "{said:?}");
         }
     }
 }
