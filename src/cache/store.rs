@@ -276,11 +276,20 @@ impl Cache {
         is_stored.then_some(object)
     }
 
-    /// The longest body that is stored, in bytes.
-    pub fn longest_bytes(&self) -> u64 {
-        let memory = self.memory.longest_bytes() as u64;
-        self.disk()
-            .map_or(memory, |disk| disk.longest_bytes().max(memory))
+    /// Whether a body of this length may be stored.
+    ///
+    /// # Errors
+    /// It is too long, or it is so just now: the disk is not written.
+    pub fn takes(&self, len: u64) -> Result<(), NotStored> {
+        if len <= self.memory.longest_bytes() as u64 {
+            return Ok(());
+        }
+        match self.disk() {
+            Some(disk) if len > disk.longest_bytes() => Err(NotStored::TooLarge),
+            Some(disk) if disk.is_written() => Ok(()),
+            Some(_) => Err(NotStored::NoRoom),
+            None => Err(NotStored::TooLarge),
+        }
     }
 
     /// Has the body of a fetch go to the disk, if so many more bytes are too long for
@@ -336,7 +345,9 @@ impl Cache {
         match (long, self.disk()) {
             (Some(found), Some(disk)) => disk.renew(found.position, object.clone()),
             _ => {
-                if self.memory.insert(key, object.clone()) {
+                let is_in_memory = self.memory.insert(key, object.clone());
+                // What was purged meanwhile is kept nowhere.
+                if is_in_memory || object.cost() > self.memory.longest_bytes() {
                     self.keep(key, object);
                 }
             }

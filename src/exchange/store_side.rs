@@ -218,11 +218,8 @@ impl StoreSide {
         announced_len: Option<u64>,
     ) -> Result<Lifetime, NotStored> {
         let lifetime = rules.may_store(request, response, received)?;
-        let longest = self.cache.longest_bytes();
-        match announced_len {
-            Some(len) if len > longest => Err(NotStored::TooLarge),
-            _ => Ok(lifetime),
-        }
+        announced_len.map_or(Ok(()), |len| self.cache.takes(len))?;
+        Ok(lifetime)
     }
 
     /// The response whose head was taken last goes to who follows.
@@ -293,8 +290,15 @@ impl StoreSide {
                     0 => u64::MAX,
                     most => most,
                 };
+                let was_storing = fetch.is_storing();
                 self.cache.spool_if_needed(fetch, bytes.len() as u64, None);
-                fetch.poll_append(bytes, most, waker)
+                let appended = fetch.poll_append(bytes, most, waker);
+                if was_storing && let Some(reason) = fetch.given_up() {
+                    // Nobody waits for the next one.
+                    self.cache
+                        .note_not_stored(fetch.key(), reason, clock::now());
+                }
+                appended
             }
             // Nobody wants it.
             None => Poll::Ready(bytes.len()),

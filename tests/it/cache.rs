@@ -1,6 +1,6 @@
 //! Caches of routes, over real sockets.
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -242,6 +242,52 @@ fn validates_what_is_stale() {
             "revalidated",
         ];
         assert_eq!(results(&proxy, 5), expected);
+    });
+}
+
+#[test]
+fn a_client_without_conditions_gets_no_304() {
+    test(|| {
+        // Each 304 is for another response than the one that is stored.
+        let endpoint = Endpoint::answering(|head| {
+            let is_conditional = head.contains("If-None-Match") || head.contains("If-Modified");
+            if is_conditional {
+                return "HTTP/1.1 304 Word\r\nETag: \"b\"\r\n\r\n".to_owned();
+            }
+            response(200, "Cache-Control: no-cache\r\nETag: \"a\"\r\n", "hello")
+        });
+        let proxy = endpoint.behind("");
+        for _ in 0..3 {
+            let answer = proxy.client().ask(GET).unwrap();
+            assert_eq!((answer.status, answer.text()), (200, "hello".to_owned()));
+        }
+    });
+}
+
+#[test]
+fn what_was_fetched_for_a_request_answers_it() {
+    test(|| {
+        // Another one each time, which others may not have without asking.
+        let count = AtomicUsize::new(0);
+        let endpoint = Endpoint::answering(move |_| {
+            let number = count.fetch_add(1, SeqCst);
+            let fields = format!("Cache-Control: no-cache\r\nETag: \"{number}\"\r\n");
+            response(200, &fields, "0123456789")
+        });
+        let proxy = endpoint.behind("");
+        let mut client = proxy.client();
+        for (at, (field, status)) in [
+            ("If-None-Match: \"x\"", 200),
+            ("Range: bytes=2-4", 206),
+            ("If-None-Match: \"2\"", 304),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let request = format!("GET /a HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n");
+            assert_eq!(client.ask(request).unwrap().status, status, "{field}");
+            assert_eq!(endpoint.count(), at + 1, "{field}");
+        }
     });
 }
 

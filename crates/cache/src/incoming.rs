@@ -25,10 +25,11 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::freshness::Lifetime;
+use crate::freshness::{Born, Lifetime};
 use crate::key::Key;
 use crate::memory::Memory;
 use crate::object::{Body, CHUNK_BYTES, FilePart, LongBody, Object, StoredHead};
+use crate::purge::Fate;
 use crate::storing::{NotStored, Received};
 
 /// Fetches under way, by key.
@@ -66,6 +67,13 @@ pub struct Arrival {
     pub received: Received,
     /// Length of the body in bytes, if it was announced.
     pub announced_len: Option<u64>,
+}
+
+impl Arrival {
+    /// When what is stored of it was new.
+    pub fn born(&self) -> Born {
+        Born::before(self.received.arrived, self.lifetime.initial_age)
+    }
 }
 
 /// Why nothing comes of following.
@@ -148,6 +156,8 @@ struct State {
     window: Option<usize>,
     /// Takes the body, if it is too long for memory.
     spool: Option<Arc<dyn Spool>>,
+    /// What is stored of it: its memory counts for as long as somebody follows.
+    stored: Option<Object>,
     /// Whether all has come, while the spool is not stored yet.
     is_whole: bool,
     /// Chunks of the beginning that are not kept any more.
@@ -228,6 +238,13 @@ impl State {
         }
     }
 
+    /// Whether somebody has read all that there is, and somebody else has not.
+    fn has_laggards(&self) -> bool {
+        let len = self.len();
+        let mut positions = self.positions.iter().flatten();
+        self.followers > 1 && positions.any(|position| *position == len)
+    }
+
     /// The arrival of a body that has ended.
     fn whole(&self) -> Result<Arc<Arrival>, NotStored> {
         let arrival = self.arrival.clone().ok_or(NotStored::Incomplete)?;
@@ -269,6 +286,34 @@ impl Incoming {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether what is fetched was purged since it was asked for.
+    fn is_purged(&self, store: &Memory) -> bool {
+        let (purges, secret) = (store.purges(), store.secret());
+        if self.seen == purges.count() {
+            return false;
+        }
+        if !purges.knows(self.seen) {
+            return true;
+        }
+        let arrival = self.lock().arrival.clone();
+        match arrival.and_then(|it| self.object(&Body::Short(&[]), &it)) {
+            Some(object) => purges.judge(secret, &object) == Fate::Gone,
+            None => purges.may_concern(secret, &self.key, self.seen),
+        }
+    }
+
+    /// What is stored of it.
+    fn object(&self, body: &Body<'_>, arrival: &Arrival) -> Option<Object> {
+        Object::new(
+            &self.key,
+            &arrival.head,
+            body,
+            &arrival.lifetime,
+            arrival.received.arrived,
+            self.seen,
+        )
+    }
+
     /// Changes the state, and wakes who waits for that once the lock is free.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
@@ -293,6 +338,11 @@ impl Fetches {
     /// most.
     pub fn join(self: &Arc<Self>, key: &Key, most: usize) -> Joined {
         let mut table = self.table(key);
+        // What was purged meanwhile is not for who comes after that.
+        if let Some(incoming) = table.get(&key.hash).filter(|it| it.is_purged(&self.store)) {
+            incoming.lock().is_outdated = true;
+            table.remove(&key.hash);
+        }
         if let Some(incoming) = table.get(&key.hash) {
             let incoming = incoming.clone();
             let mut state = incoming.lock();
@@ -413,13 +463,23 @@ impl Fetch {
             && self.incoming.lock().window.is_none()
     }
 
-    /// What comes is not stored, for this reason: it goes to those who follow now.
+    /// What comes is not stored, for this reason: it goes to those who follow now. Those who
+    /// wait for all of it wait no longer.
     pub fn give_up_storing(&mut self, reason: NotStored) {
+        if !self.is_listed {
+            return;
+        }
         self.leave();
-        let mut state = self.incoming.lock();
-        let window = state.kept_bytes().max(PASSING_WINDOW);
-        state.window.get_or_insert(window);
-        state.refused.get_or_insert(reason);
+        self.incoming.change(|state| {
+            let window = state.kept_bytes().max(PASSING_WINDOW);
+            state.window.get_or_insert(window);
+            state.refused.get_or_insert(reason);
+        });
+    }
+
+    /// Why what comes is not stored, if that has turned out while it came.
+    pub fn given_up(&self) -> Option<NotStored> {
+        self.incoming.lock().refused
     }
 
     /// Whether what comes goes to a spool.
@@ -523,6 +583,14 @@ impl Fetch {
                 room = state.room(window);
             }
         }
+        if room == 0 && state.open_spool().is_none() && state.has_laggards() {
+            // The slow ones hold up the others only where memory has no more room.
+            if self.fetches.store.reserve(LAG_BYTES) {
+                self.reserved_bytes += LAG_BYTES;
+                state.window = Some(window + LAG_BYTES);
+                room = LAG_BYTES;
+            }
+        }
         if room == 0 {
             return Poll::Pending;
         }
@@ -548,7 +616,7 @@ impl Fetch {
                 _ if state.is_outdated => Err(NotStored::Outdated),
                 (None, Some(_)) => Err(state.refused.unwrap_or(NotStored::TooLarge)),
                 (None, None) => {
-                    let object = self.object(&state.body(), &arrival);
+                    let object = self.incoming.object(&state.body(), &arrival);
                     object.ok_or(NotStored::TooLarge)
                 }
             }
@@ -560,6 +628,7 @@ impl Fetch {
             let store = &self.fetches.store;
             if store.insert(key, object.clone()) {
                 keep(&object);
+                self.incoming.lock().stored = Some(object);
                 Ok(())
             } else if object.cost() > store.longest_bytes() {
                 Err(NotStored::TooLarge)
@@ -589,7 +658,7 @@ impl Fetch {
             if !state.tail.is_empty() {
                 spool.push(state.tail.as_slice().into());
             }
-            let object = self.object(&Body::Short(&[]), &arrival);
+            let object = self.incoming.object(&Body::Short(&[]), &arrival);
             state.is_whole = true;
             (object.ok_or(NotStored::TooLarge)?, spool, state.len())
         };
@@ -617,17 +686,6 @@ impl Fetch {
             return Err(NotStored::Outdated);
         }
         Ok(())
-    }
-
-    fn object(&self, body: &Body<'_>, arrival: &Arrival) -> Option<Object> {
-        Object::new(
-            &self.incoming.key,
-            &arrival.head,
-            body,
-            &arrival.lifetime,
-            arrival.received.arrived,
-            self.incoming.seen,
-        )
     }
 
     fn end(&mut self, released: Released) {
@@ -703,6 +761,9 @@ const FIRST: usize = 0;
 /// Bytes that are kept of a response that is not stored.
 const PASSING_WINDOW: usize = 2 * CHUNK_BYTES;
 
+/// Bytes by which a window grows for those who are slower than others.
+const LAG_BYTES: usize = 4 * CHUNK_BYTES;
+
 /// Bytes that may wait to be written to a spool, where memory has room for them.
 const SPOOL_WINDOW: usize = 64 * CHUNK_BYTES;
 
@@ -751,11 +812,12 @@ impl Follower {
         Some(file)
     }
 
-    /// Whether all has come and is stored, once the fetch has ended.
+    /// Whether all has come and is stored, once that is known.
     pub fn poll_end(&self, waker: &Waker) -> Poll<bool> {
         let mut state = self.incoming.lock();
         match &state.end {
             Some(end) => Poll::Ready(matches!(end, End::Whole)),
+            None if !state.is_storing() => Poll::Ready(false),
             None => {
                 state.wait(waker);
                 Poll::Pending

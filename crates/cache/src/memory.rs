@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::key::{Key, Secret};
 use crate::message::Request;
-use crate::object::Object;
+use crate::object::{CHUNK_BYTES, Object};
 use crate::purge::{Fate, Purge, Purges, Strength};
 use shard::Shard;
 
@@ -45,6 +45,9 @@ pub struct Memory {
     stored_bytes: AtomicUsize,
     /// Of bodies that still arrive.
     reserved_bytes: AtomicUsize,
+    /// Long objects that have left their shards, and are being sent still: their memory
+    /// counts until that is over.
+    held: Mutex<Vec<Object>>,
     /// The shard that is looked at next for an object that goes.
     hand: AtomicUsize,
     evicted: AtomicU64,
@@ -95,11 +98,17 @@ impl Memory {
             objects: AtomicUsize::new(0),
             stored_bytes: AtomicUsize::new(0),
             reserved_bytes: AtomicUsize::new(0),
+            held: Mutex::default(),
             hand: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             purges,
             sweep: Mutex::default(),
         }
+    }
+
+    /// What was purged.
+    pub fn purges(&self) -> &Purges {
+        &self.purges
     }
 
     /// What keys are hashed with.
@@ -183,8 +192,10 @@ impl Memory {
     }
 
     /// Looks at so many places for objects that were purged, and drops them. Called now
-    /// and then, it frees what a purge has left, and what the purge itself takes.
+    /// and then, it frees what a purge has left, what the purge itself takes, and what was
+    /// still being sent when it went.
     pub fn sweep(&self, places: usize) {
+        self.release_held();
         let mut sweep = lock(&self.sweep);
         for _ in 0..places {
             let shard = &self.shards[sweep.shard];
@@ -260,10 +271,26 @@ impl Memory {
 
     /// An object has left its shard.
     fn give_back(&self, gone: Option<Object>) {
-        if let Some(object) = gone {
+        let Some(object) = gone else {
+            return;
+        };
+        self.objects.fetch_sub(1, Relaxed);
+        if object.cost() >= CHUNK_BYTES && object.is_held() {
+            lock(&self.held).push(object);
+        } else {
             self.stored_bytes.fetch_sub(object.cost(), Relaxed);
-            self.objects.fetch_sub(1, Relaxed);
         }
+    }
+
+    /// Takes back the memory of objects that nobody is sent any more.
+    fn release_held(&self) {
+        lock(&self.held).retain(|object| {
+            let is_held = object.is_held();
+            if !is_held {
+                self.stored_bytes.fetch_sub(object.cost(), Relaxed);
+            }
+            is_held
+        });
     }
 
     /// Evicts until the rest fits: one object from the shard that has got one, then from

@@ -507,8 +507,13 @@ impl Object {
         self.meta().born.age(now)
     }
 
+    /// Whether somebody else has it too.
+    pub(crate) fn is_held(&self) -> bool {
+        ThinArc::strong_count(&self.0) > 1
+    }
+
     /// When it was new.
-    pub(crate) fn born(&self) -> Born {
+    pub fn born(&self) -> Born {
         self.meta().born
     }
 

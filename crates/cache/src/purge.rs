@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use crate::key::Secret;
+use crate::key::{Key, Secret};
 use crate::object::{Object, tag_hash};
 
 /// What is purged.
@@ -101,6 +101,8 @@ pub struct Purges {
 
 #[derive(Debug, Default)]
 struct Marks {
+    /// The count of the last hard purge of a tag.
+    newest_tag: u64,
     everything: Mark,
     /// By the hash of the URL.
     urls: HashMap<u128, Mark>,
@@ -246,6 +248,17 @@ impl Purges {
         Fate::Alive
     }
 
+    /// Whether a hard purge since this count may be about a response that has not come yet,
+    /// so that its tags are not known.
+    pub fn may_concern(&self, secret: &Secret, key: &Key, seen: u64) -> bool {
+        if seen >= self.count() {
+            return false;
+        }
+        let marks = self.marks.read().unwrap_or_else(PoisonError::into_inner);
+        let of_url = marks.of_url(secret, key.url(), seen);
+        marks.everything.hard.max(marks.newest_tag).max(of_url.hard) > seen
+    }
+
     /// Drops the marks up to `count`: all objects that were there then have been
     /// looked at since, but for those that marks are [held](Self::hold) for.
     pub fn forget(&self, count: u64) {
@@ -262,10 +275,16 @@ impl Marks {
     fn set(&mut self, target: Target, strength: Strength, count: u64) {
         match target {
             Target::Everything => self.everything.set(strength, count),
-            Target::AnyTag => self.any_tag.set(strength, count),
+            Target::AnyTag => {
+                self.note_tag(strength, count);
+                self.any_tag.set(strength, count);
+            }
             Target::Url(url) => self.urls.entry(url).or_default().set(strength, count),
             Target::Prefix(prefix) => self.add_prefix(&prefix, strength, count),
-            Target::Tag(tag) => self.tags.entry(tag).or_default().set(strength, count),
+            Target::Tag(tag) => {
+                self.note_tag(strength, count);
+                self.tags.entry(tag).or_default().set(strength, count);
+            }
         }
         self.bound();
     }
@@ -281,16 +300,30 @@ impl Marks {
         for tag in tags {
             found.merge(self.tags.get(&tag).copied().unwrap_or_default());
         }
+        found.merge(self.of_url(secret, object.url(), seen));
+        found
+    }
+
+    /// The newest marks of a URL and its beginnings, among them all that are newer than
+    /// `seen`.
+    fn of_url(&self, secret: &Secret, url: &[u8], seen: u64) -> Mark {
+        let mut found = Mark::default();
         if !self.urls.is_empty() {
-            let url = secret.hash(object.url());
+            let url = secret.hash(url);
             found.merge(self.urls.get(&url).copied().unwrap_or_default());
         }
         for (prefix, mark) in &self.prefixes {
-            if mark.newest() > seen && object.url().starts_with(prefix) {
+            if mark.newest() > seen && url.starts_with(prefix) {
                 found.merge(*mark);
             }
         }
         found
+    }
+
+    fn note_tag(&mut self, strength: Strength, count: u64) {
+        if strength == Strength::Hard {
+            self.newest_tag = self.newest_tag.max(count);
+        }
     }
 
     fn add_prefix(&mut self, prefix: &[u8], strength: Strength, count: u64) {

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use evenkeel_proto::Field;
+
 use crate::message::{Request, Response};
 
 /// Most names in `Vary`; a response with more is not stored.
@@ -97,15 +99,20 @@ const NAME_END: u8 = b'\n';
 const VALUE_END: u8 = b'\0';
 /// The value of a field that is absent; one that is empty is empty.
 const ABSENT: u8 = b'\r';
+/// Before a field whose name an endpoint may take for another.
+const ALIKE: u8 = b'\r';
 
 /// Appends what a request says in a field, in the form in which values are compared:
 /// lines joined, and no white space around commas. Languages, codings and character
 /// sets have no case.
+///
+/// A field whose name some endpoints take for this one (`X_A` for `X-A`) counts, and is told
+/// apart: other endpoints do not take it for this one.
 pub(crate) fn push_value(out: &mut Vec<u8>, name: &[u8], request: &Request<'_>) {
     let start = out.len();
-    let fields = request.head.fields.iter();
+    let fields = || request.head.fields.iter();
     let mut is_absent = true;
-    for field in fields.filter(|field| field.is_read_as(name, request.bytes)) {
+    for field in fields().filter(|field| field.is_named(name, request.bytes)) {
         if !is_absent {
             out.push(b',');
         }
@@ -114,6 +121,16 @@ pub(crate) fn push_value(out: &mut Vec<u8>, name: &[u8], request: &Request<'_>) 
     }
     if is_absent {
         out.push(ABSENT);
+    }
+    let is_alike = |field: &&Field| {
+        field.is_read_as(name, request.bytes) && !field.is_named(name, request.bytes)
+    };
+    for field in fields().filter(is_alike) {
+        out.push(ALIKE);
+        let alike = field.name.of(request.bytes);
+        out.extend(alike.iter().map(u8::to_ascii_lowercase));
+        out.push(b':');
+        push_joined(out, field.value.of(request.bytes));
     }
     const WITHOUT_CASE: [&[u8]; 3] = [b"accept-language", b"accept-encoding", b"accept-charset"];
     if WITHOUT_CASE.contains(&name) {
@@ -181,8 +198,10 @@ mod tests {
             ("Vary: Foo, Bar", "Foo: 1\nBar: 2", "Foo: 2\nBar: 1", false),
             ("Vary: Foo\nVary: , bar", "Foo: 1\nBar: 2", "Foo: 1", false),
             ("Vary: Foo, Bar", "Foo: 12", "Foo: 1\nBar: 2", false),
-            // Any spelling that an endpoint takes for the field.
-            ("Vary: X-User", "X-User: 1", "X_User: 1", true),
+            // A spelling that some endpoints take for the field, and others do not.
+            ("Vary: X-User", "X-User: 1", "X_User: 1", false),
+            ("Vary: X-User", "X_User: 1", "Foo: 1", false),
+            ("Vary: X-User", "X_User: 1", "x_uSer: 1", true),
             ("Vary: X-User", "X-User: 1", "X-User: 1\nX_User: 2", false),
             // Lists in another spelling.
             ("Vary: Foo", "Foo: 1, 2", "Foo: 1\nFoo: 2", true),

@@ -49,13 +49,15 @@ impl Found {
         }
     }
 
-    /// Whether it is the same version of a response as another object.
+    /// Whether it is the same version of a response as another object: both were new at the
+    /// same moment, to the nanosecond.
     pub fn is_same(&self, other: &Object) -> bool {
         let len = self
             .body
             .as_ref()
             .map_or(self.object.body_len(), |it| it.len);
         len == other.body_len()
+            && self.object.born() == other.born()
             && self.object.lines() == other.lines()
             && self.object.selector() == other.selector()
     }

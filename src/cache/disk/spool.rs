@@ -26,7 +26,7 @@ use super::queue::Job;
 use super::{DiskStore, Shared};
 
 /// A body whose length is not known takes room of the store in such steps, in bytes.
-const STEP_BYTES: u64 = 16 << 20;
+const STEP_BYTES: u64 = 1 << 20;
 
 /// For how long a body waits for a disk that takes nothing, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -120,12 +120,14 @@ impl DiskStore {
         Ok(spool)
     }
 
-    /// The longest body that it takes now, in bytes.
+    /// The longest body that it takes, in bytes.
     pub fn longest_bytes(&self) -> u64 {
-        match self.shared.queue.phase() {
-            Phase::Working => self.spools.longest_bytes,
-            _ => 0,
-        }
+        self.spools.longest_bytes
+    }
+
+    /// Whether it is written now.
+    pub fn is_written(&self) -> bool {
+        self.shared.queue.phase() == Phase::Working
     }
 
     /// Has a response stored whose body lies in a spool.

@@ -219,7 +219,9 @@ impl Writer {
     fn try_write_object(&mut self, job: &Job) -> io::Result<Result<(), NotWritten>> {
         let shared = self.shared.clone();
         let object = &job.object;
-        if shared.purges.judge(&shared.secret, object) == Fate::Gone {
+        // Marks of purges that came meanwhile may be forgotten already.
+        let is_known = shared.purges.knows(object.seen());
+        if !is_known || shared.purges.judge(&shared.secret, object) == Fate::Gone {
             return Ok(Err(NotWritten::Purged));
         }
         let names = evenkeel_cache::vary::names(object.selector());

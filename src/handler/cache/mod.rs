@@ -16,7 +16,7 @@ mod send;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_cache::freshness::OnError;
+use evenkeel_cache::freshness::{Born, OnError};
 use evenkeel_cache::incoming::{Arrival, Follower, Joined, Released};
 use evenkeel_cache::report::{Forward, Unanswered, ttl};
 use evenkeel_cache::storing::NotStored;
@@ -233,6 +233,8 @@ impl Cached<'_> {
             self.caching.rules.key.key(secret, &request)
         });
         let mut is_confirmable = true;
+        // What was fetched for this very request answers it, whatever it says of others.
+        let mut fetched = None;
         for _ in 0..MAX_ROUNDS {
             let now = exchange.progress.arrived();
             let found = match self.cache.memory.find(&key, &request) {
@@ -250,6 +252,12 @@ impl Cached<'_> {
                     Err(outcome) => return outcome,
                 },
             };
+            if let Some((born, why, is_first)) = fetched.take()
+                && let Some(found) = found.as_ref().filter(|it| it.object.born() == born)
+            {
+                let told = Told::fetched(&found.object, now, why, is_first);
+                return send::stored(exchange, found, &told).await;
+            }
             let stale = match found {
                 None => None,
                 Some(found) => match self.use_for(&found.object, &asked, &key, now) {
@@ -310,6 +318,7 @@ impl Cached<'_> {
                 }
             };
             let fallback = fallback.map(|(found, _)| found);
+            let is_first = joined.begun.is_some();
             match self.follow(exchange, joined, fallback, why).await {
                 Followed::Answered(outcome) => return outcome,
                 Followed::Stale(found) => {
@@ -320,6 +329,7 @@ impl Cached<'_> {
                     return self.forward(exchange, CacheResult::Miss, reason).await;
                 }
                 Followed::LookAgain => {}
+                Followed::Stored(born) => fetched = Some((born, why, is_first)),
                 Followed::AskPlainly => is_confirmable = false,
             }
         }
@@ -419,15 +429,16 @@ impl Cached<'_> {
     }
 
     /// What an endpoint may be asked to confirm: what memory has, and before it a response
-    /// that was found on the disk alone.
+    /// that was found on the disk alone; and that one, if its body lies in a file.
     fn asked_about(&self, key: &Key, found: Option<&Found>) -> (Vec<Object>, Option<Found>) {
         let mut asked_about = self.cache.memory.variants(key);
-        let is_in_memory = |found: &Found| asked_about.iter().any(|it| found.is_same(it));
-        let long = found.filter(|it| it.body.is_some() && !is_in_memory(it));
-        if let Some(found) = long {
-            asked_about.insert(0, found.object.clone());
-        }
-        (asked_about, long.cloned())
+        let is_in_memory = |found: &&Found| asked_about.iter().any(|it| found.is_same(it));
+        let Some(found) = found.filter(|it| !is_in_memory(it)) else {
+            return (asked_about, None);
+        };
+        asked_about.insert(0, found.object.clone());
+        let long = found.body.is_some().then(|| found.clone());
+        (asked_about, long)
     }
 
     /// Passes the request on, past the cache.
@@ -545,7 +556,7 @@ impl Cached<'_> {
             exchange.set_timeout(self.caching.wait);
             let end = std::future::poll_fn(|cx| follower.poll_end(cx.waker()));
             return match exchange.while_client_stays(end).await {
-                Ok(true) => Followed::LookAgain,
+                Ok(true) => Followed::Stored(arrival.born()),
                 Ok(false) | Err(Gone::TimedOut) => Followed::Alone(Unanswered::NotShared),
                 Err(Gone::Client) => Followed::Answered(gone(exchange)),
             };
@@ -582,6 +593,8 @@ enum Followed {
     /// The request goes to an endpoint on its own, for this reason.
     Alone(Unanswered),
     LookAgain,
+    /// What was fetched is stored; it was new at this moment.
+    Stored(Born),
     /// The endpoint is to be asked without conditions.
     AskPlainly,
 }

@@ -62,6 +62,26 @@ impl Told {
         }
     }
 
+    /// It was fetched for the request, and stored.
+    pub fn fetched(object: &Object, now: Instant, why: Forward, is_first: bool) -> Self {
+        Told {
+            result: if is_first {
+                CacheResult::Miss
+            } else {
+                CacheResult::Hit
+            },
+            reason: is_first.then_some(Unanswered::Forward(why)),
+            status: CacheStatus {
+                forward: Some(why),
+                forward_status: Some(object.status()),
+                ttl: Some(ttl(&object.stored(now))),
+                stored: true,
+                collapsed: !is_first,
+                ..CacheStatus::default()
+            },
+        }
+    }
+
     /// It was stored, and stale.
     pub fn stale(object: &Object, now: Instant) -> Self {
         Told {

@@ -2,7 +2,7 @@
 
 use evenkeel_testkit::TempDir;
 
-use super::tiers::{ask, with_disk, with_disk_and};
+use super::tiers::{ask, with_disk, with_disk_and, with_disk_of};
 use super::*;
 
 /// Longer than memory takes, and more than may wait for the disk.
@@ -127,6 +127,76 @@ fn a_long_body_is_validated_where_it_lies() {
             ask(&proxy, "/a", "");
             assert!(!endpoint.asked().last().unwrap().contains("If-None-Match"));
         }
+    });
+}
+
+#[test]
+fn what_memory_does_not_take_is_validated_too() {
+    test(|| {
+        // Longer than an eighth of the memory, and short enough to be read whole.
+        let text = "0123456789".repeat(70_000);
+        let whole = text.clone();
+        let endpoint = Endpoint::answering(move |head| {
+            if head.contains("If-None-Match: \"a\"") {
+                return "HTTP/1.1 304 Word\r\nETag: \"a\"\r\nX-New: 1\r\n\r\n".to_owned();
+            }
+            response(200, "Cache-Control: no-cache\r\nETag: \"a\"\r\n", &whole)
+        });
+        let folder = TempDir::new().unwrap();
+        let proxy = with_disk_of(&endpoint, &folder, "2MiB", "finish = true").unwrap();
+        assert!(ask(&proxy, "/a", "").text() == text);
+        until("it is stored", || {
+            figures(&proxy)["caches"][0]["fetches"].as_u64() == Some(0)
+        });
+        for _ in 0..3 {
+            let answer = ask(&proxy, "/a", "");
+            assert!(answer.status == 200 && answer.text() == text);
+            assert_eq!(answer.field("x-new"), Some("1"));
+        }
+        let asked = endpoint.asked();
+        assert!(asked[1..].iter().all(|it| it.contains("If-None-Match")));
+    });
+}
+
+#[test]
+fn the_newer_of_two_versions_is_sent() {
+    test(|| {
+        let number = AtomicUsize::new(0);
+        let endpoint = Endpoint::answering(move |_| {
+            let digit = number.fetch_add(1, SeqCst) % 10;
+            response(200, FRESH, &digit.to_string().repeat(2_000_000))
+        });
+        let folder = TempDir::new().unwrap();
+        let proxy = with_disk_of(&endpoint, &folder, "64MiB", "finish = true").unwrap();
+        for turn in 0..20 {
+            let forced = ask(&proxy, "/a", "Cache-Control: no-cache\r\n");
+            let digit = (turn % 10).to_string();
+            assert!(forced.text().starts_with(&digit));
+            let stored = ask(&proxy, "/a", "");
+            assert!(stored.text().starts_with(&digit), "turn {turn}");
+        }
+        assert_eq!(endpoint.count(), 20);
+    });
+}
+
+#[test]
+fn a_range_of_what_is_too_long_waits_for_nobody() {
+    test(|| {
+        let (endpoint, is_let) = long(WITH_CHUNKS);
+        is_let.store(true, SeqCst);
+        let address = endpoint.origin.address;
+        let config = format!(
+            "[server]\nworkers = 1\n[[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
+             [cache.main]\nmemory = '8MiB'\n\
+             [[route]]\nupstream = 'app'\ncache = {{ store = 'main', wait = '1m' }}\n\
+             [upstream.app]\nendpoints = ['{address}']\n"
+        );
+        let proxy = Proxy::start(program(), &config).unwrap();
+        let began = std::time::Instant::now();
+        let request = "GET /a HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"x\"\r\n\r\n";
+        let answer = proxy.client().ask(request).unwrap();
+        assert!(answer.status == 200 && answer.body == body());
+        assert!(began.elapsed() < Duration::from_secs(9));
     });
 }
 

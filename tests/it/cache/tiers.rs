@@ -19,13 +19,23 @@ pub(super) fn with_disk_and(
     folder: &TempDir,
     key: &str,
 ) -> std::io::Result<Proxy> {
+    with_disk_of(endpoint, folder, "8MiB", key)
+}
+
+/// The same, with so much memory.
+pub(super) fn with_disk_of(
+    endpoint: &Endpoint,
+    folder: &TempDir,
+    memory: &str,
+    key: &str,
+) -> std::io::Result<Proxy> {
     let address = endpoint.origin.address;
     let path = folder.join("cache");
     let config = format!(
         "[server]\nworkers = 1\ncontrol = '$DIR/control.sock'\n[status]\nbind = '127.0.0.1:0'\n\
          [access_log]\npath = '$DIR/access.log'\nformat = 'json'\n\
          [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
-         [cache.main]\nmemory = '8MiB'\ndisk = {{ path = '{}', size = '64MiB' }}\n\
+         [cache.main]\nmemory = '{memory}'\ndisk = {{ path = '{}', size = '64MiB' }}\n\
          [[route]]\nupstream = 'app'\n\
          cache = {{ store = 'main', purge = {{ from = ['127.0.0.1'] }}, {key} }}\n\
          [upstream.app]\nendpoints = ['{address}']\n",

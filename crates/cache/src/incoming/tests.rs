@@ -487,6 +487,21 @@ fn what_arrives_takes_half_of_the_store_at_most() {
 }
 
 #[test]
+fn what_is_still_followed_counts() {
+    let fetches = fetches();
+    let mut fetch = lead(&fetches);
+    let follower = fetch.follow();
+    fetch.arrive(arrival("", None));
+    append(&mut fetch, &[0; 900_000]);
+    assert_eq!(fetch.finish(|_| {}), Ok(()));
+    fetches.store.remove(&key_of("/"));
+    assert!(fetches.store.figures().bytes >= 900_000);
+    drop(follower);
+    fetches.store.sweep(1);
+    assert_eq!(fetches.store.figures().bytes, 0);
+}
+
+#[test]
 fn a_purge_meanwhile_counts() {
     let fetches = fetches();
     let mut fetch = lead(&fetches);
@@ -494,6 +509,77 @@ fn a_purge_meanwhile_counts() {
     fetch.arrive(arrival("", None));
     assert_eq!(fetch.finish(|_| {}).err(), Some(NotStored::Outdated));
     assert!(!is_stored(&fetches));
+}
+
+#[test]
+fn who_comes_after_a_purge_does_not_join_a_fetch_from_before_it() {
+    for (what, is_concerned) in [
+        (Purge::Everything, true),
+        (Purge::Prefix(b"http://example.com/"), true),
+        (Purge::Prefix(b"http://example.com/other"), false),
+        (Purge::Tag(b"a"), true),
+        (Purge::Tag(b"b"), false),
+    ] {
+        let fetches = fetches();
+        let mut early = lead(&fetches);
+        early.arrive(arrival("Cache-Tag: a", None));
+        fetches.store.purge(what, Strength::Hard);
+        let joined = fetches.join(&key_of("/"), 9);
+        assert_eq!(matches!(joined, Joined::Lead(_)), is_concerned, "{what:?}");
+        drop(joined);
+        let finished = early.finish(|_| {});
+        assert_eq!(finished.is_err(), is_concerned, "{what:?}");
+    }
+    // What has not come may have any tag.
+    let fetches = fetches();
+    let early = lead(&fetches);
+    fetches.store.purge(Purge::Tag(b"b"), Strength::Hard);
+    assert!(matches!(fetches.join(&key_of("/"), 9), Joined::Lead(_)));
+    drop(early);
+}
+
+#[test]
+fn who_waits_for_all_of_a_body_does_not_hold_it_up() {
+    let fetches = fetches();
+    let mut fetch = lead(&fetches);
+    let (waiting, mut slow) = (fetch.follow(), follow(&fetches));
+    let mut fast = follow(&fetches);
+    fetch.arrive(arrival("", None));
+    let body = long_body();
+    let (mut sent, mut read) = (0, Vec::new());
+    while fetch.is_storing() {
+        assert!(waiting.poll_end(Waker::noop()).is_pending());
+        let part = &body[sent..sent + 100_000];
+        if let Poll::Ready(len) = fetch.poll_append(part, u64::MAX, Waker::noop()) {
+            sent += len;
+        }
+    }
+    assert_eq!(waiting.poll_end(Waker::noop()), Poll::Ready(false));
+    drop(waiting);
+    // A slow one does not either, as far as memory goes.
+    while sent < 3_000_000 {
+        while fast
+            .poll_read(&mut read, usize::MAX, Waker::noop())
+            .is_ready()
+        {}
+        let part = &body[sent..sent + 100_000];
+        if let Poll::Ready(len) = fetch.poll_append(part, u64::MAX, Waker::noop()) {
+            sent += len;
+        }
+    }
+    while fast
+        .poll_read(&mut read, usize::MAX, Waker::noop())
+        .is_ready()
+    {}
+    assert!(read == body[..sent]);
+    let kept = fetch.incoming.lock().kept_bytes();
+    assert!(kept <= fetch.reserved_bytes && kept <= 4 << 20);
+    read.clear();
+    while slow
+        .poll_read(&mut read, usize::MAX, Waker::noop())
+        .is_ready()
+    {}
+    assert!(read == body[..sent]);
 }
 
 #[test]

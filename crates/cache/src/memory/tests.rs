@@ -31,6 +31,25 @@ fn found(store: &Memory, path: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
+fn what_is_still_being_sent_counts() {
+    let store = Memory::new(8 << 20, SECRET);
+    let long = vec![0; 900_000];
+    let mut sent = Vec::new();
+    for number in 0..50 {
+        let path = format!("/{number}");
+        let object = object(&path, "", "", &long, 0);
+        sent.push(object.clone());
+        store.insert(&key_of(&path), object);
+    }
+    // What was evicted is there still.
+    assert!(store.figures().bytes >= 50 * 900_000);
+    assert!(store.figures().objects < 10);
+    sent.clear();
+    store.sweep(1);
+    assert!(store.figures().bytes <= 8 << 20);
+}
+
+#[test]
 fn finds_what_was_stored_last() {
     let store = store(1 << 20);
     assert_eq!(found(&store, "/a"), None);
