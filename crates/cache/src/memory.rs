@@ -48,6 +48,8 @@ pub struct Memory {
     /// Long objects that have left their shards, and are being sent still: their memory
     /// counts until that is over.
     held: Mutex<Vec<Object>>,
+    /// Of these.
+    held_bytes: AtomicUsize,
     /// The shard that is looked at next for an object that goes.
     hand: AtomicUsize,
     evicted: AtomicU64,
@@ -99,6 +101,7 @@ impl Memory {
             stored_bytes: AtomicUsize::new(0),
             reserved_bytes: AtomicUsize::new(0),
             held: Mutex::default(),
+            held_bytes: AtomicUsize::new(0),
             hand: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             purges,
@@ -237,11 +240,11 @@ impl Memory {
 
     /// Counts bytes that are taken elsewhere on behalf of the store, such as those of a
     /// body that still arrives, and makes room for them. False if half of the store is
-    /// taken so.
+    /// taken so, or by what was evicted and is still being sent.
     #[must_use]
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        let add =
-            |reserved: usize| Some(reserved + bytes).filter(|it| *it <= self.capacity_bytes / 2);
+        let most = (self.capacity_bytes / 2).saturating_sub(self.held_bytes.load(Relaxed));
+        let add = |reserved: usize| Some(reserved + bytes).filter(|it| *it <= most);
         let is_reserved = self
             .reserved_bytes
             .fetch_update(Relaxed, Relaxed, add)
@@ -276,6 +279,7 @@ impl Memory {
         };
         self.objects.fetch_sub(1, Relaxed);
         if object.cost() >= CHUNK_BYTES && object.is_held() {
+            self.held_bytes.fetch_add(object.cost(), Relaxed);
             lock(&self.held).push(object);
         } else {
             self.stored_bytes.fetch_sub(object.cost(), Relaxed);
@@ -287,6 +291,7 @@ impl Memory {
         lock(&self.held).retain(|object| {
             let is_held = object.is_held();
             if !is_held {
+                self.held_bytes.fetch_sub(object.cost(), Relaxed);
                 self.stored_bytes.fetch_sub(object.cost(), Relaxed);
             }
             is_held

@@ -44,9 +44,12 @@ fn what_is_still_being_sent_counts() {
     // What was evicted is there still.
     assert!(store.figures().bytes >= 50 * 900_000);
     assert!(store.figures().objects < 10);
+    // So no more may come.
+    assert!(!store.reserve(1));
     sent.clear();
     store.sweep(1);
     assert!(store.figures().bytes <= 8 << 20);
+    assert!(store.reserve(1));
 }
 
 #[test]
