@@ -290,10 +290,12 @@ impl StoreSide {
                     0 => u64::MAX,
                     most => most,
                 };
-                let was_storing = fetch.is_storing();
+                let before = fetch.given_up();
                 self.cache.spool_if_needed(fetch, bytes.len() as u64, None);
                 let appended = fetch.poll_append(bytes, most, waker);
-                if was_storing && let Some(reason) = fetch.given_up() {
+                if before.is_none()
+                    && let Some(reason) = fetch.given_up()
+                {
                     // Nobody waits for the next one.
                     self.cache
                         .note_not_stored(fetch.key(), reason, clock::now());

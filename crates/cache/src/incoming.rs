@@ -148,8 +148,6 @@ struct State {
     arrival: Option<Arc<Arrival>>,
     /// Why only the first one gets the response.
     passing: Option<NotStored>,
-    /// Why it is not stored, although it might be.
-    refused: Option<NotStored>,
     /// Whether something has changed what it stands for since it was asked for.
     is_outdated: bool,
     /// How many bytes are kept for who follows; `None` for all.
@@ -371,6 +369,7 @@ impl Fetches {
             fetches: self.clone(),
             incoming,
             reserved_bytes: 0,
+            given_up: None,
             is_listed: true,
         })
     }
@@ -418,6 +417,8 @@ pub struct Fetch {
     incoming: Arc<Incoming>,
     /// What the body takes of the store already.
     reserved_bytes: usize,
+    /// Why what comes is not stored, if that has turned out while it came.
+    given_up: Option<NotStored>,
     is_listed: bool,
 }
 
@@ -470,16 +471,16 @@ impl Fetch {
             return;
         }
         self.leave();
+        self.given_up = Some(reason);
         self.incoming.change(|state| {
             let window = state.kept_bytes().max(PASSING_WINDOW);
             state.window.get_or_insert(window);
-            state.refused.get_or_insert(reason);
         });
     }
 
     /// Why what comes is not stored, if that has turned out while it came.
     pub fn given_up(&self) -> Option<NotStored> {
-        self.incoming.lock().refused
+        self.given_up
     }
 
     /// Whether what comes goes to a spool.
@@ -614,7 +615,7 @@ impl Fetch {
             match (state.passing, state.window) {
                 (Some(reason), _) => Err(reason),
                 _ if state.is_outdated => Err(NotStored::Outdated),
-                (None, Some(_)) => Err(state.refused.unwrap_or(NotStored::TooLarge)),
+                (None, Some(_)) => Err(self.given_up.unwrap_or(NotStored::TooLarge)),
                 (None, None) => {
                     let object = self.incoming.object(&state.body(), &arrival);
                     object.ok_or(NotStored::TooLarge)

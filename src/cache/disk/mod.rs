@@ -211,14 +211,16 @@ impl DiskStore {
     /// An endpoint has confirmed a long response: this is its head from now on. It is kept
     /// in memory; after a restart the endpoint is asked again.
     pub fn renew(&self, position: Position, object: Object) {
-        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        renewed.put(position, object);
+        self.renewed().put(position, object);
+    }
+
+    fn renewed(&self) -> MutexGuard<'_, LruCache<Position, Object>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a long response its newest head.
     fn renew_found(&self, found: &mut Found) {
-        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(object) = renewed.get(&found.position)
+        if let Some(object) = self.renewed().get(&found.position)
             && object.key() == found.object.key()
             && object.selector() == found.object.selector()
         {

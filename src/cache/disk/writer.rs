@@ -154,7 +154,10 @@ impl Writer {
                 Next::Object(job) => self.write_object(job),
                 Next::Removal(key) => self.write_removal(key),
                 Next::RemoveAll => self.remove_all(),
-                Next::MakeRoom => self.make_room_for_spools(),
+                Next::MakeRoom => {
+                    self.make_room_for_spools();
+                    true
+                }
                 Next::Pause(error) => {
                     self.pause(&error);
                     false
@@ -432,14 +435,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Reclaims segments until other files of the store have room. The disk works.
-    fn make_room_for_spools(&mut self) -> bool {
+    /// Reclaims segments until other files of the store have room.
+    fn make_room_for_spools(&mut self) {
         self.ring.reserve(self.shared.reserved.load(Relaxed));
         while let Some(segment) = self.ring.excess() {
             self.drain = None;
             self.reclaim(segment);
         }
-        true
     }
 
     fn begin(&mut self, segment: u32) -> io::Result<()> {
