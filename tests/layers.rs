@@ -20,11 +20,12 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 
 /// The crates, from the bottom up.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "evenkeel_proto",
     "evenkeel_policy",
     "evenkeel_cache",
     "evenkeel_metrics",
+    "evenkeel_tls",
     "evenkeel_net",
     "evenkeel_config",
     "evenkeel_origin",

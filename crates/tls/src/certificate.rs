@@ -1,0 +1,276 @@
+//! A certificate with its chain and its private key, read from files.
+//!
+//! Reading parses the certificate, and compares its public key with the one that stands in
+//! the file of the private key. The private key is loaded at the first handshake that needs
+//! it: a folder of 100,000 certificates is read in seconds. Until then its bytes lie in a
+//! buffer that is zeroed when it is dropped: 138 bytes for ECDSA P-256, 1.2 KB for RSA 2048.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use x509_parser::asn1_rs::Tag;
+use zeroize::Zeroizing;
+
+use crate::der;
+use crate::error::{Error, Fault};
+use crate::facts::{self, Facts};
+use crate::file::{self, MAX_CERTIFICATE, Stamp};
+use crate::key::{self, Belongs, KeyKind};
+use crate::pem;
+
+/// The largest OCSP response, in bytes. Each handshake sends it.
+const MAX_OCSP: u64 = 64 << 10;
+
+/// The files of one certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Files {
+    /// The certificate with its chain, and possibly the key.
+    pub(crate) chain: PathBuf,
+    /// Candidates for the file of the key, in order, unless `chain` has the key.
+    pub(crate) keys: Vec<PathBuf>,
+    /// The OCSP response.
+    pub(crate) ocsp: Option<PathBuf>,
+}
+
+impl Files {
+    fn paths(&self) -> impl Iterator<Item = &Path> {
+        let chain = std::iter::once(&self.chain);
+        chain.chain(&self.keys).chain(&self.ocsp).map(|it| &**it)
+    }
+
+    /// The stamps of the files; `None` for one that is not there.
+    fn stamps(&self) -> Vec<Option<Stamp>> {
+        self.paths().map(|it| Stamp::of(it).ok()).collect()
+    }
+}
+
+/// A certificate with its chain and its private key.
+pub struct Certificate {
+    files: Files,
+    /// Of [`Files::paths`], from before they were read.
+    stamps: Vec<Option<Stamp>>,
+    leaf: CertificateDer<'static>,
+    /// The rest of the chain, which certificates of one issuer share.
+    issuers: Issuers,
+    ocsp: Option<Box<[u8]>>,
+    key: Zeroizing<PrivateKeyDer<'static>>,
+    kind: KeyKind,
+    not_before: UnixTime,
+    not_after: UnixTime,
+    /// `None` where the private key turned out to be broken.
+    certified: OnceLock<Option<Arc<CertifiedKey>>>,
+}
+
+/// The part of a chain that comes after the first certificate.
+pub(crate) type Issuers = Arc<[CertificateDer<'static>]>;
+
+impl Certificate {
+    /// Reads a certificate. `known` are the chains of issuers so far. A fault of the OCSP
+    /// response is returned beside the certificate, which is served without it.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the private key is another certificate's. A certificate
+    /// that has expired is no error.
+    pub(crate) fn read(
+        files: Files,
+        known: &mut HashSet<Issuers>,
+    ) -> Result<(Self, Option<Error>), Error> {
+        let mut stamps = files.stamps();
+        let (bytes, _) = file::read(&files.chain, MAX_CERTIFICATE)?;
+        let mut found = pem::parse(&files.chain, &bytes)?;
+        drop(bytes);
+        let chain_fault = |fault| Error::new(&files.chain, fault);
+        if found.certificates.is_empty() {
+            return Err(chain_fault(Fault::NoCertificate));
+        }
+        let issuers = found.certificates.split_off(1);
+        let leaf = found.certificates.swap_remove(0);
+        let broken = |number| chain_fault(Fault::BrokenCertificate { number });
+        let parsed = facts::parse(&leaf).ok_or_else(|| broken(1))?;
+        let kind = KeyKind::of(parsed.public_key());
+        if !kind.is_supported() {
+            let kind = kind.to_string();
+            return Err(chain_fault(Fault::UnsupportedKey { kind }));
+        }
+        let (key_path, key) = match found.key {
+            Some(key) => (&files.chain, key),
+            None => read_key(&files)?,
+        };
+        match key::belongs(&key, parsed.public_key()) {
+            Belongs::Yes => {}
+            Belongs::Broken => return Err(Error::new(key_path, Fault::BrokenKey)),
+            Belongs::No => {
+                let is_of = |it: &CertificateDer<'_>| {
+                    let parsed = facts::parse(it);
+                    parsed.is_some_and(|it| key::belongs(&key, it.public_key()) == Belongs::Yes)
+                };
+                let belongs_to = issuers.iter().position(is_of).map(|it| it + 2);
+                let chain = files.chain.clone();
+                let fault = Fault::KeyOfAnother { chain, belongs_to };
+                return Err(Error::new(key_path, fault));
+            }
+        }
+        let validity = parsed.validity();
+        let not_before = facts::unix_time(validity.not_before);
+        let not_after = facts::unix_time(validity.not_after);
+        let issuers = match known.get(&*issuers) {
+            Some(known) => known.clone(),
+            None => {
+                if let Some(at) = issuers.iter().position(|it| facts::parse(it).is_none()) {
+                    return Err(broken(at + 2));
+                }
+                let issuers = Issuers::from(issuers);
+                known.insert(issuers.clone());
+                issuers
+            }
+        };
+        let (ocsp, fault) = match files.ocsp.as_deref().map(read_ocsp) {
+            Some(Ok(response)) => (Some(response), None),
+            Some(Err(error)) => {
+                // Without its stamp the certificate counts as changed, so the next reading tries again.
+                stamps.pop();
+                (None, Some(error))
+            }
+            None => (None, None),
+        };
+        let read = Self {
+            stamps,
+            leaf,
+            issuers,
+            ocsp,
+            key,
+            kind,
+            not_before,
+            not_after,
+            certified: OnceLock::new(),
+            files,
+        };
+        Ok((read, fault))
+    }
+
+    /// Whether it comes from these files, as they are now.
+    pub(crate) fn is_of(&self, files: &Files) -> bool {
+        self.files == *files && self.stamps == files.stamps()
+    }
+
+    pub(crate) fn issuers(&self) -> &Issuers {
+        &self.issuers
+    }
+
+    /// The file of the certificate and its chain.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.files.chain
+    }
+
+    /// The certificate in DER, without its chain.
+    #[must_use]
+    pub fn der(&self) -> &[u8] {
+        &self.leaf
+    }
+
+    /// The kind of its key.
+    #[must_use]
+    pub fn key_kind(&self) -> &KeyKind {
+        &self.kind
+    }
+
+    /// The first second at which it is valid.
+    #[must_use]
+    pub fn not_before(&self) -> UnixTime {
+        self.not_before
+    }
+
+    /// The last second at which it is valid.
+    #[must_use]
+    pub fn not_after(&self) -> UnixTime {
+        self.not_after
+    }
+
+    /// Whether it is valid at this time.
+    #[must_use]
+    pub fn is_valid_at(&self, now: UnixTime) -> bool {
+        (self.not_before..=self.not_after).contains(&now)
+    }
+
+    /// Whether an OCSP response is sent with it.
+    #[must_use]
+    pub fn has_staple(&self) -> bool {
+        self.ocsp.is_some()
+    }
+
+    /// Whether its private key turned out to be broken when a handshake needed it.
+    #[must_use]
+    pub fn has_broken_key(&self) -> bool {
+        matches!(self.certified.get(), Some(None))
+    }
+
+    /// Names, validity, issuer and fingerprint. Each call parses the certificate.
+    ///
+    /// # Panics
+    /// Never: it was parsed when it was read.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        Facts::of(&self.leaf).expect("it was parsed when it was read")
+    }
+
+    /// The names that it is served for.
+    pub(crate) fn dns_names(&self) -> Vec<String> {
+        let parsed = facts::parse(&self.leaf).expect("it was parsed when it was read");
+        facts::dns_names(&parsed)
+    }
+
+    /// Chain and key for rustls. The key is loaded once, which takes 20 µs for ECDSA P-256
+    /// and 200 µs for RSA 2048; `None` where it turns out to be broken.
+    #[must_use]
+    pub fn certified_key(&self) -> Option<Arc<CertifiedKey>> {
+        let certified = self.certified.get_or_init(|| {
+            let key = any_supported_type(&self.key).ok()?;
+            let chain = std::iter::once(&self.leaf).chain(&*self.issuers);
+            let mut certified = CertifiedKey::new(chain.cloned().collect(), key);
+            certified.keys_match().ok()?;
+            certified.ocsp = self.ocsp.as_ref().map(|it| it.to_vec());
+            Some(Arc::new(certified))
+        });
+        certified.clone()
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("path", &self.files.chain)
+            .field("kind", &self.kind)
+            .field("not_after", &self.not_after)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The key from a file of its own.
+fn read_key(files: &Files) -> Result<(&PathBuf, Zeroizing<PrivateKeyDer<'static>>), Error> {
+    for path in &files.keys {
+        let (bytes, _) = file::read(path, MAX_CERTIFICATE)?;
+        if let Some(key) = pem::parse(path, &bytes)?.key {
+            return Ok((path, key));
+        }
+    }
+    let path = files.keys.first().unwrap_or(&files.chain);
+    Err(Error::new(path, Fault::NoKey))
+}
+
+/// An OCSP response in DER (RFC 6960, 4.2.1) whose status is "successful".
+fn read_ocsp(path: &Path) -> Result<Box<[u8]>, Error> {
+    let (bytes, _) = file::read(path, MAX_OCSP)?;
+    let status = der::sequence(&bytes).and_then(|mut fields| der::next(&mut fields));
+    match status {
+        Some(status) if status.tag() == Tag::Enumerated && status.data == [0] => {
+            Ok(bytes.as_slice().into())
+        }
+        _ => Err(Error::new(path, Fault::BrokenOcsp)),
+    }
+}

@@ -1,0 +1,46 @@
+//! TLS without I/O on connections: certificates, keys, tickets and policies, and the rustls
+//! configurations that are made of them.
+//!
+//! Files are read here, on the thread of whoever asks. Records and handshakes are rustls'
+//! own, and the sockets below them belong to others.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`certificate`] | a certificate with its chain and its key |
+//! | [`facts`] | what stands in a certificate: names, validity, issuer, fingerprint |
+//! | [`reading`] | files and folders of certificates, and what has changed in them |
+//! | [`store`] | certificates by name, and which of them a client gets |
+//! | [`resolver`] | the set that is served, which can be replaced at any time |
+//! | [`policy`] | versions, cipher suites and groups |
+//! | [`trust`] | authorities, revocation lists, and whether clients show certificates |
+//! | [`tickets`] | resumption: the keys of tickets and how they rotate |
+//! | [`server`] | the configuration for connections from clients |
+//! | [`error`] | why a file cannot be used |
+#![forbid(unsafe_code)]
+
+pub mod certificate;
+mod der;
+pub mod error;
+pub mod facts;
+mod file;
+pub mod key;
+mod pem;
+pub mod policy;
+pub mod reading;
+pub mod resolver;
+pub mod server;
+pub mod store;
+pub mod tickets;
+pub mod trust;
+
+pub use certificate::Certificate;
+pub use error::{Error, Fault};
+pub use facts::Facts;
+pub use key::KeyKind;
+pub use policy::{CipherSuite, Group, Policy, Preset, Version};
+pub use reading::{Source, Trouble, Watched};
+pub use resolver::{Served, UnknownName};
+pub use server::{ServerSettings, server_config};
+pub use store::Certificates;
+pub use tickets::{Lifetimes, TicketKeys};
+pub use trust::{Authorities, ClientAuth};

@@ -1,0 +1,126 @@
+//! Chooses the certificate of a handshake, from a set that can be replaced meanwhile.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use rustls::client::ResolvesClientCert;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, SignatureScheme};
+use rustls_pki_types::UnixTime;
+
+use crate::certificate::Certificate;
+use crate::store::Certificates;
+
+/// The answer to a client that names no server, or one without a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum UnknownName {
+    /// The first certificate.
+    #[default]
+    Default,
+    /// The alert `unrecognized_name`: see [`refusal`].
+    Refuse,
+}
+
+/// The certificates that are served, shared by all connections.
+///
+/// A handshake holds a read lock while it looks for its certificate, which takes less than a
+/// microsecond. Handshakes that have begun finish with the certificate that they got.
+#[derive(Debug)]
+pub struct Served {
+    certificates: RwLock<Arc<Certificates>>,
+    unknown_name: UnknownName,
+}
+
+impl Served {
+    /// Serves this set.
+    #[must_use]
+    pub fn new(certificates: Arc<Certificates>, unknown_name: UnknownName) -> Self {
+        let certificates = RwLock::new(certificates);
+        Self {
+            certificates,
+            unknown_name,
+        }
+    }
+
+    /// Serves another set from now on.
+    pub fn replace(&self, certificates: Arc<Certificates>) {
+        let mut served = self
+            .certificates
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *served, certificates);
+        drop(served);
+        // A large set takes milliseconds to drop: not while handshakes wait.
+        drop(before);
+    }
+
+    /// The set that is served now.
+    #[must_use]
+    pub fn current(&self) -> Arc<Certificates> {
+        self.set().clone()
+    }
+
+    fn set(&self) -> RwLockReadGuard<'_, Arc<Certificates>> {
+        self.certificates
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The certificate for a client that sends this name, or none, and has these schemes.
+    #[must_use]
+    pub fn choose(
+        &self,
+        server_name: Option<&str>,
+        schemes: &[SignatureScheme],
+    ) -> Option<Arc<Certificate>> {
+        let set = self.set();
+        let now = UnixTime::now();
+        let is_usable = |it| schemes.contains(&it);
+        let named = server_name.and_then(|it| set.find(it, now, is_usable));
+        let chosen = match self.unknown_name {
+            UnknownName::Default => named.or_else(|| set.first(now, is_usable)),
+            UnknownName::Refuse => named,
+        };
+        chosen.cloned()
+    }
+}
+
+impl ResolvesServerCert for Served {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let chosen = self.choose(hello.server_name(), hello.signature_schemes())?;
+        chosen.certified_key()
+    }
+}
+
+/// A client's certificate: the first one.
+impl ResolvesClientCert for Served {
+    fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let first = self
+            .set()
+            .first(UnixTime::now(), |it| schemes.contains(&it))
+            .cloned();
+        first?.certified_key()
+    }
+
+    fn has_certs(&self) -> bool {
+        !self.set().is_empty()
+    }
+}
+
+/// The record that a client gets after this error; `None` where rustls' own is right.
+///
+/// rustls sends the alert `access_denied` where there is no certificate for a name. RFC 6066,
+/// section 3 asks for `unrecognized_name`. Send this record instead of all that rustls has
+/// to send. The certificate is chosen before keys are agreed on, so the alert is in plain.
+#[must_use]
+pub fn refusal(error: &Error) -> Option<[u8; 7]> {
+    /// A record of TLS 1.2 with an alert (21) of two bytes: fatal (2), and
+    /// `unrecognized_name` (112).
+    const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
+    match error {
+        Error::General(text) if text == "no server certificate chain resolved" => {
+            Some(UNRECOGNIZED_NAME)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,54 @@
+//! The configuration of rustls for connections from clients.
+
+use std::sync::Arc;
+
+use rustls::server::NoServerSessionStorage;
+use rustls::{Error, KeyLog, ServerConfig};
+
+use crate::policy::Policy;
+use crate::resolver::Served;
+use crate::tickets::TicketKeys;
+use crate::trust::ClientAuth;
+
+/// How connections from clients are secured.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// Versions, cipher suites and groups.
+    pub policy: Policy,
+    /// The certificates. They can be replaced while connections are served.
+    pub certificates: Arc<Served>,
+    /// Protocols in the order of preference, such as `h2` and `http/1.1`. With none of them
+    /// in common a handshake fails with `no_application_protocol`; without any, or with a
+    /// client that sends none, none is agreed on.
+    pub alpn: Vec<Vec<u8>>,
+    /// Whether clients show a certificate.
+    pub client_auth: ClientAuth,
+    /// The keys of tickets. Without any no session is resumed: nothing is kept on this side.
+    pub tickets: Option<Arc<TicketKeys>>,
+    /// A log of the secrets of connections. Safety: its readers can decrypt all traffic.
+    pub key_log: Option<Arc<dyn KeyLog>>,
+}
+
+/// The configuration that all connections of a listener share.
+///
+/// # Errors
+/// Client certificates are verified, but no authority is trusted.
+pub fn server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, Error> {
+    let provider = Arc::new(settings.policy.provider());
+    let verifier = settings.client_auth.verifier(&provider);
+    let verifier = verifier.map_err(|it| Error::General(it.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&settings.policy.protocol_versions())?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(settings.certificates);
+    config.alpn_protocols = settings.alpn;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    match settings.tickets {
+        Some(keys) => config.ticketer = keys.bound_to(settings.client_auth.context()),
+        None => config.send_tls13_tickets = 0,
+    }
+    if let Some(key_log) = settings.key_log {
+        config.key_log = key_log;
+    }
+    Ok(Arc::new(config))
+}

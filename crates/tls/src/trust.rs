@@ -1,0 +1,140 @@
+//! Which authorities are trusted, and which certificates they have revoked.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls_pki_types::CertificateRevocationListDer;
+
+use crate::error::{Error, Fault};
+use crate::facts::sha256;
+use crate::file::{self, MAX_BUNDLE};
+use crate::pem;
+
+/// Authorities, and the revocation lists of them.
+#[derive(Clone)]
+pub struct Authorities {
+    pub(crate) roots: Arc<RootCertStore>,
+    pub(crate) crls: Vec<CertificateRevocationListDer<'static>>,
+    /// SHA-256 over all of it.
+    digest: [u8; 32],
+}
+
+impl Authorities {
+    /// Reads authorities and revocation lists from PEM files.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub fn read(authorities: &[PathBuf], crls: &[PathBuf]) -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        let mut digests = Vec::new();
+        for path in authorities {
+            let (bytes, _) = file::read(path, MAX_BUNDLE)?;
+            let found = pem::parse(path, &bytes)?.certificates;
+            if found.is_empty() {
+                return Err(Error::new(path, Fault::NoCertificate));
+            }
+            for (at, certificate) in found.into_iter().enumerate() {
+                digests.push(sha256(&[&certificate]));
+                let number = at + 1;
+                let broken = |_| Error::new(path, Fault::BrokenCertificate { number });
+                roots.add(certificate).map_err(broken)?;
+            }
+        }
+        let roots = Arc::new(roots);
+        let mut lists = Vec::new();
+        for path in crls {
+            let (bytes, _) = file::read(path, MAX_BUNDLE)?;
+            let found = pem::parse(path, &bytes)?.crls;
+            if found.is_empty() {
+                return Err(Error::new(path, Fault::NoCrl));
+            }
+            digests.extend(found.iter().map(|it| sha256(&[it])));
+            // The verifier alone parses them as connections will.
+            let provider = Arc::new(default_provider());
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider);
+            if let Err(VerifierBuilderError::InvalidCrl(_)) =
+                verifier.with_crls(found.iter().cloned()).build()
+            {
+                return Err(Error::new(path, Fault::BrokenCrl));
+            }
+            lists.extend(found);
+        }
+        // Neither order nor number count.
+        digests.sort_unstable();
+        digests.dedup();
+        Ok(Self {
+            roots,
+            crls: lists,
+            digest: sha256(&[digests.as_flattened()]),
+        })
+    }
+}
+
+/// Whether clients show a certificate.
+#[derive(Debug, Clone, Default)]
+pub enum ClientAuth {
+    /// None is asked for.
+    #[default]
+    None,
+    /// One is asked for. A client may have none, but none that these authorities don't
+    /// vouch for.
+    Optional(Authorities),
+    /// A client without one is refused.
+    Required(Authorities),
+}
+
+impl ClientAuth {
+    /// Tells policies apart: a session of one is not resumed under another.
+    ///
+    /// Resumption does not verify a client's certificate again. So authorities and revocation
+    /// lists belong to the policy: what has changed in them counts for resumed sessions too.
+    #[must_use]
+    pub fn context(&self) -> [u8; 32] {
+        match self {
+            Self::None => sha256(&[b"none"]),
+            Self::Optional(it) => sha256(&[b"optional", &it.digest]),
+            Self::Required(it) => sha256(&[b"required", &it.digest]),
+        }
+    }
+
+    /// The verifier of client certificates.
+    ///
+    /// A chain with a revoked certificate is refused. With revocation lists every certificate
+    /// of a chain needs one that is up to date, as with nginx and HAProxy.
+    ///
+    /// # Errors
+    /// No authority is trusted.
+    pub(crate) fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+        let (authorities, is_optional) = match self {
+            Self::None => return Ok(WebPkiClientVerifier::no_client_auth()),
+            Self::Optional(it) => (it, true),
+            Self::Required(it) => (it, false),
+        };
+        let (roots, provider) = (authorities.roots.clone(), provider.clone());
+        let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider)
+            .with_crls(authorities.crls.iter().cloned())
+            .enforce_revocation_expiration();
+        if is_optional {
+            verifier = verifier.allow_unauthenticated();
+        }
+        verifier.build()
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authorities")
+            .field("roots", &self.roots.len())
+            .field("crls", &self.crls.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,437 @@
+//! Handshakes between rustls' client and the server configurations, in memory.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use evenkeel_testkit::TempDir;
+use evenkeel_tls::reading::read;
+use evenkeel_tls::resolver::refusal;
+use evenkeel_tls::{
+    Authorities, Certificates, ClientAuth, Lifetimes, Policy, Preset, Served, ServerSettings,
+    Source, TicketKeys, UnknownName, Version, server_config,
+};
+use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
+use rustls::client::WebPkiServerVerifier;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, HandshakeKind,
+    ProtocolVersion, RootCertStore, ServerConfig, ServerConnection, SignatureAlgorithm,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::issuing::{Authority, Issued, write};
+
+/// A listener's side: an authority, and the certificates that it has issued.
+struct Site {
+    temp: TempDir,
+    authority: Authority,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self {
+            temp: TempDir::new().unwrap(),
+            authority: Authority::new("Server CA"),
+        }
+    }
+
+    fn certificates(&self) -> Arc<Certificates> {
+        let (certificates, troubles) = read(&[Source::Folder(self.temp.path().to_owned())], None);
+        assert_eq!(troubles, []);
+        Arc::new(certificates)
+    }
+
+    fn settings(&self, unknown_name: UnknownName) -> ServerSettings {
+        ServerSettings {
+            policy: Policy::default(),
+            certificates: Arc::new(Served::new(self.certificates(), unknown_name)),
+            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            client_auth: ClientAuth::None,
+            tickets: None,
+            key_log: None,
+        }
+    }
+
+    fn client(&self, policy: &Policy, identity: Option<&Issued>) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap())
+            .unwrap();
+        let provider = Arc::new(policy.provider());
+        let versions: Vec<_> = policy
+            .versions()
+            .iter()
+            .map(|it| match it {
+                Version::Tls12 => &rustls::version::TLS12,
+                Version::Tls13 => &rustls::version::TLS13,
+            })
+            .collect();
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&versions)
+            .unwrap()
+            .with_webpki_verifier(verifier.unwrap());
+        match identity {
+            None => builder.with_no_client_auth(),
+            Some(it) => {
+                let chain = CertificateDer::pem_slice_iter(it.chain.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(it.key.as_bytes()).unwrap();
+                builder
+                    .with_client_auth_cert(chain.map(|it| it.unwrap()).collect(), key)
+                    .unwrap()
+            }
+        }
+    }
+}
+
+/// Both ends after a handshake and a byte each way, or the errors of client and server.
+type Ends = (ClientConnection, ServerConnection);
+
+fn connect(
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+    name: &str,
+) -> Result<Ends, Box<(Error, Error)>> {
+    let name = name.to_owned().try_into().unwrap();
+    let mut client = ClientConnection::new(client.clone(), name).unwrap();
+    let mut server = ServerConnection::new(server.clone()).unwrap();
+    client.writer().write_all(b"?").unwrap();
+    server.writer().write_all(b"!").unwrap();
+    let mut failed = None;
+    for _ in 0..10 {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).unwrap();
+        }
+        while !bytes.is_empty() && failed.is_none() {
+            let read = server.read_tls(&mut &bytes[..]).unwrap();
+            bytes.drain(..read);
+            failed = server.process_new_packets().err();
+        }
+        while server.wants_write() {
+            server.write_tls(&mut bytes).unwrap();
+        }
+        if let Some(record) = failed.as_ref().and_then(refusal) {
+            bytes = record.to_vec();
+        }
+        while !bytes.is_empty() {
+            let read = client.read_tls(&mut &bytes[..]).unwrap();
+            bytes.drain(..read);
+            if let Err(error) = client.process_new_packets() {
+                // The server may not know yet: its side of the story is the client's alert.
+                return Err((error, failed.unwrap_or(Error::HandshakeNotComplete)).into());
+            }
+        }
+    }
+    if let Some(error) = failed {
+        panic!("the server failed alone: {error}");
+    }
+    let mut byte = [0];
+    client.reader().read_exact(&mut byte).unwrap();
+    server.reader().read_exact(&mut byte).unwrap();
+    Ok((client, server))
+}
+
+/// The common names of the leaf that the client has seen, by its DNS name.
+fn seen(client: &ClientConnection) -> Vec<String> {
+    let leaf = &client.peer_certificates().unwrap()[0];
+    evenkeel_tls::Facts::of(leaf).unwrap().dns_names
+}
+
+#[test]
+fn names_get_their_certificates_in_both_versions() {
+    let site = Site::new();
+    site.authority
+        .issue(&["a.example"])
+        .write_bundle(site.temp.path(), "a");
+    site.authority
+        .issue(&["*.b.example"])
+        .write_bundle(site.temp.path(), "b");
+    let server = server_config(site.settings(UnknownName::Default)).unwrap();
+    let old = Policy::default()
+        .with_versions(Version::Tls12, Version::Tls12)
+        .unwrap();
+    for (policy, version) in [
+        (Policy::default(), ProtocolVersion::TLSv1_3),
+        (old, ProtocolVersion::TLSv1_2),
+    ] {
+        let mut client = site.client(&policy, None);
+        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let client = Arc::new(client);
+        let (seen_by_client, _) = connect(&client, &server, "a.example").unwrap();
+        assert_eq!(seen(&seen_by_client), ["a.example"]);
+        assert_eq!(seen_by_client.protocol_version(), Some(version));
+        assert_eq!(seen_by_client.alpn_protocol(), Some(&b"http/1.1"[..]));
+        // The chain is sent whole.
+        assert_eq!(seen_by_client.peer_certificates().unwrap().len(), 2);
+        let (seen_by_client, _) = connect(&client, &server, "www.b.example").unwrap();
+        assert_eq!(seen(&seen_by_client), ["*.b.example"]);
+        // The default one, with which this client is not content.
+        let (error, _) = *connect(&client, &server, "other.example").unwrap_err();
+        assert!(matches!(
+            error,
+            Error::InvalidCertificate(CertificateError::NotValidForNameContext { .. })
+        ));
+    }
+}
+
+#[test]
+fn an_unknown_name_is_refused_with_its_alert() {
+    let site = Site::new();
+    site.authority
+        .issue(&["a.example"])
+        .write_bundle(site.temp.path(), "a");
+    let server = server_config(site.settings(UnknownName::Refuse)).unwrap();
+    // The second one is asked for another share of its key first.
+    let p384 = evenkeel_tls::Group::named("P-384").unwrap();
+    let p256 = evenkeel_tls::Group::named("P-256").unwrap();
+    let mut retried = site.settings(UnknownName::Refuse);
+    retried.policy = Policy::default().with_groups(&[p384]).unwrap();
+    let retried = server_config(retried).unwrap();
+    let both = Policy::default().with_groups(&[p256, p384]).unwrap();
+    let old = Policy::default()
+        .with_versions(Version::Tls12, Version::Tls12)
+        .unwrap();
+    for (policy, server) in [
+        (&Policy::default(), &server),
+        (&old, &server),
+        (&both, &retried),
+    ] {
+        let client = Arc::new(site.client(policy, None));
+        assert!(connect(&client, server, "a.example").is_ok());
+        let (error, of_server) = *connect(&client, server, "b.example").unwrap_err();
+        assert_eq!(
+            error,
+            Error::AlertReceived(AlertDescription::UnrecognisedName)
+        );
+        assert!(refusal(&of_server).is_some());
+        // An address is never sent as a name.
+        let (error, _) = *connect(&client, server, "192.0.2.1").unwrap_err();
+        assert_eq!(
+            error,
+            Error::AlertReceived(AlertDescription::UnrecognisedName)
+        );
+    }
+    assert!(refusal(&Error::DecryptError).is_none());
+}
+
+#[test]
+fn the_key_goes_by_what_the_client_can_verify() {
+    let site = Site::new();
+    for (name, algorithm) in [("ec", &PKCS_ECDSA_P256_SHA256), ("rsa", &PKCS_RSA_SHA256)] {
+        let issued = site.authority.issue_with(&["a.example"], algorithm, |_| {});
+        issued.write_bundle(site.temp.path(), name);
+    }
+    let server = server_config(site.settings(UnknownName::Refuse)).unwrap();
+    let suite = |name| evenkeel_tls::CipherSuite::named(name).unwrap();
+    let old = Policy::default()
+        .with_versions(Version::Tls12, Version::Tls12)
+        .unwrap();
+    for (suites, expected) in [
+        (
+            &[suite("ECDHE-RSA-AES128-GCM-SHA256")][..],
+            SignatureAlgorithm::RSA,
+        ),
+        (
+            &[suite("ECDHE-ECDSA-AES128-GCM-SHA256")],
+            SignatureAlgorithm::ECDSA,
+        ),
+        (
+            &[
+                suite("ECDHE-RSA-AES128-GCM-SHA256"),
+                suite("ECDHE-ECDSA-AES128-GCM-SHA256"),
+            ],
+            SignatureAlgorithm::ECDSA,
+        ),
+    ] {
+        let policy = old.clone().with_cipher_suites(suites).unwrap();
+        let client = Arc::new(site.client(&policy, None));
+        let (client, _) = connect(&client, &server, "a.example").unwrap();
+        let chosen = format!("{:?}", client.negotiated_cipher_suite().unwrap().suite());
+        assert!(chosen.contains(&format!("ECDHE_{expected:?}")), "{chosen}");
+    }
+    // Without a key that fits, the alert is that of a failed handshake.
+    std::fs::remove_file(site.temp.join("ec.pem")).unwrap();
+    let server = server_config(site.settings(UnknownName::Refuse)).unwrap();
+    let policy = old
+        .with_cipher_suites(&[suite("ECDHE-ECDSA-AES128-GCM-SHA256")])
+        .unwrap();
+    let (error, _) =
+        *connect(&Arc::new(site.client(&policy, None)), &server, "a.example").unwrap_err();
+    assert_eq!(
+        error,
+        Error::AlertReceived(AlertDescription::HandshakeFailure)
+    );
+}
+
+#[test]
+fn a_set_is_replaced_while_it_serves() {
+    let site = Site::new();
+    site.authority
+        .issue(&["a.example"])
+        .write_bundle(site.temp.path(), "a");
+    let settings = site.settings(UnknownName::Refuse);
+    let served = settings.certificates.clone();
+    let server = server_config(settings).unwrap();
+    let client = Arc::new(site.client(&Policy::default(), None));
+    assert!(connect(&client, &server, "b.example").is_err());
+    site.authority
+        .issue(&["b.example"])
+        .write_bundle(site.temp.path(), "b");
+    served.replace(site.certificates());
+    assert!(connect(&client, &server, "b.example").is_ok());
+    served.replace(Arc::default());
+    let (error, _) = *connect(&client, &server, "a.example").unwrap_err();
+    assert_eq!(
+        error,
+        Error::AlertReceived(AlertDescription::UnrecognisedName)
+    );
+}
+
+#[test]
+fn versions_and_groups_are_those_of_the_policy() {
+    let site = Site::new();
+    site.authority
+        .issue(&["a.example"])
+        .write_bundle(site.temp.path(), "a");
+    let mut settings = site.settings(UnknownName::Default);
+    settings.policy = Policy::preset(Preset::Modern);
+    let server = server_config(settings).unwrap();
+    let client = Arc::new(site.client(&Policy::default(), None));
+    let (client, _) = connect(&client, &server, "a.example").unwrap();
+    let group = client.negotiated_key_exchange_group().unwrap();
+    assert_eq!(group.name(), rustls::NamedGroup::X25519MLKEM768);
+    let old = Policy::default()
+        .with_versions(Version::Tls12, Version::Tls12)
+        .unwrap();
+    let client = Arc::new(site.client(&old, None));
+    let (error, _) = *connect(&client, &server, "a.example").unwrap_err();
+    assert_eq!(
+        error,
+        Error::AlertReceived(AlertDescription::ProtocolVersion)
+    );
+}
+
+#[test]
+fn clients_show_certificates_as_the_policy_asks() {
+    let site = Site::new();
+    site.authority
+        .issue(&["a.example"])
+        .write_bundle(site.temp.path(), "a");
+    let clients = Authority::new("Client CA");
+    let good = clients.issue(&["client"]);
+    let revoked = clients.issue(&["revoked"]);
+    let stranger = Authority::new("Other CA").issue(&["client"]);
+    let files = TempDir::new().unwrap();
+    let ca = write(files.path(), "ca.pem", &clients.pem());
+    let crl = write(files.path(), "crl.pem", &clients.revoke(&[revoked.serial]));
+    let authorities = Authorities::read(&[ca], &[crl]).unwrap();
+    let required = ClientAuth::Required(authorities.clone());
+    let optional = ClientAuth::Optional(authorities);
+    for (client_auth, allows_none) in [(optional, true), (required, false)] {
+        let mut settings = site.settings(UnknownName::Default);
+        settings.client_auth = client_auth;
+        let server = server_config(settings).unwrap();
+        let outcome = |identity| {
+            let client = Arc::new(site.client(&Policy::default(), identity));
+            connect(&client, &server, "a.example").map_err(|it| it.0)
+        };
+        let (_, of_server) = outcome(Some(&good)).unwrap();
+        assert_eq!(of_server.peer_certificates().unwrap().len(), 2);
+        let refused = |identity, alert| {
+            assert_eq!(outcome(identity).unwrap_err(), Error::AlertReceived(alert));
+        };
+        refused(Some(&stranger), AlertDescription::UnknownCA);
+        refused(Some(&revoked), AlertDescription::CertificateRevoked);
+        if allows_none {
+            assert!(outcome(None).unwrap().1.peer_certificates().is_none());
+        } else {
+            refused(None, AlertDescription::CertificateRequired);
+        }
+    }
+}
+
+#[test]
+fn authorities_are_checked_when_they_are_read() {
+    let files = TempDir::new().unwrap();
+    let authority = Authority::new("CA");
+    let ca = [write(files.path(), "ca.pem", &authority.pem())];
+    let crl = write(files.path(), "crl.pem", &authority.revoke(&[]));
+    let empty = write(files.path(), "empty.pem", "");
+    let broken = authority.revoke(&[]).replace("\nMI", "\nMA");
+    let broken = write(files.path(), "broken.pem", &broken);
+    let error = |authorities: &[_], crls: &[_]| {
+        Authorities::read(authorities, crls)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(error(&[empty], &[]).ends_with("empty.pem: has no certificate in it"));
+    let text = "ca.pem: has no certificate revocation list in it";
+    assert!(error(&ca, &ca).ends_with(text));
+    let text = "broken.pem: a certificate revocation list in it cannot be parsed";
+    assert!(error(&ca, &[broken]).ends_with(text));
+    // What is trusted tells contexts of resumption apart; how it is written does not.
+    let context = |authorities: &[_], crls: &[_]| {
+        ClientAuth::Required(Authorities::read(authorities, crls).unwrap()).context()
+    };
+    let twice = write(files.path(), "twice.pem", &authority.pem().repeat(2));
+    let other = write(files.path(), "other.pem", &Authority::new("Other").pem());
+    let one = context(&ca, &[]);
+    assert_eq!(one, context(&[twice], &[]));
+    assert_ne!(one, context(&[ca[0].clone(), other.clone()], &[]));
+    assert_ne!(one, context(&[other], &[]));
+    assert_ne!(one, context(&ca, &[crl]));
+    assert_ne!(one, ClientAuth::None.context());
+    let optional = ClientAuth::Optional(Authorities::read(&ca, &[]).unwrap());
+    assert_ne!(one, optional.context());
+}
+
+#[test]
+fn sessions_are_resumed_by_tickets_under_the_same_client_auth_alone() {
+    let site = Site::new();
+    site.authority
+        .issue(&["a.example"])
+        .write_bundle(site.temp.path(), "a");
+    let clients = Authority::new("Client CA");
+    let identity = clients.issue(&["client"]);
+    let files = TempDir::new().unwrap();
+    let ca = [write(files.path(), "ca.pem", &clients.pem())];
+    let crl = write(files.path(), "crl.pem", &clients.revoke(&[]));
+    let keys = Arc::new(TicketKeys::generate(Lifetimes::default()).unwrap());
+    let server = |client_auth, tickets| {
+        let mut settings = site.settings(UnknownName::Default);
+        settings.client_auth = client_auth;
+        settings.tickets = tickets;
+        server_config(settings).unwrap()
+    };
+    let trusted = |crls: &[_]| Authorities::read(&ca, crls).unwrap();
+    let required = server(ClientAuth::Required(trusted(&[])), Some(keys.clone()));
+    let same = server(ClientAuth::Required(trusted(&[])), Some(keys.clone()));
+    let revoking = server(ClientAuth::Required(trusted(&[crl])), Some(keys.clone()));
+    let optional = server(ClientAuth::Optional(trusted(&[])), Some(keys.clone()));
+    let none = server(ClientAuth::None, Some(keys));
+    let ticketless = server(ClientAuth::Required(trusted(&[])), None);
+    let old = Policy::default()
+        .with_versions(Version::Tls12, Version::Tls12)
+        .unwrap();
+    for policy in [Policy::default(), old] {
+        for (first, second, expected) in [
+            (&required, &required, HandshakeKind::Resumed),
+            (&required, &same, HandshakeKind::Resumed),
+            (&none, &none, HandshakeKind::Resumed),
+            (&required, &revoking, HandshakeKind::Full),
+            (&required, &optional, HandshakeKind::Full),
+            (&none, &required, HandshakeKind::Full),
+            (&ticketless, &ticketless, HandshakeKind::Full),
+        ] {
+            // A client of its own each time, with its own store of sessions.
+            let client = Arc::new(site.client(&policy, Some(&identity)));
+            connect(&client, first, "a.example").unwrap();
+            let (ends, of_server) = connect(&client, second, "a.example").unwrap();
+            assert_eq!(ends.handshake_kind(), Some(expected));
+            let is_known = of_server.peer_certificates().is_some();
+            assert_eq!(is_known, !Arc::ptr_eq(second, &none));
+        }
+    }
+}

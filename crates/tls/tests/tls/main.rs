@@ -1,0 +1,10 @@
+//! Certificates from files, and handshakes in memory.
+
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod certificates;
+mod choice;
+mod handshakes;
+mod issuing;
+mod policies;
+mod tickets;
