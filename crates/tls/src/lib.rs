@@ -15,10 +15,12 @@
 //! | [`trust`] | authorities, revocation lists, and whether clients show certificates |
 //! | [`tickets`] | resumption: the keys of tickets and how they rotate |
 //! | [`server`] | the configuration for connections from clients |
+//! | [`client`] | the configuration for connections to endpoints |
 //! | [`error`] | why a file cannot be used |
 #![forbid(unsafe_code)]
 
 pub mod certificate;
+pub mod client;
 mod der;
 pub mod error;
 pub mod facts;
@@ -34,6 +36,7 @@ pub mod tickets;
 pub mod trust;
 
 pub use certificate::Certificate;
+pub use client::{ClientSettings, Pin, Verify, client_config};
 pub use error::{Error, Fault};
 pub use facts::Facts;
 pub use key::KeyKind;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::danger::ClientCertVerifier;
@@ -19,8 +20,10 @@ use crate::pem;
 /// Authorities, and the revocation lists of them.
 #[derive(Clone)]
 pub struct Authorities {
-    pub(crate) roots: Arc<RootCertStore>,
-    pub(crate) crls: Vec<CertificateRevocationListDer<'static>>,
+    roots: Arc<RootCertStore>,
+    crls: Vec<CertificateRevocationListDer<'static>>,
+    /// SHA-256 of each authority's certificate, sorted.
+    certificates: Vec<[u8; 32]>,
     /// SHA-256 over all of it.
     digest: [u8; 32],
 }
@@ -32,7 +35,7 @@ impl Authorities {
     /// A file cannot be used.
     pub fn read(authorities: &[PathBuf], crls: &[PathBuf]) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
-        let mut digests = Vec::new();
+        let mut certificates = Vec::new();
         for path in authorities {
             let (bytes, _) = file::read(path, MAX_BUNDLE)?;
             let found = pem::parse(path, &bytes)?.certificates;
@@ -40,7 +43,7 @@ impl Authorities {
                 return Err(Error::new(path, Fault::NoCertificate));
             }
             for (at, certificate) in found.into_iter().enumerate() {
-                digests.push(sha256(&[&certificate]));
+                certificates.push(sha256(&[&certificate]));
                 let number = at + 1;
                 let broken = |_| Error::new(path, Fault::BrokenCertificate { number });
                 roots.add(certificate).map_err(broken)?;
@@ -48,6 +51,7 @@ impl Authorities {
         }
         let roots = Arc::new(roots);
         let mut lists = Vec::new();
+        let mut digests = Vec::new();
         for path in crls {
             let (bytes, _) = file::read(path, MAX_BUNDLE)?;
             let found = pem::parse(path, &bytes)?.crls;
@@ -65,16 +69,92 @@ impl Authorities {
             }
             lists.extend(found);
         }
-        // Neither order nor number count.
-        digests.sort_unstable();
-        digests.dedup();
-        Ok(Self {
+        Ok(Self::new(roots, certificates, lists, digests))
+    }
+
+    /// The authorities that the system trusts, from the file and the folder of its OpenSSL.
+    /// The variables `SSL_CERT_FILE` and `SSL_CERT_DIR` name others. Certificates that cannot
+    /// be parsed are passed over.
+    ///
+    /// Reading them takes some milliseconds: share them by cloning.
+    ///
+    /// # Errors
+    /// None can be read.
+    pub fn system() -> Result<Self, NoSystemAuthorities> {
+        let found = rustls_native_certs::load_native_certs();
+        let certificates = found.certs.iter().map(|it| sha256(&[it])).collect();
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let errors = found.errors.iter().map(ToString::to_string);
+            return Err(NoSystemAuthorities(errors.collect()));
+        }
+        Ok(Self::new(
+            roots.into(),
+            certificates,
+            Vec::new(),
+            Vec::new(),
+        ))
+    }
+
+    /// Neither order nor number of certificates and lists count for the digest.
+    fn new(
+        roots: Arc<RootCertStore>,
+        mut certificates: Vec<[u8; 32]>,
+        crls: Vec<CertificateRevocationListDer<'static>>,
+        mut of_crls: Vec<[u8; 32]>,
+    ) -> Self {
+        for digests in [&mut certificates, &mut of_crls] {
+            digests.sort_unstable();
+            digests.dedup();
+        }
+        let of_certificates = sha256(&[certificates.as_flattened()]);
+        let of_crls = sha256(&[of_crls.as_flattened()]);
+        Self {
             roots,
-            crls: lists,
-            digest: sha256(&[digests.as_flattened()]),
-        })
+            crls,
+            digest: sha256(&[&of_certificates, &of_crls]),
+            certificates,
+        }
+    }
+
+    /// Whether a certificate is itself one of the authorities.
+    pub(crate) fn contain(&self, certificate: &[u8]) -> bool {
+        let digest = sha256(&[certificate]);
+        self.certificates.binary_search(&digest).is_ok()
+    }
+
+    /// The verifier of certificates of endpoints. Revocation lists count as for clients.
+    ///
+    /// # Errors
+    /// No authority is trusted.
+    pub(crate) fn server_verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
+        let (roots, provider) = (self.roots.clone(), provider.clone());
+        WebPkiServerVerifier::builder_with_provider(roots, provider)
+            .with_crls(self.crls.iter().cloned())
+            .enforce_revocation_expiration()
+            .build()
     }
 }
+
+/// The system has no authorities, with the reasons.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoSystemAuthorities(Vec<String>);
+
+impl fmt::Display for NoSystemAuthorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the system trusts no authority that can be read")?;
+        match &self.0[..] {
+            [] => f.write_str(": its package `ca-certificates` may be missing"),
+            errors => write!(f, ": {}", errors.join("; ")),
+        }
+    }
+}
+
+impl std::error::Error for NoSystemAuthorities {}
 
 /// Whether clients show a certificate.
 #[derive(Debug, Clone, Default)]

@@ -4,6 +4,8 @@
 
 mod certificates;
 mod choice;
+mod clients;
+mod ends;
 mod handshakes;
 mod issuing;
 mod policies;
