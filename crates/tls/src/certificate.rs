@@ -13,15 +13,14 @@ use std::sync::{Arc, OnceLock};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use x509_parser::asn1_rs::Tag;
 use zeroize::Zeroizing;
 
-use crate::der;
 use crate::error::{Error, Fault};
 use crate::facts::{self, Facts};
 use crate::file::{self, MAX_CERTIFICATE, Stamp};
 use crate::key::{self, Belongs, KeyKind};
 use crate::pem;
+use crate::staple::Staple;
 
 /// The largest OCSP response, in bytes. Each handshake sends it.
 const MAX_OCSP: u64 = 64 << 10;
@@ -57,13 +56,15 @@ pub struct Certificate {
     leaf: CertificateDer<'static>,
     /// The rest of the chain, which certificates of one issuer share.
     issuers: Issuers,
-    ocsp: Option<Box<[u8]>>,
+    staple: Option<Staple>,
     key: Zeroizing<PrivateKeyDer<'static>>,
     kind: KeyKind,
     not_before: UnixTime,
     not_after: UnixTime,
     /// `None` where the private key turned out to be broken.
     certified: OnceLock<Option<Arc<CertifiedKey>>>,
+    /// The same with the OCSP response.
+    stapled: OnceLock<Arc<CertifiedKey>>,
 }
 
 /// The part of a chain that comes after the first certificate.
@@ -129,8 +130,10 @@ impl Certificate {
                 issuers
             }
         };
-        let (ocsp, fault) = match files.ocsp.as_deref().map(read_ocsp) {
-            Some(Ok(response)) => (Some(response), None),
+        let serial = parsed.raw_serial();
+        let staple = files.ocsp.as_deref().map(|it| read_staple(it, serial));
+        let (staple, fault) = match staple {
+            Some(Ok(staple)) => (Some(staple), None),
             Some(Err(error)) => {
                 // Without its stamp the certificate counts as changed, so the next reading tries again.
                 stamps.pop();
@@ -142,12 +145,13 @@ impl Certificate {
             stamps,
             leaf,
             issuers,
-            ocsp,
+            staple,
             key,
             kind,
             not_before,
             not_after,
             certified: OnceLock::new(),
+            stapled: OnceLock::new(),
             files,
         };
         Ok((read, fault))
@@ -198,10 +202,10 @@ impl Certificate {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// Whether an OCSP response is sent with it.
+    /// Whether an OCSP response is sent with it at this time.
     #[must_use]
-    pub fn has_staple(&self) -> bool {
-        self.ocsp.is_some()
+    pub fn has_staple(&self, now: UnixTime) -> bool {
+        self.staple.as_ref().is_some_and(|it| it.is_valid_at(now))
     }
 
     /// Whether its private key turned out to be broken when a handshake needed it.
@@ -225,19 +229,32 @@ impl Certificate {
         facts::dns_names(&parsed)
     }
 
-    /// Chain and key for rustls. The key is loaded once, which takes 20 µs for ECDSA P-256
-    /// and 200 µs for RSA 2048; `None` where it turns out to be broken.
+    /// Chain, key and OCSP response for rustls, for handshakes at this time.
+    ///
+    /// The key is loaded once, which takes 20 µs for ECDSA P-256 and 200 µs for RSA 2048;
+    /// `None` where it turns out to be broken. An OCSP response that is out of date is left
+    /// out: clients fail with it, and most do without.
     #[must_use]
-    pub fn certified_key(&self) -> Option<Arc<CertifiedKey>> {
-        let certified = self.certified.get_or_init(|| {
+    pub fn certified_key(&self, now: UnixTime) -> Option<Arc<CertifiedKey>> {
+        let bare = self.certified.get_or_init(|| {
             let key = any_supported_type(&self.key).ok()?;
             let chain = std::iter::once(&self.leaf).chain(&*self.issuers);
-            let mut certified = CertifiedKey::new(chain.cloned().collect(), key);
+            let certified = CertifiedKey::new(chain.cloned().collect(), key);
             certified.keys_match().ok()?;
-            certified.ocsp = self.ocsp.as_ref().map(|it| it.to_vec());
             Some(Arc::new(certified))
         });
-        certified.clone()
+        let bare = bare.as_ref()?;
+        match &self.staple {
+            Some(staple) if staple.is_valid_at(now) => {
+                let stapled = self.stapled.get_or_init(|| {
+                    let mut stapled = CertifiedKey::clone(bare);
+                    stapled.ocsp = Some(staple.response.to_vec());
+                    Arc::new(stapled)
+                });
+                Some(stapled.clone())
+            }
+            _ => Some(bare.clone()),
+        }
     }
 }
 
@@ -263,14 +280,8 @@ fn read_key(files: &Files) -> Result<(&PathBuf, Zeroizing<PrivateKeyDer<'static>
     Err(Error::new(path, Fault::NoKey))
 }
 
-/// An OCSP response in DER (RFC 6960, 4.2.1) whose status is "successful".
-fn read_ocsp(path: &Path) -> Result<Box<[u8]>, Error> {
+/// The OCSP response for the certificate of this serial number.
+fn read_staple(path: &Path, serial: &[u8]) -> Result<Staple, Error> {
     let (bytes, _) = file::read(path, MAX_OCSP)?;
-    let status = der::sequence(&bytes).and_then(|mut fields| der::next(&mut fields));
-    match status {
-        Some(status) if status.tag() == Tag::Enumerated && status.data == [0] => {
-            Ok(bytes.as_slice().into())
-        }
-        _ => Err(Error::new(path, Fault::BrokenOcsp)),
-    }
+    Staple::parse(&bytes, serial).ok_or_else(|| Error::new(path, Fault::BrokenOcsp))
 }

@@ -57,7 +57,7 @@ pub enum Fault {
         /// Which certificate of that file the key belongs to, counted from 1.
         belongs_to: Option<usize>,
     },
-    /// No OCSP response, or one without an answer of the issuer.
+    /// No OCSP response that says that the certificate is good.
     BrokenOcsp,
     /// No certificate revocation list stands in it.
     NoCrl,
@@ -115,7 +115,9 @@ impl fmt::Display for Error {
                     None => Ok(()),
                 }
             }
-            Fault::BrokenOcsp => f.write_str("is no successful OCSP response in DER"),
+            Fault::BrokenOcsp => {
+                f.write_str("is no OCSP response in DER that says that the certificate is good")
+            }
             Fault::NoCrl => f.write_str("has no certificate revocation list in it"),
             Fault::BrokenCrl => f.write_str("a certificate revocation list in it cannot be parsed"),
             Fault::TicketKeyLength { found } => {

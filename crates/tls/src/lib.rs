@@ -31,6 +31,7 @@ pub mod policy;
 pub mod reading;
 pub mod resolver;
 pub mod server;
+mod staple;
 pub mod store;
 pub mod tickets;
 pub mod trust;

@@ -91,9 +91,8 @@ pub fn watched(sources: &[Source]) -> Watched {
     for source in sources {
         match source {
             Source::Pair { chain, key } => {
-                watched.files.push(chain.clone());
-                watched.files.push(key.clone());
-                watched.files.push(with_extension(chain, "ocsp"));
+                let ocsp = with_extension(chain, "ocsp");
+                watched.files.extend([chain.clone(), key.clone(), ocsp]);
             }
             Source::Folder(folder) => {
                 watched.folders.push(folder.clone());

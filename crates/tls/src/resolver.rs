@@ -88,18 +88,16 @@ impl Served {
 impl ResolvesServerCert for Served {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let chosen = self.choose(hello.server_name(), hello.signature_schemes())?;
-        chosen.certified_key()
+        chosen.certified_key(UnixTime::now())
     }
 }
 
 /// A client's certificate: the first one.
 impl ResolvesClientCert for Served {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let first = self
-            .set()
-            .first(UnixTime::now(), |it| schemes.contains(&it))
-            .cloned();
-        first?.certified_key()
+        let now = UnixTime::now();
+        let first = self.set().first(now, |it| schemes.contains(&it)).cloned();
+        first?.certified_key(now)
     }
 
     fn has_certs(&self) -> bool {

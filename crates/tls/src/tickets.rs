@@ -300,9 +300,11 @@ impl TicketKeys {
             .aead
             .open_in_place(nonce, Aad::from(context), &mut sealed)
             .ok()?;
-        let (issued, session) = opened.split_first_chunk::<ISSUED_LEN>()?;
-        let is_fresh = age(u64::from_be_bytes(*issued), now) < self.lifetimes.ticket;
-        is_fresh.then(|| session.to_vec())
+        let issued = u64::from_be_bytes(*opened.first_chunk::<ISSUED_LEN>()?);
+        let len = opened.len();
+        sealed.truncate(len);
+        sealed.drain(..ISSUED_LEN);
+        (age(issued, now) < self.lifetimes.ticket).then_some(sealed)
     }
 }
 

@@ -4,14 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_testkit::TempDir;
 use evenkeel_tls::reading::{read, watched};
-use evenkeel_tls::{Certificates, KeyKind, Source, Trouble, Watched};
+use evenkeel_tls::{Certificates, Facts, KeyKind, Source, Trouble, Watched};
 use rcgen::{
     CertificateParams, DnType, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
     PKCS_RSA_SHA256, SanType, date_time_ymd,
 };
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::issuing::{Authority, write};
 
@@ -99,17 +102,38 @@ fn a_pair_has_its_facts() {
 #[test]
 fn a_common_name_counts_only_without_alternative_names() {
     let temp = TempDir::new().unwrap();
-    let names_of = |names: &[&str]| {
+    let names_of = |common: &str, names: &[&str]| {
         let with_name = |it: &mut CertificateParams| {
-            it.distinguished_name
-                .push(DnType::CommonName, "Common.example");
+            it.distinguished_name.push(DnType::CommonName, common);
         };
         let issued = Authority::new("CA").issue_with(names, &PKCS_ECDSA_P256_SHA256, with_name);
         issued.write_bundle(temp.path(), "site");
-        read_well(&folder(temp.path())).all()[0].facts().dns_names
+        let certificates = read_well(&folder(temp.path()));
+        certificates.all()[0].facts().dns_names
     };
-    assert_eq!(names_of(&[]), ["common.example"]);
-    assert_eq!(names_of(&["192.0.2.1"]), [] as [&str; 0]);
+    assert_eq!(names_of("Common.example", &[]), ["common.example"]);
+    assert_eq!(names_of("Common.example", &["192.0.2.1"]), [] as [&str; 0]);
+    // Neither an address nor a person's name is a DNS name.
+    assert_eq!(names_of("192.0.2.1", &[]), [] as [&str; 0]);
+    assert_eq!(names_of("Jane Doe", &[]), [] as [&str; 0]);
+}
+
+#[test]
+fn mangled_certificates_are_none_or_others_but_never_a_panic() {
+    let issued = Authority::new("CA").issue(&["a.example", "192.0.2.1"]);
+    let der = CertificateDer::from_pem_slice(issued.chain.as_bytes()).unwrap();
+    assert!(Facts::of(&der).is_some());
+    for at in 0..der.len() {
+        assert_eq!(Facts::of(&der[..at]), None);
+        for bit in 0..8 {
+            let mut mangled = der.to_vec();
+            mangled[at] ^= 1 << bit;
+            if let Some(facts) = Facts::of(&mangled) {
+                assert!(!facts.subject.chars().any(char::is_control));
+            }
+        }
+    }
+    assert_eq!(Facts::of(&[&der[..], &[0]].concat()), None);
 }
 
 #[test]
@@ -161,7 +185,7 @@ fn every_form_of_key_belongs_to_its_certificate() {
             let certificates = read_well(&[pair]);
             let certificate = &certificates.all()[0];
             assert_eq!(certificate.key_kind().to_string(), kind);
-            let certified = certificate.certified_key().unwrap();
+            let certified = certificate.certified_key(UnixTime::now()).unwrap();
             let schemes = certificate.key_kind().schemes();
             for scheme in schemes {
                 assert!(certified.key.choose_scheme(&[*scheme]).is_some(), "{kind}");
@@ -180,7 +204,11 @@ fn every_form_of_key_belongs_to_its_certificate() {
     let request = ["req", "-x509", "-subj", "/CN=a.example", "-key"];
     openssl(&[&request[..], &[&at("site.key"), "-out", &at("site.crt")]].concat());
     let certificates = read_well(&folder(temp.path()));
-    assert!(certificates.all()[0].certified_key().is_some());
+    assert!(
+        certificates.all()[0]
+            .certified_key(UnixTime::now())
+            .is_some()
+    );
 }
 
 #[test]
@@ -307,7 +335,7 @@ fn what_is_wrong_is_said_and_no_secret_is() {
     fs::write(&chain, &good.chain).unwrap();
     fs::write(&key, &good.key).unwrap();
     let well = read_well(&[Source::Pair { chain, key }]);
-    let key = well.all()[0].certified_key();
+    let key = well.all()[0].certified_key(UnixTime::now());
     let shown = format!("{:?} {key:?}", well.all()[0]);
     assert!(
         !shown.contains(&secret) && !shown.contains("48, "),
@@ -363,8 +391,7 @@ fn a_folder_holds_all_forms() {
     write(root, "empty/README", "unused");
     write(root, "README", "unused");
     write(root, ".hidden.pem", "unused");
-    write(root, "pair.crt.ocsp", "");
-    fs::write(root.join("pair.crt.ocsp"), [0x30, 0x03, 0x0a, 0x01, 0x00]).unwrap();
+    fs::write(root.join("pair.crt.ocsp"), authority.respond(&b, 'V')).unwrap();
     // A link to a folder elsewhere, and one to a file.
     let elsewhere = TempDir::new().unwrap();
     write(elsewhere.path(), "fullchain.pem", &d.chain);
@@ -381,7 +408,10 @@ fn a_folder_holds_all_forms() {
         "linked/fullchain.pem",
     ];
     assert_eq!(names(&certificates, root), expected);
-    let stapled = certificates.all().iter().filter(|it| it.has_staple());
+    let stapled = certificates
+        .all()
+        .iter()
+        .filter(|it| it.has_staple(UnixTime::now()));
     let stapled: Vec<_> = stapled.map(|it| it.path().to_owned()).collect();
     assert_eq!(stapled, [root.join("pair.crt")]);
     let folders = ["certbot", "empty", "linked"].map(|it| root.join(it));
@@ -398,30 +428,58 @@ fn a_folder_holds_all_forms() {
 }
 
 #[test]
-fn a_broken_staple_leaves_its_certificate() {
+fn a_staple_is_sent_while_it_is_valid_and_another_one_is_said() {
     let temp = TempDir::new().unwrap();
-    let issued = Authority::new("CA").issue(&["a.example"]);
+    let authority = Authority::new("CA");
+    let (issued, other) = (
+        authority.issue(&["a.example"]),
+        authority.issue(&["b.example"]),
+    );
     issued.write_bundle(temp.path(), "site");
-    write(temp.path(), "site.pem.ocsp", "no OCSP");
-    let (first, troubles) = read(&folder(temp.path()), None);
-    assert!(
-        troubles[0]
-            .text
-            .contains("site.pem.ocsp: is no successful OCSP"),
-        "{troubles:?}"
-    );
-    assert!(!first.all()[0].has_staple());
-    // Said again, and mended by a better one.
-    assert_eq!(read(&folder(temp.path()), Some(&first)).1, troubles);
-    fs::write(temp.join("site.pem.ocsp"), [0x30, 0x03, 0x0a, 0x01, 0x00]).unwrap();
-    let (second, troubles) = read(&folder(temp.path()), Some(&first));
+    let path = temp.join("site.pem.ocsp");
+    let now = UnixTime::now();
+    let good = authority.respond(&issued, 'V');
+    let mut before = Certificates::default();
+    for broken in [
+        b"no OCSP".to_vec(),
+        Vec::new(),
+        // The status "try later".
+        vec![0x30, 0x03, 0x0a, 0x01, 0x03],
+        good[..good.len() - 1].to_vec(),
+        authority.respond(&issued, 'R'),
+        authority.respond(&other, 'V'),
+    ] {
+        fs::write(&path, broken).unwrap();
+        for _ in 0..2 {
+            // Said each time, though nothing has changed.
+            let (certificates, troubles) = read(&folder(temp.path()), Some(&before));
+            let text = "site.pem.ocsp: is no OCSP response in DER that says";
+            assert!(troubles[0].text.contains(text), "{troubles:?}");
+            assert!(!certificates.all()[0].has_staple(now));
+            assert!(
+                certificates.all()[0]
+                    .certified_key(now)
+                    .unwrap()
+                    .ocsp
+                    .is_none()
+            );
+            before = certificates;
+        }
+    }
+    fs::write(&path, &good).unwrap();
+    let (certificates, troubles) = read(&folder(temp.path()), Some(&before));
     assert_eq!(troubles, []);
-    assert!(second.all()[0].has_staple());
-    let certified = second.all()[0].certified_key().unwrap();
-    assert_eq!(
-        certified.ocsp.as_deref(),
-        Some(&[0x30, 0x03, 0x0a, 0x01, 0x00][..])
-    );
+    let sent = |at| {
+        certificates.all()[0]
+            .certified_key(at)
+            .unwrap()
+            .ocsp
+            .clone()
+    };
+    assert_eq!(sent(now), Some(good));
+    let later = UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs() + 2 * 86_400));
+    assert_eq!(sent(later), None);
+    assert!(!certificates.all()[0].has_staple(later));
 }
 
 #[test]
@@ -511,9 +569,11 @@ fn removed_files_take_their_certificate_and_a_lost_folder_keeps_all() {
 fn unchanged_files_are_not_read_again() {
     let temp = TempDir::new().unwrap();
     let authority = Authority::new("CA");
-    for name in ["a", "b"] {
-        authority.issue(&[name]).write_bundle(temp.path(), name);
-    }
+    let [_, b] = ["a", "b"].map(|name| {
+        let issued = authority.issue(&[name]);
+        issued.write_bundle(temp.path(), name);
+        issued
+    });
     let first = read_well(&folder(temp.path()));
     let shared = |one: &Certificates, other: &Certificates| -> Vec<bool> {
         let pairs = one.all().iter().zip(other.all());
@@ -526,7 +586,7 @@ fn unchanged_files_are_not_read_again() {
     let (third, _) = read(&folder(temp.path()), Some(&second));
     assert_eq!(shared(&second, &third), [false, true]);
     // A file that comes beside one counts as a change.
-    fs::write(temp.join("b.pem.ocsp"), [0x30, 0x03, 0x0a, 0x01, 0x00]).unwrap();
+    fs::write(temp.join("b.pem.ocsp"), authority.respond(&b, 'V')).unwrap();
     let (fourth, _) = read(&folder(temp.path()), Some(&third));
     assert_eq!(shared(&third, &fourth), [true, false]);
 }

@@ -16,8 +16,8 @@ use rcgen::{
 };
 use rustls::client::ClientConnection;
 use rustls::{AlertDescription, CertificateError, Error, HandshakeKind};
-use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::ends::{Site, connect, seen};
 use crate::issuing::{Authority, Issued, write};
@@ -236,7 +236,9 @@ fn without_verification_the_endpoint_still_has_to_own_its_key() {
     let site = site_with(&authority.issue(&["a.example"]));
     let foreign = authority.issue(&["a.example"]);
     let certificates = site.certificates();
-    let own = certificates.all()[0].certified_key().unwrap();
+    let own = certificates.all()[0]
+        .certified_key(UnixTime::now())
+        .unwrap();
     let foreign = CertificateDer::from_pem_slice(foreign.chain.as_bytes()).unwrap();
     let stolen = rustls::sign::CertifiedKey::new(vec![foreign], own.key.clone());
     for version in [Version::Tls12, Version::Tls13] {

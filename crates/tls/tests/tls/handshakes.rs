@@ -289,6 +289,8 @@ fn sessions_are_resumed_by_tickets_under_the_same_client_auth_alone() {
     let optional = server(ClientAuth::Optional(trusted(&[])), Some(keys.clone()));
     let none = server(ClientAuth::None, Some(keys));
     let ticketless = server(ClientAuth::Required(trusted(&[])), None);
+    // No ticket is made up either that nobody could take back.
+    assert_eq!(ticketless.send_tls13_tickets, 0);
     let old = Policy::default()
         .with_versions(Version::Tls12, Version::Tls12)
         .unwrap();

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use evenkeel_testkit::TempDir;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
     ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
@@ -67,6 +69,33 @@ impl Authority {
             key: key.serialize_pem(),
             serial,
         }
+    }
+
+    /// An OCSP response for a day, by OpenSSL: `V` for a good certificate, `R` for a revoked
+    /// one.
+    pub fn respond(&self, issued: &Issued, status: char) -> Vec<u8> {
+        let temp = TempDir::new().unwrap();
+        write(temp.path(), "ca.pem", &self.pem());
+        write(temp.path(), "ca.key", &self.issuer.key().serialize_pem());
+        write(temp.path(), "leaf.pem", &issued.chain);
+        let revoked = if status == 'R' { "240101000000Z" } else { "" };
+        let serial = format!("{:04X}", issued.serial);
+        let line = format!("{status}\t490101000000Z\t{revoked}\t{serial}\tunknown\t/CN=a\n");
+        write(temp.path(), "index.txt", &line);
+        for arguments in [
+            "-no_nonce -issuer ca.pem -cert leaf.pem -reqout request",
+            "-index index.txt -CA ca.pem -rsigner ca.pem -rkey ca.key -ndays 1 \
+             -reqin request -respout response",
+        ] {
+            let output = Command::new("openssl")
+                .arg("ocsp")
+                .args(arguments.split_whitespace())
+                .current_dir(temp.path())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+        fs::read(temp.join("response")).unwrap()
     }
 
     /// A list of revoked certificates.
