@@ -149,7 +149,6 @@ struct Index {
 impl Index {
     fn new(mut entries: Vec<(String, u32)>) -> Self {
         entries.sort_unstable();
-        entries.dedup();
         let mut ranges = HashMap::new();
         let mut positions = Vec::with_capacity(entries.len());
         for of_name in entries.chunk_by(|one, next| one.0 == next.0) {
