@@ -74,21 +74,29 @@ impl<'a> PurgeOrder<'a> {
 }
 
 impl<'a> Url<'a> {
-    /// Of `http://HOST[:PORT][/PATH][?QUERY]`, or `https://`.
+    /// Of `http://HOST[:PORT][/PATH][?QUERY]`, or `https://`. A fragment is cut off: no
+    /// request has one.
     ///
     /// # Errors
-    /// The text is no such URL.
+    /// The text is no such URL, or names a user.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let schemes = [("http://", Scheme::Http), ("https://", Scheme::Https)];
-        let found = schemes
-            .iter()
-            .find_map(|(start, scheme)| Some((text.strip_prefix(start)?, *scheme)));
+        let found = schemes.iter().find_map(|(start, scheme)| {
+            let (before, rest) = text.split_at_checked(start.len())?;
+            before
+                .eq_ignore_ascii_case(start)
+                .then_some((rest, *scheme))
+        });
         let no_url = || format!("`{}` is no URL with a host", text.escape_debug());
         let (rest, scheme) = found.ok_or_else(no_url)?;
+        let rest = rest.split('#').next().unwrap_or(rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (host, path_and_query) = rest.split_at(end);
         if host.is_empty() {
             return Err(no_url());
+        }
+        if host.contains('@') {
+            return Err(format!("leave the user out of `{}`", text.escape_debug()));
         }
         Ok(Url {
             text,
@@ -216,6 +224,18 @@ mod tests {
                     Hard,
                     None,
                 ),
+            ),
+            (
+                &["url", "HTTP://h/p#part"],
+                words(
+                    What::Url(url("HTTP://h/p#part", Scheme::Http, "h", "/p")),
+                    Hard,
+                    None,
+                ),
+            ),
+            (
+                &["url", "http://user:word@h/p"],
+                Err("leave the user out of `http://user:word@h/p`".to_owned()),
             ),
             (&["url", "/p"], Err("`/p` is no URL with a host".to_owned())),
             (

@@ -267,6 +267,9 @@ fn cache_step(
 fn finding(now: &CacheNow) -> String {
     match now {
         CacheNow::Nothing => "miss: nothing is stored".to_owned(),
+        CacheNow::OnDisk => {
+            "a response on the disk, which is not read for this: its age is not known".to_owned()
+        }
         CacheNow::NotStored(reason) => {
             format!(
                 "miss: the last answer was not stored, for {}",

@@ -418,6 +418,19 @@ fn what_is_stored_stays_over_a_reload() {
     });
 }
 
+/// What `explain --live` says of a GET with this field, if it is not empty.
+fn explained(proxy: &Proxy, url: &str, field: &str) -> String {
+    let mut command = std::process::Command::new(program());
+    command.args(["explain", "--live", "--config"]);
+    command.arg(proxy.path("evenkeel.toml"));
+    command.args(["GET", url]);
+    if !field.is_empty() {
+        command.args(["--header", field]);
+    }
+    let output = command.output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
 #[test]
 fn says_what_the_cache_does_with_a_request() {
     test(|| {
@@ -435,17 +448,7 @@ fn says_what_the_cache_does_with_a_request() {
         });
         let proxy = endpoint.behind("bypass = { header = { X-Debug = '*' } }");
         let mut client = proxy.client();
-        let explained = |url: &str, field: &str| {
-            let mut command = std::process::Command::new(program());
-            command.args(["explain", "--live", "--config"]);
-            command.arg(proxy.path("evenkeel.toml"));
-            command.args(["GET", url]);
-            if !field.is_empty() {
-                command.args(["--header", field]);
-            }
-            let output = command.output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
-        };
+        let explained = |url: &str, field: &str| explained(&proxy, url, field);
         let shown = explained("http://a/x", "");
         assert!(
             shown.contains("cache default: miss: nothing is stored"),

@@ -82,7 +82,8 @@ impl KeyRules {
         let mut key = Vec::with_capacity(128);
         let host = head.host.of(bytes);
         push_origin(&mut key, request.scheme, host);
-        self.push_path(&mut key, head.path(bytes), head.query.of(bytes));
+        let query = head.has_query().then(|| head.query.of(bytes));
+        self.push_path(&mut key, head.path(bytes), query);
         let url_len = key.len();
         for name in &self.headers {
             key.push(PART);
@@ -108,8 +109,8 @@ impl KeyRules {
         push_origin(&mut key, scheme, host);
         let at = memchr::memchr(b'?', path_and_query);
         let (path, query) = match at {
-            Some(at) => (&path_and_query[..at], &path_and_query[at + 1..]),
-            None => (path_and_query, &b""[..]),
+            Some(at) => (&path_and_query[..at], Some(&path_and_query[at + 1..])),
+            None => (path_and_query, None),
         };
         let path = if path.is_empty() { b"/" } else { path };
         self.push_path(&mut key, path, query);
@@ -122,14 +123,13 @@ impl KeyRules {
         !self.headers.is_empty() || !self.cookies.is_empty()
     }
 
-    fn push_path(&self, key: &mut Vec<u8>, path: &[u8], query: &[u8]) {
+    fn push_path(&self, key: &mut Vec<u8>, path: &[u8], query: Option<&[u8]>) {
         key.extend_from_slice(path);
+        let Some(query) = query else { return };
         let rules = &self.query;
         if rules.only.is_empty() && rules.ignore.is_empty() && !rules.is_sorted {
-            if !query.is_empty() {
-                key.push(b'?');
-                key.extend_from_slice(query);
-            }
+            key.push(b'?');
+            key.extend_from_slice(query);
             return;
         }
         let parameters = query.split(|&byte| byte == b'&');
@@ -281,7 +281,7 @@ mod tests {
             ("a", "/b%2Fc", "http://a/b%2Fc"),
             ("a", "//b", "http://a//b"),
             ("a", "/A", "http://a/A"),
-            ("a", "/?", "http://a/"),
+            ("a", "/?", "http://a/?"),
             ("a", "/?b=1&a=2", "http://a/?b=1&a=2"),
             ("a", "http://b.c?d", "http://b.c/?d"),
         ] {

@@ -222,6 +222,11 @@ impl RequestHead {
         }
     }
 
+    /// Whether there is a query, which may be empty: `/a?` is another URL than `/a`.
+    pub fn has_query(&self) -> bool {
+        self.query.start > self.path_span.end
+    }
+
     #[cold]
     fn implied_path(&self) -> &'static [u8] {
         match self.method {

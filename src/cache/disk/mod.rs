@@ -155,12 +155,21 @@ impl DiskStore {
         &self.shared.purges
     }
 
-    /// Records that may answer a request. Asks no disk.
-    pub fn look_up(&self, key: &Key, request: &Request<'_>) -> Candidates {
+    /// Whether there is a record for a request, as far as the index knows. Counts nothing.
+    pub fn has(&self, key: &Key, request: &Request<'_>) -> bool {
+        !self.candidates(key, request).is_empty()
+    }
+
+    fn candidates(&self, key: &Key, request: &Request<'_>) -> Candidates {
         if self.shared.queue.is_closed() {
             return Candidates::new();
         }
-        let found = self.shared.index.find(&self.shared.secret, key, request);
+        self.shared.index.find(&self.shared.secret, key, request)
+    }
+
+    /// Records that may answer a request. Asks no disk.
+    pub fn look_up(&self, key: &Key, request: &Request<'_>) -> Candidates {
+        let found = self.candidates(key, request);
         if found.is_empty() {
             self.shared.counters.misses.add(1);
         }

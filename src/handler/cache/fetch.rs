@@ -123,10 +123,9 @@ fn request(
     let mut bytes = Vec::with_capacity(head.wire.end + 256);
     bytes.extend_from_slice(b"GET ");
     bytes.extend_from_slice(head.path(from));
-    let query = head.query.of(from);
-    if !query.is_empty() {
+    if head.has_query() {
         bytes.push(b'?');
-        bytes.extend_from_slice(query);
+        bytes.extend_from_slice(head.query.of(from));
     }
     bytes.extend_from_slice(b" HTTP/1.1\r\n");
     push_line(&mut bytes, b"Host", head.host.of(from));

@@ -82,7 +82,11 @@ pub(super) fn way(exchange: &mut Exchange<'_>, caching: &Arc<Caching>) -> Way {
         && cache.disk().is_none()
         && cache.memory.find(&key, &request).is_none()
     {
-        note(exchange, CacheResult::Miss, Unanswered::NotStored(reason));
+        let facts = RequestFacts::new(exchange);
+        match bypassed(caching, &request, &facts) {
+            Some(reason) => note(exchange, CacheResult::Bypass, reason),
+            None => note(exchange, CacheResult::Miss, Unanswered::NotStored(reason)),
+        }
         Way::Past
     } else {
         Way::Through(Some(key))
@@ -169,6 +173,8 @@ pub(crate) enum CacheNow {
         ttl_s: i64,
         usable: Usable,
     },
+    /// Nothing in memory, and a response on the disk, which was not read for this.
+    OnDisk,
     /// Nothing, and the last answer was not stored.
     NotStored(NotStored),
     /// Nothing.
@@ -199,6 +205,7 @@ pub(crate) fn plan(
                 usable: caching.rules.usable(&stored, &asked),
             }
         }
+        None if cache.disk().is_some_and(|it| it.has(&key, &request)) => CacheNow::OnDisk,
         None => match cache.uncacheable(&key, is_known(&request), now) {
             Some(reason) => CacheNow::NotStored(reason),
             None => CacheNow::Nothing,

@@ -119,6 +119,34 @@ fn an_empty_object_and_a_negative_answer_are_stored_for_their_time() {
 }
 
 #[test]
+fn an_empty_query_is_asked_for_as_it_was_sent() {
+    test(|| {
+        let endpoint = counting(FRESH);
+        let proxy = endpoint.behind("");
+        for path in ["/a?", "/a", "/a?", "/a"] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+            proxy.client().ask(request).unwrap();
+        }
+        let asked = endpoint.asked();
+        let lines: Vec<_> = asked.iter().filter_map(|it| it.lines().next()).collect();
+        assert_eq!(lines, ["GET /a? HTTP/1.1", "GET /a HTTP/1.1"]);
+    });
+}
+
+#[test]
+fn a_rule_counts_where_nothing_can_be_stored_too() {
+    test(|| {
+        let endpoint = counting("Cache-Control: no-store\r\n");
+        let proxy = endpoint.behind("bypass = { header = { X-Debug = '*' } }");
+        let mut client = proxy.client();
+        for fields in ["", "X-Debug: 1\r\n", ""] {
+            ask(&mut client, &format!("Host: a\r\n{fields}"));
+        }
+        assert_eq!(results(&proxy, 3), ["miss", "bypass", "miss"]);
+    });
+}
+
+#[test]
 fn goes_past_the_cache_where_a_rule_says_so() {
     test(|| {
         let endpoint = counting(FRESH);

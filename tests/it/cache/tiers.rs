@@ -104,6 +104,9 @@ fn what_is_on_the_disk_is_there_after_a_restart() {
             let only = ask(&proxy, "/long", "Cache-Control: only-if-cached\r\n");
             only.status == 200
         });
+        let shown = explained(&proxy, "http://a/a", "");
+        let expected = "cache main: a response on the disk, which is not read for this";
+        assert!(shown.contains(expected), "{shown}");
         for (path, body) in &paths {
             let answer = ask(&proxy, path, "");
             assert!(answer.text() == *body, "{path}: {}", answer.head);

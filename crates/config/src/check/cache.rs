@@ -149,12 +149,16 @@ fn check_max_object(caching: &CachingTable, file: &File, report: &mut Report) {
     };
     let name = caching.store_name();
     let mut stores = file.cache.value.iter().flat_map(|map| &map.0);
-    let Some(store) = stores
-        .find(|it| it.name == name)
-        .and_then(|it| it.value.as_ref())
-    else {
-        return;
+    let unwritten;
+    let store = match stores.find(|it| it.name == name) {
+        Some(store) => store.value.as_ref(),
+        None => {
+            unwritten = CacheTable::unwritten(file);
+            unwritten.as_ref()
+        }
     };
+    // What is wrong with it is said already.
+    let Some(store) = store else { return };
     let Some(memory) = store.memory.value.map(|it| it.0 as u64) else {
         return;
     };

@@ -10,9 +10,8 @@ use evenkeel_policy::route::Rule;
 
 use super::peers;
 use crate::diagnostics::Report;
-use crate::setting::{OneOrMore, Resolve, Setting};
+use crate::setting::{OneOrMore, Resolve};
 use crate::surroundings::absolute;
-use crate::tree::{Node, Value};
 use crate::written::{self, CacheStoreParts, CacheTable, CachingParts, CachingTable, File, Names};
 use crate::{CacheDisk, CacheStore, Caching};
 
@@ -30,20 +29,11 @@ pub(super) fn stores(
             let mut written = file.cache.value.as_ref()?.0.iter();
             match written.find(|it| it.name == name) {
                 Some(it) => store(name, it.value.as_ref()?, folder, report),
-                None => store(name, &by_default(file)?, folder, report),
+                None => store(name, &CacheTable::unwritten(file)?, folder, report),
             }
         })
         .collect();
     built.into_iter().collect()
-}
-
-/// The cache that nobody has written.
-fn by_default(file: &File) -> Option<CacheTable> {
-    let nothing = Node {
-        place: file.place.clone(),
-        value: Value::Table(Vec::new()),
-    };
-    CacheTable::read(&nothing, &mut Report::default())
 }
 
 fn store(name: &str, table: &CacheTable, folder: &Path, report: &mut Report) -> Option<CacheStore> {

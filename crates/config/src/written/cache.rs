@@ -4,9 +4,9 @@ use evenkeel_cache::Rules;
 use evenkeel_cache::rules::ClientDirectives;
 use evenkeel_policy::route::Rule;
 
-use super::Bypass;
 use super::forms::{Switch, as_table};
 use super::names::DEFAULT_STORE;
+use super::{Bypass, File};
 use crate::cache_value::{CachedStatus, ParameterPattern, RedisUrl, WholeSeconds};
 use crate::diagnostics::Report;
 use crate::file_value::FolderPath;
@@ -160,6 +160,17 @@ impl Setting for RouteCache {
 
     fn shape() -> Shape {
         Shape::AnyOf(vec![Text::shape(), CachingTable::shape(), Shape::Boolean])
+    }
+}
+
+impl CacheTable {
+    /// The cache that routes use and nobody has written.
+    pub(crate) fn unwritten(file: &File) -> Option<Self> {
+        let nothing = Node {
+            place: file.place.clone(),
+            value: Value::Table(Vec::new()),
+        };
+        CacheTable::read(&nothing, &mut Report::default())
     }
 }
 
