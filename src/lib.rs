@@ -8,6 +8,7 @@ use evenkeel_net as net;
 
 pub mod admin;
 pub mod cache;
+pub mod certificates;
 pub mod client;
 pub mod discovery;
 pub mod exchange;

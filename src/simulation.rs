@@ -150,6 +150,7 @@ fn plan_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> GenerationPl
         config: config.clone(),
         listeners: listeners.collect(),
         upstreams: shared.to_vec(),
+        tls: crate::certificates::served_tls(config, &[]).unwrap(),
         caches: crate::cache::caches(config, &[]).unwrap(),
         disks: Arc::new(Disks::start(config).unwrap()),
         outlets: outlets(config, shared),

@@ -36,12 +36,13 @@ const CRATES: [&str; 12] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 14] = [
+const LAYERS: [&str; 15] = [
     "scheduling",
     "lifecycle",
     "watching",
     "files",
     "cache",
+    "certificates",
     "observe",
     "upstream",
     "discovery",

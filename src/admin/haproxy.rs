@@ -72,6 +72,9 @@ pub(super) fn request_errors(exchanges: &ExchangeFigures) -> u64 {
             Failure::HeadTimeout
                 | Failure::FirstBytesTimeout
                 | Failure::ProxyHeader
+                | Failure::TlsHandshake
+                | Failure::TlsHandshakeTimeout
+                | Failure::NotTls
                 | Failure::ProxyHeaderTimeout
                 | Failure::BodyTimeout
                 | Failure::BodyTooLarge

@@ -81,14 +81,17 @@ pub(super) fn serve(
         context.heads.keep(head);
         let (session, now) = (connection.client.session, context.wheel.now());
         context.sessions.rest(session, track, now);
+        if matches!(next, Some(Next::Cut)) {
+            connection.http1.stream.cut();
+        }
         match next {
             None => return Served::Nothing(connection),
             Some(Next::KeepAlive) => return Served::Idle(connection),
             // A close with unread bytes drops what waits to be sent.
-            Some(Next::Close) if connection.http1.stream.has_unread() => {
+            Some(Next::Close | Next::Cut) if connection.http1.stream.has_unread() => {
                 box_cold(linger(&context, &mut connection, buffer, Sender::Late)).await;
             }
-            Some(Next::Close) => {}
+            Some(Next::Close | Next::Cut) => {}
             Some(Next::Linger { sender }) => {
                 box_cold(linger(&context, &mut connection, buffer, sender)).await
             }

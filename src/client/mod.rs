@@ -11,6 +11,7 @@ mod future_pool;
 pub(crate) mod http1;
 mod proxy_protocol;
 mod tcp;
+mod tls;
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -122,6 +123,8 @@ where
         let head_timeout = open.listener.setting(|it| {
             if may_be_silent {
                 it.timeouts.first_bytes
+            } else if it.tls.is_some() {
+                it.timeouts.handshake
             } else {
                 it.timeouts.head
             }
@@ -139,6 +142,14 @@ where
                 None => return,
             }
             wait = wait.on();
+        }
+        if let Some(config) = open.listener.tls() {
+            let handshake = tls::handshake(worker, connection, config, wait);
+            match box_cold(handshake).await {
+                Some(encrypted) => connection = encrypted,
+                None => return,
+            }
+            wait = Wait::ForFirst(Some(first_wait));
         }
         if open.listener.setting(|it| it.protocol) == ClientProtocol::Tcp {
             return box_cold(tcp::serve(worker.clone(), connection)).await;

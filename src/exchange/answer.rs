@@ -231,6 +231,9 @@ pub fn end_head(out: &mut Vec<u8>, exchange: &Exchange<'_>, persistence: Persist
     if let Some(id) = identity.response_id(exchange.bytes, &mut room) {
         write::request_id_field(out, id);
     }
+    if let Some(value) = exchange.listener().strict_transport() {
+        write::add_strict_transport(out, value);
+    }
     write::connection_field(out, persistence);
     out.extend_from_slice(b"\r\n");
 }

@@ -72,6 +72,11 @@ impl Client {
         sessions.set_client(self.session, source.ip(), source.port());
     }
 
+    /// Its connection is encrypted from here on.
+    pub fn is_encrypted(&mut self) {
+        self.scheme = Scheme::Https;
+    }
+
     /// The same client, for a request that a cache makes for it and for others.
     pub fn for_fetch(&self) -> Self {
         Client {

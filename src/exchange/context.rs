@@ -18,6 +18,7 @@ use super::TimedOut;
 use super::identity::{self, IdSource};
 use super::known_room::Room;
 use crate::cache::Cache;
+use crate::certificates::ServedTls;
 use crate::config::{self, Config};
 use crate::files::{Disks, Files};
 use crate::metrics::BufferMemory;
@@ -107,6 +108,8 @@ pub struct GenerationPlan {
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// Its caches, in order.
     pub caches: Vec<Arc<Cache>>,
+    /// The TLS of its listeners, in order; `None` for plain text.
+    pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The disks that its files are on.
     pub disks: Arc<Disks>,
     /// Where log lines and spans go.
@@ -127,6 +130,8 @@ pub struct Generation {
     pub upstreams: Vec<Upstream>,
     /// Its caches, in order.
     pub caches: Vec<Arc<Cache>>,
+    /// The TLS of its listeners, in order; `None` for plain text.
+    pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The worker's counters of its routes and upstreams.
     pub counters: Arc<Counters>,
     /// Its access logs.
@@ -178,6 +183,7 @@ impl Generation {
             number: plan.number,
             upstreams: upstreams.collect(),
             caches: plan.caches.clone(),
+            tls: plan.tls.clone(),
             files: Rc::new(match before {
                 Some(before) => before.files.following(config, plan.disks.clone()),
                 None => Files::new(config, plan.disks.clone()),

@@ -199,6 +199,9 @@ pub enum Next {
         /// Who is sending.
         sender: Sender,
     },
+    /// Close in the middle of a response whose length the client knows. Over TLS nothing
+    /// says that all was sent.
+    Cut,
     /// Cut it, so that the client can't take what it got for a whole answer.
     Abort,
 }

@@ -112,7 +112,7 @@ impl Response {
         let next = match end {
             End::Complete => Next::after(self.persistence, RestOfBody::Read),
             _ if self.ends_with_connection => Next::Abort,
-            _ => Next::Close,
+            _ => Next::Cut,
         };
         Relayed {
             end,

@@ -115,6 +115,7 @@ fn explain_on(
         not_reached: Vec::new(),
         readings: Vec::new(),
         cache: None,
+        is_redirected_to_https: false,
         action: None,
         refused: None,
     };
@@ -214,6 +215,14 @@ fn explain_request(
         scheme: facts.scheme.as_str().to_owned(),
     });
     let found = handler::find_route(&config.route_table, &name_of(running), &facts);
+    let of_listener = &config.listeners[facts.listener];
+    if let Some(to) = handler::redirect_to_https(of_listener, &facts, &found)
+        && let Plan::Redirect(step) = handler::plan(&Action::Redirect(to.clone().into()), &facts)
+    {
+        explanation.is_redirected_to_https = true;
+        explanation.action = Some(ActionStep::Redirect(step));
+        return None;
+    }
     if let Ok(_) | Err(Failure::NoRoute | Failure::AmbiguousPath) = found {
         explain_routes(config, &facts, explanation);
     }

@@ -40,6 +40,9 @@ pub struct Explanation {
     /// What the route's cache does, where it has one.
     #[serde(default)]
     pub cache: Option<CacheStep>,
+    /// Whether the listener redirects it, whatever its route.
+    #[serde(default)]
+    pub is_redirected_to_https: bool,
     /// What the route does; `None` where the request is refused before.
     pub action: Option<ActionStep>,
     /// Why the request is refused whatever the endpoints do.

@@ -108,6 +108,9 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         }
         Some(ActionStep::Redirect(RedirectStep { status, location })) => {
             page.line(&format!("redirect: {status} to {location}"));
+            if explanation.is_redirected_to_https {
+                page.line("  by `redirect_to_https` of the listener: no route is asked");
+            }
         }
         // Its line or its path alone has decided.
         Some(ActionStep::Files(_)) if explanation.refused.is_some() => {}

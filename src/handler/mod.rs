@@ -78,6 +78,12 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
         let facts = RequestFacts::new(exchange);
         find_route(&context.config().route_table, &context.loop_id, &facts)
     };
+    if exchange.listener().redirect_to_https.is_some() {
+        let facts = RequestFacts::new(exchange);
+        if let Some(redirect) = redirect_to_https(exchange.listener(), &facts, &found) {
+            return box_cold(redirect::answer(exchange, redirect)).await;
+        }
+    }
     let route = match found {
         Ok(route) => route,
         Err(failure) => return box_cold(refuse(exchange, failure)).await,
@@ -95,6 +101,25 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
         return box_cold(cache::handle(exchange, route, proxying, caching, key)).await;
     }
     with_action!(action, it => it.handle(route, exchange).await)
+}
+
+/// Below this path authorities look for what proves that a host is ours (RFC 8555 §8.3):
+/// they begin with plain HTTP.
+const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+
+/// Where a listener redirects a request, whatever its route; `found` is that.
+pub(crate) fn redirect_to_https<'a>(
+    listener: &'a config::Listener,
+    request: &RequestFacts<'_>,
+    found: &Result<usize, Failure>,
+) -> Option<&'a config::Redirect> {
+    let is_redirected = match found {
+        Ok(_) => !request.path().starts_with(CHALLENGES),
+        Err(Failure::NoRoute) => true,
+        Err(_) => false,
+    };
+    let redirect = listener.redirect_to_https.as_ref()?;
+    (is_redirected && request.scheme == Scheme::Http).then_some(redirect)
 }
 
 /// Says what [`handle`] would do with a request whose route has this action.
@@ -165,7 +190,7 @@ async fn answer_last(exchange: &mut Exchange<'_>, last: LastHop) -> Outcome {
 async fn respond(exchange: &mut Exchange<'_>, answer: &Answer<'_>) -> Outcome {
     let persistence = answer::persistence(exchange);
     match answer::send(exchange, answer, persistence).await {
-        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Close),
+        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
         Ok(()) => answer::outcome(exchange, End::Complete, persistence),
     }
 }

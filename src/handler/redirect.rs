@@ -31,7 +31,7 @@ impl Handler for Redirect {
 }
 
 /// Sends the client to a location.
-async fn answer(exchange: &mut Exchange<'_>, redirect: &Redirect) -> Outcome {
+pub(super) async fn answer(exchange: &mut Exchange<'_>, redirect: &Redirect) -> Outcome {
     let scheme = exchange.client.scheme();
     let location = expand(&redirect.location, scheme, exchange.bytes, exchange.head);
     let answer = Answer {

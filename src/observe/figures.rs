@@ -32,6 +32,7 @@ use super::reloads::Reloads;
 use super::stalls::WorkerStalls;
 use super::upgrades::Upgrades;
 use crate::cache::{Cache, CacheFigures};
+use crate::certificates::ServedTls;
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 
@@ -59,6 +60,8 @@ pub struct Sources {
     pub dispatchers: Vec<Arc<Dispatcher>>,
     /// Of its routes.
     pub caches: Vec<Arc<Cache>>,
+    /// The TLS of its listeners, in order; `None` for plain text.
+    pub tls: Vec<Option<Arc<ServedTls>>>,
     /// Access log lines that could not be written.
     pub log_lines_lost: Arc<AtomicU64>,
     /// What became of spans.

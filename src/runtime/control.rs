@@ -297,10 +297,12 @@ impl Control {
     /// Does its duties until every worker has ended: until then whoever waits in a
     /// queue may still be served.
     async fn serve(&mut self, duties: Duties) {
+        let folders = self.process.discovery.folders();
         if let Some(watch) = &self.source_watch {
-            let folders = self.process.discovery.folders().clone();
-            tokio::task::spawn_local(watch.keep(folders));
+            tokio::task::spawn_local(watch.keep(folders.clone()));
         }
+        let certificates = self.process.certificates.keep(folders.clone());
+        tokio::task::spawn_local(certificates);
         let mut ended = pin!(duties.run());
         let mut is_able = true;
         while self.workers_running > 0 {

@@ -21,6 +21,7 @@ use super::start::{Process, announce_listener, plans};
 use super::worker::{Follow, Order};
 use crate::admin::{NewEndpoints, Outcome, ReloadOptions};
 use crate::cache::{caches, go_on_counting};
+use crate::certificates::served_tls;
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::files::Disks;
@@ -660,6 +661,7 @@ impl Process {
             .listeners
             .bind(&mut config, &mut GivenSockets::default())?;
         let caches = caches(&config, &before.caches)?;
+        let tls = served_tls(&config, &before.tls)?;
         let writing = self.writing.as_mut();
         let writing = writing.ok_or_else(|| io::Error::other("the process is stopping"))?;
         let next_exporter = writing.exporters.prepare(config.otlp.as_ref())?;
@@ -688,6 +690,7 @@ impl Process {
                 .map(|it| it.dispatcher().clone())
                 .collect(),
             caches,
+            tls,
             probes: Arc::new(before.probes.following(&before.config, &config)),
             disks: Arc::new(disks),
             config,
@@ -700,6 +703,7 @@ impl Process {
         announce(&before.config, &sources.config);
         sources.reloads.begin(sources.loaded_config());
         go_on_counting(&sources.caches, &before.caches);
+        self.certificates.follow(&sources.tls);
         self.current.replace(sources);
         self.watched.send_replace(Arc::new(self.watched_now()));
         Ok(InForce {

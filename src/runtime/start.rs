@@ -13,6 +13,7 @@ use super::listeners::Listeners;
 use super::worker::{Order, Parts, WorkerThread};
 use crate::admin;
 use crate::cache::{Cache, caches};
+use crate::certificates::{CertificateWatch, ServedTls, served_tls};
 use crate::config::{Config, Listener};
 use crate::discovery::Discovery;
 use crate::exchange::context::GenerationPlan;
@@ -59,6 +60,8 @@ pub(super) struct Process {
     pub asked: mpsc::UnboundedReceiver<admin::Order>,
     /// What is watched of endpoints.
     pub watched: watch::Sender<Arc<health::Watched>>,
+    /// The certificates that are read again whenever their files change.
+    pub certificates: CertificateWatch,
     /// Of the status page.
     pub status_file: Option<SocketFile>,
     pub control_file: Option<SocketFile>,
@@ -99,6 +102,7 @@ struct Opened {
     listeners: Listeners,
     upstreams: Vec<Arc<SharedUpstream>>,
     caches: Vec<Arc<Cache>>,
+    tls: Vec<Option<Arc<ServedTls>>>,
     disks: Arc<Disks>,
     buffer_memory: Arc<BufferMemory>,
     /// Of each worker.
@@ -126,6 +130,7 @@ impl Opened {
             listeners,
             upstreams: shared_upstreams(&config, &[], clock::now()),
             caches: caches(&config, &[])?,
+            tls: served_tls(&config, &[])?,
             disks: Arc::new(Disks::start(&config)?),
             buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
             config: Arc::new(config),
@@ -316,6 +321,7 @@ impl Process {
             orders,
             asked,
             watched,
+            certificates: CertificateWatch::new(&opened.tls),
             status_file: opened.status_file,
             control_file: opened.control_file,
             moved_control_file: None,
@@ -406,6 +412,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         counters: observation.counters.clone(),
         dispatchers: dispatchers.collect(),
         caches: opened.caches.clone(),
+        tls: opened.tls.clone(),
         log_lines_lost: observation.log_writer.lost(),
         spans: observation.exporters.counts(),
         probes: Arc::new(Probes::new(config)),
@@ -446,6 +453,7 @@ pub(super) fn plans(
         listeners: listeners.shared(),
         upstreams: upstreams.to_vec(),
         caches: sources.caches.clone(),
+        tls: sources.tls.clone(),
         disks: sources.disks.clone(),
         outlets: outlets.clone(),
         counters: counters.clone(),

@@ -69,6 +69,7 @@ mod stale;
 mod status;
 mod status_page;
 mod tcp;
+mod tls;
 mod top;
 mod tracing;
 mod trusted;

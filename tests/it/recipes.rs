@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::process::run;
+use evenkeel_testkit::tls::Authority;
 use evenkeel_testkit::{
     Origin, OriginHandle, OriginOptions, Proxy, ProxySetup, RawClient, Response, TempDir,
 };
@@ -48,6 +49,7 @@ impl Recipe {
         let folder = TempDir::new().unwrap();
         let mut text = snippet.text.replace("\":8080\"", "\"127.0.0.1:0\"");
         text = text.replace("\":80\"", "\"127.0.0.1:0\"");
+        text = text.replace("\":443\"", "\"127.0.0.1:0\"");
         text = text.replace("\"127.0.0.1:8404\"", "\"127.0.0.1:0\"");
         text = text.replace("status = true", "status = { bind = \"127.0.0.1:0\" }");
         for name in ["/srv", "/var/log/evenkeel", "/run/evenkeel", "/run/app"] {
@@ -296,8 +298,18 @@ fn redirects() {
         assert_eq!(bare.ask("/ping", "").status, 200);
 
         let challenge = "/srv/acme/.well-known/acme-challenge/token";
-        let plain = Recipe::of("HTTP to HTTPS")
+        let issued = Authority::new()
+            .unwrap()
+            .issue(&["www.example.com"])
+            .unwrap();
+        let live = TempDir::new().unwrap();
+        fs::create_dir(live.join("www.example.com")).unwrap();
+        let write = |name: &str, text: &str| fs::write(live.join(name), text).unwrap();
+        write("www.example.com/fullchain.pem", &issued.chain);
+        write("www.example.com/privkey.pem", &issued.key);
+        let plain = Recipe::of("HTTPS, and HTTP to HTTPS")
             .with_file(challenge, "key")
+            .with("/etc/letsencrypt/live", &live.path().display().to_string())
             .start();
         let response = plain.ask("/a?b=1", "");
         let target = response.field("location").unwrap();

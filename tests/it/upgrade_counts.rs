@@ -43,6 +43,12 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "there are descriptors",
     ),
     ("evenkeel_listener_drains_cut_total", "every body ends"),
+    (
+        "evenkeel_listener_tls_handshakes_total",
+        "no listener has TLS",
+    ),
+    ("evenkeel_listener_tls_resumed_total", "no listener has TLS"),
+    ("evenkeel_listener_tls_failed_total", "no listener has TLS"),
     ("evenkeel_route_files_refused_total", "the disk keeps up"),
     (
         "evenkeel_route_cache_stale_total",

@@ -57,6 +57,9 @@ pub const PROXY_HEADER_TIMEOUT: Reason = reason(
     "proxy-header-timeout",
     "PROXY protocol header did not arrive",
 );
+pub const TLS_HANDSHAKE: Reason = reason(0, "tls-handshake", "");
+pub const TLS_HANDSHAKE_TIMEOUT: Reason = reason(0, "tls-handshake-timeout", "");
+pub const NOT_TLS: Reason = reason(400, "not-tls", "speaks TLS");
 pub const BODY_TIMEOUT: Reason = reason(408, "body-timeout", "body");
 
 // Routes.

@@ -70,8 +70,8 @@ pub use secret::without_passwords;
 pub use surroundings::NameLookup;
 pub use written::{
     Buffer, CacheStore, Caching, ClientTimeouts, Compression, Disk, Drain, Endpoint,
-    EndpointSource, Files, FixedAnswer, Interim, Limits, Listener, Log, NameSource, Otlp, Pool,
-    Probe, Queue, QueueAnswer, Server, ServiceSource, Upstream, UpstreamTimeouts,
+    EndpointSource, Files, FixedAnswer, Interim, Limits, Listener, ListenerTls, Log, NameSource,
+    Otlp, Pool, Probe, Queue, QueueAnswer, Server, ServiceSource, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -320,6 +320,14 @@ pub struct Route {
     pub action: Action,
     /// Where responses of its upstream are stored; `None` for nowhere.
     pub cache: Option<Arc<Caching>>,
+}
+
+impl Listener {
+    /// What browsers are told by `Strict-Transport-Security`; `None` for nothing.
+    pub fn strict_transport(&self) -> Option<&[u8]> {
+        let tls = self.tls.as_ref()?;
+        Some(tls.strict_transport.as_deref()?.as_bytes())
+    }
 }
 
 impl Caching {

@@ -41,13 +41,25 @@ const STICKINESS: Meaning = Missing(
 const KEYS: &[(&str, Meaning)] = &[
     // Not supported yet.
     (
-        "tls ssl https certificate certificates cert certs cert_file certfile crt crt_list \
-         ssl_certificate ssl_certificate_key acme letsencrypt auto_https ciphers alpn sni mtls \
-         client_auth ca_file ca_certificate tls_insecure_skip_verify hsts ocsp proxy_ssl_verify \
-         transport_socket certificates_resolvers",
+        "acme letsencrypt auto_https certificates_resolvers",
         Missing(
-            "TLS is",
-            "let a program in front end TLS, and name its address in `trusted_proxies`",
+            "certificates by ACME are",
+            "what another ACME client writes into a folder is served: `tls = { certificates = [{ folder = \"FOLDER\" }] }`",
+        ),
+    ),
+    (
+        "mtls client_auth client_ca ssl_client_certificate ssl_verify_client",
+        Missing("certificates of clients are", NOTHING),
+    ),
+    (
+        "ca_file ca_certificate tls_insecure_skip_verify proxy_ssl_verify transport_socket",
+        Missing("TLS to endpoints is", "name a port that speaks plain HTTP"),
+    ),
+    (
+        "ciphers ssl_ciphers ciphersuites",
+        Missing(
+            "a list of cipher suites is",
+            "`preset` in the `tls` of a listener chooses them",
         ),
     ),
     (
@@ -254,6 +266,20 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     // Keys of listeners.
+    ("tls ssl https", key("listener", "tls")),
+    (
+        "certificate certificates cert certs cert_file certfile crt crt_list ssl_certificate \
+         ssl_certificate_key",
+        key("listener.tls", "certificates"),
+    ),
+    (
+        "hsts strict_transport_security",
+        key("listener.tls", "hsts"),
+    ),
+    (
+        "https_redirect redirect_https force_https ssl_redirect",
+        key("listener", "redirect_to_https"),
+    ),
     (
         "listen port address addr listen_addr",
         key("listener", "bind"),

@@ -5,6 +5,7 @@
 
 mod access_log;
 mod cache;
+mod tls;
 mod upstream;
 
 use std::io::ErrorKind;
@@ -21,7 +22,9 @@ use super::setting::Resolve;
 use super::surroundings::{NameLookup, Surroundings, read_file};
 use super::tree::SourcePlace;
 use super::value::Peer;
-use super::written::{self, DiskParts, File, ListenerParts, Names, OtlpParts, actions};
+use super::written::{
+    self, DiskParts, File, ListenerParts, ListenerTls, Names, OtlpParts, actions,
+};
 use super::{
     Action, ClientProtocol, Config, Disk, HeaderPresence, Identity, Listener, Otlp, Peers, Preread,
     ProxySenders, Proxying, Route, Status, Upstream,
@@ -46,6 +49,7 @@ pub(super) fn resolve(
     let upstreams = upstreams(file, surroundings, report);
     let caches = cache::stores(file, &names, surroundings.folder, report);
     let routes = routes(file, &names, surroundings, report);
+    let tls = tls::listeners(file, surroundings, report);
     let status = status(file.status.value.as_ref(), surroundings.folder, report);
     if report.has_mistakes() {
         return None;
@@ -54,7 +58,8 @@ pub(super) fn resolve(
     let rules: Vec<_> = rules
         .map(|route| rule(route, &names))
         .collect::<Option<_>>()?;
-    let listeners = file.listener.value.as_ref()?.iter().enumerate();
+    let https_port = tls::https_port(file);
+    let listeners = file.listener.value.as_ref()?.iter().zip(tls?).enumerate();
     let server = file.server.value.as_ref()?;
     let trusted = server.trusted_proxies.value.as_ref()?;
     let trusted = peers(trusted.iter().map(|it| it.value));
@@ -63,7 +68,7 @@ pub(super) fn resolve(
         server: server.resolve()?,
         state_file: (server.state_file.value.as_ref()).map(|it| surroundings.folder.join(&it.0)),
         listeners: listeners
-            .map(|(i, it)| listener(it, i, &trusted, &rules))
+            .map(|(i, (it, tls))| listener(it, i, tls, https_port, &trusted, &rules))
             .collect::<Option<_>>()?,
         route_table: RouteTable::new(rules),
         routes: routes?,
@@ -155,6 +160,8 @@ fn check_mode(path: &Path, place: &SourcePlace, report: &mut Report) {
 fn listener(
     it: &written::ListenerTable,
     index: usize,
+    tls: Option<ListenerTls>,
+    https_port: u16,
     default: &Peers,
     rules: &[Rule],
 ) -> Option<Listener> {
@@ -184,6 +191,11 @@ fn listener(
             ClientProtocol::Http => Preread::default(),
             ClientProtocol::Tcp => preread(index, rules),
         },
+        tls,
+        redirect_to_https: it
+            .redirect_to_https
+            .value?
+            .then(|| tls::redirect(https_port)),
     })
 }
 

@@ -411,7 +411,11 @@ mod tests {
     #[test]
     fn a_lack_is_named() {
         for (path, key, expected) in [
-            ("listener", "tls", "TLS is not supported yet"),
+            (
+                "upstream.NAME",
+                "proxy_ssl_verify",
+                "TLS to endpoints is not supported yet",
+            ),
             (
                 "",
                 "rateLimit",

@@ -17,6 +17,7 @@ mod listener;
 mod logs;
 mod names;
 mod route;
+mod tls;
 mod upstream;
 
 pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
@@ -34,6 +35,8 @@ pub use logs::{
 pub(super) use names::Names;
 pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles};
 pub(super) use route::{AnswerParts, actions};
+pub use tls::ListenerTls;
+pub(super) use tls::{CertificateTable, ListenerTlsParts};
 pub use upstream::{
     Buffer, Endpoint, EndpointSource, EndpointTable, HealthTable, Interim, NameSource, Pool, Probe,
     Queue, QueueAnswer, QueueAnswerTable, ServiceSource, ShortEndpoint, Upstream, UpstreamTable,

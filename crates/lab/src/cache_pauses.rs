@@ -136,7 +136,7 @@ fn measure(options: &Options, store: Store) -> io::Result<Report> {
     measured.insert(rest)?;
     measured.probe(&mut report, "nothing, with all pages", |_| Ok(()))?;
     // Beyond the room, which is a little more.
-    measured.insert(options.pages / 5)?;
+    measured.insert(options.pages / 2)?;
     let what = "pages are stored, and others go";
     measured.probe(&mut report, what, |it| it.insert_slowly())?;
     let gone = measured.gone()?;

@@ -17,6 +17,12 @@ reasons! {
         ProxyHeader => 400, "proxy-header", "the connection does not begin with a PROXY protocol header";
         /// A header of the PROXY protocol did not come in time.
         ProxyHeaderTimeout => 408, "proxy-header-timeout", "the PROXY protocol header did not arrive in time";
+        /// The TLS handshake failed.
+        TlsHandshake => 400, "tls-handshake", "the TLS handshake failed";
+        /// The TLS handshake did not end in time.
+        TlsHandshakeTimeout => 408, "tls-handshake-timeout", "the TLS handshake did not end in time";
+        /// A client speaks without TLS where TLS is spoken.
+        NotTls => 400, "not-tls", "this port speaks TLS: use https";
         /// A client of TCP sent only a part of what its route depends on.
         FirstBytesTimeout => 408, "first-bytes-timeout", "the first bytes of the connection did not arrive in time";
         /// The body did not come in time.

@@ -10,15 +10,18 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
 
 use crate::descriptors::Taker;
 use crate::pipe::Pipe;
-use crate::transport::{DetachedTransport, Plain, Transport, with_transport};
-pub use crate::transport::{Follow, Peeked};
+use crate::transport::{DetachedTransport, Plain, Tls, Transport, with_transport};
+pub use crate::transport::{Follow, HandshakeError, Negotiated, Peeked};
 
 /// A connected stream.
 #[derive(Debug)]
@@ -49,6 +52,70 @@ impl Stream {
         )
     }
 
+    /// Expects TLS of the client at the other end. The handshake is still to come.
+    ///
+    /// # Errors
+    /// The configuration can't be used, or the stream is no plain socket.
+    pub fn accept_tls(self, config: Arc<ServerConfig>) -> io::Result<Self> {
+        self.encrypted(|socket| Tls::accept(socket, config))
+    }
+
+    /// Speaks TLS with the server of this name at the other end. The handshake is still
+    /// to come.
+    ///
+    /// # Errors
+    /// As [`accept_tls`](Self::accept_tls).
+    pub fn connect_tls(
+        self,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<Self> {
+        self.encrypted(|socket| Tls::connect(socket, config, name))
+    }
+
+    fn encrypted(
+        self,
+        encrypt: impl FnOnce(Plain) -> Result<Tls, rustls::Error>,
+    ) -> io::Result<Self> {
+        match self.0 {
+            Transport::Plain(socket) => match encrypt(socket) {
+                Ok(tls) => Ok(Stream(Transport::Tls(Box::new(tls)))),
+                Err(error) => Err(io::Error::other(error)),
+            },
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Lets go of the encryption: for an answer to a client that does not speak TLS. What
+    /// the handshake has read is lost.
+    #[must_use]
+    pub fn without_tls(self) -> Self {
+        match self.0 {
+            Transport::Tls(tls) => Stream(Transport::Plain(tls.into_plain())),
+            other => Stream(other),
+        }
+    }
+
+    /// Waits until both sides have agreed on the encryption; ready at once on a stream
+    /// without.
+    ///
+    /// # Errors
+    /// Why they have not. The peer has been told, where TLS has a word for it.
+    pub fn poll_handshake(&mut self, cx: &Context<'_>) -> Poll<Result<(), HandshakeError>> {
+        match &mut self.0 {
+            Transport::Tls(tls) => tls.poll_handshake(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// What both sides have agreed on; `None` on a stream without encryption.
+    pub fn negotiated(&self) -> Option<Negotiated<'_>> {
+        match &self.0 {
+            Transport::Tls(tls) => Some(tls.negotiated()),
+            _ => None,
+        }
+    }
+
     /// Waits until a connection that was begun is open.
     pub(crate) fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
@@ -56,6 +123,8 @@ impl Stream {
                 ready!(plain.poll_write_ready(cx));
                 Poll::Ready(plain.connected())
             }
+            // It is encrypted once it is open.
+            Transport::Tls(_) => Poll::Ready(Ok(())),
             #[cfg(feature = "simulation")]
             Transport::Memory(_) => Poll::Ready(Ok(())),
         }
@@ -65,6 +134,7 @@ impl Stream {
     pub fn detach(self) -> DetachedStream {
         DetachedStream(match self.0 {
             Transport::Plain(plain) => DetachedTransport::Plain(plain.detach()),
+            Transport::Tls(tls) => DetachedTransport::Tls(Box::new(tls.detach())),
             #[cfg(feature = "simulation")]
             Transport::Memory(end) => DetachedTransport::Memory(end),
         })
@@ -252,6 +322,14 @@ impl Stream {
         with_transport!(Transport, &self.0, it => it.watch_peer(dead_after));
     }
 
+    /// Has it end without saying that all was sent, where it has a word for that (TLS):
+    /// what the peer got is a part.
+    pub fn cut(&mut self) {
+        if let Transport::Tls(tls) = &mut self.0 {
+            tls.cut();
+        }
+    }
+
     /// Makes the coming close a reset, so that the peer can't take what it got
     /// for a complete message.
     pub fn abort_on_close(&mut self) {
@@ -268,6 +346,7 @@ impl DetachedStream {
     pub fn attach(self) -> io::Result<Stream> {
         Ok(Stream(match self.0 {
             DetachedTransport::Plain(plain) => Transport::Plain(plain.attach()?),
+            DetachedTransport::Tls(tls) => Transport::Tls(Box::new(tls.attach()?)),
             #[cfg(feature = "simulation")]
             DetachedTransport::Memory(end) => Transport::Memory(end),
         }))

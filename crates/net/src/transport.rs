@@ -1,7 +1,7 @@
 //! The carriers of a stream's bytes, and their capabilities.
 //!
 //! Nothing above `Stream` knows which of these it has.
-//! A further transport, such as TLS, is a variant here. It keeps these rules:
+//! A further transport is a variant here. It keeps these rules:
 //!
 //! - Bytes that it has read and not handed out make it ready to read. Its socket
 //!   says nothing of them.
@@ -15,8 +15,11 @@
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
 mod plain;
+mod tls;
 
 pub(crate) use plain::{DetachedPlain, Plain};
+pub(crate) use tls::{DetachedTls, Tls};
+pub use tls::{HandshakeError, Negotiated};
 
 /// What follows the bytes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub enum Peeked {
 pub(crate) enum Transport {
     /// A socket: TCP over IPv4 or IPv6, or a Unix socket.
     Plain(Plain),
+    /// The same, encrypted. Boxed, so that plain connections are no larger for it.
+    Tls(Box<Tls>),
     /// The other end is in the same process.
     #[cfg(feature = "simulation")]
     Memory(memory::End),
@@ -64,6 +69,7 @@ pub(crate) enum Transport {
 #[derive(Debug)]
 pub(crate) enum DetachedTransport {
     Plain(DetachedPlain),
+    Tls(Box<DetachedTls>),
     #[cfg(feature = "simulation")]
     Memory(memory::End),
 }
@@ -73,6 +79,7 @@ macro_rules! with_transport {
     ($of:ident, $transport:expr, $it:ident => $done:expr) => {
         match $transport {
             $of::Plain($it) => $done,
+            $of::Tls($it) => $done,
             #[cfg(feature = "simulation")]
             $of::Memory($it) => $done,
         }

@@ -106,6 +106,7 @@ fn response_write(bencher: Bencher<'_, '_>) {
             transcode: Transcode::Raw,
             persistence: Persistence::Keep,
             request_id: None,
+            strict_transport: None,
         };
         let (response, head) = (black_box(RESPONSE), black_box(&head));
         write::response_head(&mut out, response, head, edits, None);

@@ -350,10 +350,12 @@ fn check_rewritten_response(
         transcode,
         persistence,
         request_id: None,
+        strict_transport: None,
     };
     write::response_head(&mut out, data, head, edits, None);
     let longest = ResponseEdits {
         request_id: Some(&[b'a'; MAX_REQUEST_ID_LEN]),
+        strict_transport: Some(&[b's'; write::STRICT_TRANSPORT_LEN_MAX]),
         ..edits
     };
     let mut long = Vec::new();

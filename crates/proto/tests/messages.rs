@@ -130,6 +130,7 @@ proptest! {
             transcode,
             persistence: Persistence::Keep,
             request_id: None,
+        strict_transport: None,
         };
         write::response_head(&mut out, bytes, &head, edits, None);
         prop_assert_eq!(parse_response(&out, Method::Get, &mut again), Ok(Parsed::Complete));

@@ -11,6 +11,7 @@
 //! * [`dns`]: a name server.
 //! * [`changes`]: load on the program while it changes.
 //! * [`caching`]: the program as a cache of very many pages.
+//! * [`tls`]: certificates, and clients that trust their issuer.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
 pub mod caching;
@@ -24,6 +25,7 @@ pub mod raw;
 pub mod shown_disk;
 pub mod slow_disk;
 pub mod temp;
+pub mod tls;
 pub mod wakes;
 
 pub use dns::NameServer;

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_origin::body::{BodyReader, Framing};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::deadline::STEP;
 
@@ -35,6 +36,7 @@ pub struct RawStream {
 enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
 /// A response that has arrived whole.
@@ -89,6 +91,35 @@ impl RawStream {
         Ok(RawStream::over(Socket::Unix(UnixStream::connect(path)?)))
     }
 
+    /// Connects over TLS, to a server of this name. The handshake is made right away.
+    ///
+    /// # Errors
+    /// When the connection or the handshake fails.
+    pub fn connect_tls(
+        address: impl ToSocketAddrs,
+        name: &str,
+        config: Arc<ClientConfig>,
+    ) -> io::Result<Self> {
+        let name = name.to_owned().try_into().map_err(io::Error::other)?;
+        let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(STEP))?;
+        let mut tls = StreamOwned::new(connection, stream);
+        while tls.conn.is_handshaking() {
+            tls.conn.complete_io(&mut tls.sock)?;
+        }
+        Ok(RawStream::over(Socket::Tls(Box::new(tls))))
+    }
+
+    /// The state of the encryption; `None` without TLS.
+    pub fn tls(&self) -> Option<&ClientConnection> {
+        match &self.socket {
+            Socket::Tls(tls) => Some(&tls.conn),
+            Socket::Tcp(_) | Socket::Unix(_) => None,
+        }
+    }
+
     fn over(socket: Socket) -> Self {
         RawStream {
             socket,
@@ -120,6 +151,10 @@ impl RawStream {
                 stream.set_write_timeout(step)?;
                 stream.write_all(bytes.as_ref())
             }
+            Socket::Tls(stream) => {
+                stream.sock.set_write_timeout(step)?;
+                stream.write_all(bytes.as_ref())
+            }
         }
     }
 
@@ -128,9 +163,13 @@ impl RawStream {
     /// # Errors
     /// When the connection is broken already.
     pub fn finish_sending(&mut self) -> io::Result<()> {
-        match &self.socket {
+        match &mut self.socket {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Socket::Tls(stream) => {
+                stream.conn.send_close_notify();
+                stream.flush()
+            }
         }
     }
 
@@ -167,6 +206,10 @@ impl RawStream {
             }
             Socket::Unix(stream) => {
                 stream.set_read_timeout(Some(left))?;
+                stream.read(buf)
+            }
+            Socket::Tls(stream) => {
+                stream.sock.set_read_timeout(Some(left))?;
                 stream.read(buf)
             }
         };

@@ -49,6 +49,7 @@ fn sources(endpoints: usize) -> Sources {
     let dispatchers: Vec<_> = dispatchers.collect();
     let members = dispatchers[0].members();
     let sources = Sources {
+        tls: Vec::new(),
         caches: caches(&config, &[]).unwrap(),
         discovered: Arc::default(),
         generation: 0,

@@ -143,6 +143,7 @@ impl Sent<'_, '_> {
             transcode,
             persistence,
             request_id: self.response_id(&mut room),
+            strict_transport: self.exchange.listener().strict_transport(),
         };
         let mut source = BodySource::http1(BodyDecoder::new(head.wire.framing));
         self.slot.upstream().note_body_len(source.unseen_len());
@@ -206,6 +207,10 @@ impl Sent<'_, '_> {
             transcode: Transcode::Raw,
             persistence,
             request_id,
+            strict_transport: match persistence {
+                Persistence::Upgrade => self.exchange.listener().strict_transport(),
+                _ => None,
+            },
         };
         let Exchange { context, side, .. } = &*self.exchange;
         let replaced = side.response_head(context, buffer.filled(), head, edits);

@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rustls::ServerConfig;
+
 use super::Generation;
 use crate::config;
 use crate::metrics::OpenCount;
@@ -97,6 +99,13 @@ impl ListenerSide {
     pub fn setting<T>(&self, read: impl FnOnce(&config::Listener) -> T) -> T {
         let generation = self.generation.borrow();
         read(&generation.config.listeners[self.position.get()])
+    }
+
+    /// How TLS begins with its next client; `None` where it speaks plain text.
+    pub fn tls(&self) -> Option<Arc<ServerConfig>> {
+        let generation = self.generation.borrow();
+        let served = generation.tls[self.position.get()].as_ref()?;
+        Some(served.config())
     }
 
     /// This worker's counters of it, under the name that it has now.

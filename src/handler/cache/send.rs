@@ -167,7 +167,7 @@ pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &To
     };
     match sent {
         Ok(()) => answer::outcome(exchange, End::Complete, persistence),
-        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Close),
+        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
     }
 }
 
@@ -417,7 +417,7 @@ pub(super) async fn arriving(
     let mut head_len = bytes.len();
     let failed_next = match framing {
         Framing::UntilClose => Next::Abort,
-        _ => Next::Close,
+        _ => Next::Cut,
     };
     let fail = |exchange: &Exchange<'_>, failure: Failure| {
         Outcome::after_head(exchange, failure.into(), failed_next)

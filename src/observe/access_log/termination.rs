@@ -25,12 +25,17 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
     match failure {
         // As an answer that is configured.
         Failure::NoRoute => (b'L', b'R'),
-        Failure::HeadTimeout | Failure::FirstBytesTimeout | Failure::ProxyHeaderTimeout => {
-            (b'c', b'R')
-        }
+        Failure::HeadTimeout
+        | Failure::FirstBytesTimeout
+        | Failure::ProxyHeaderTimeout
+        | Failure::TlsHandshakeTimeout => (b'c', b'R'),
         Failure::BodyTimeout => (b'c', at),
         Failure::BodyTooLarge => (b'P', at),
-        Failure::ConnectMethod | Failure::Loop | Failure::ProxyHeader => (b'P', b'R'),
+        Failure::ConnectMethod
+        | Failure::Loop
+        | Failure::ProxyHeader
+        | Failure::TlsHandshake
+        | Failure::NotTls => (b'P', b'R'),
         Failure::Saturated | Failure::QueueFull | Failure::Busy => (b'S', b'Q'),
         Failure::QueueTimeout => (b's', b'Q'),
         Failure::NoEndpoint | Failure::ConnectFailed => (b'S', b'C'),
@@ -95,6 +100,9 @@ mod tests {
             (F::FirstBytesTimeout, Local, "cR--"),
             (F::ProxyHeader, Head, "PR--"),
             (F::ProxyHeaderTimeout, Head, "cR--"),
+            (F::TlsHandshake, Local, "PR--"),
+            (F::TlsHandshakeTimeout, Local, "cR--"),
+            (F::NotTls, Head, "PR--"),
             (F::BodyTimeout, Response, "cH--"),
             (F::BodyTimeout, Data, "cD--"),
             (F::BodyTooLarge, Local, "PR--"),

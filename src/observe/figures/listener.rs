@@ -33,6 +33,12 @@ figures! {
     counter connections_no_descriptor => "connections_no_descriptor_total";
     /// Connections closed to make room, whose clients had no request on the way.
     counter connections_displaced => "connections_displaced_total";
+    /// TLS handshakes that succeeded.
+    counter tls_handshakes => "tls_handshakes_total";
+    /// Of those the ones that resumed an earlier session.
+    counter tls_resumed => "tls_resumed_total";
+    /// TLS handshakes that failed, or did not end in time.
+    counter tls_failed => "tls_failed_total";
     /// Times that accepting paused for want of file descriptors.
     counter accept_pauses => "accept_pauses_total";
     /// Requests whose body was read on after their answer.

@@ -90,8 +90,8 @@ impl FromText for Bind {
         let mut options = text.split_whitespace().skip(1);
         if text.starts_with("https://") || options.any(|it| matches!(it, "ssl" | "tls" | "crt")) {
             return Err(fault.help(
-                "TLS is not supported yet: let a program in front end TLS, and name its \
-                 address in `trusted_proxies`",
+                "write the address alone, and beside it \
+                 tls = { certificates = [{ chain = \"FILE\", key = \"FILE\" }] }",
             ));
         }
         if let Some(meant) = with_brackets(text) {

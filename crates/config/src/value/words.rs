@@ -14,6 +14,7 @@ use evenkeel_policy::health::Initial;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_proto::Scheme;
 use evenkeel_proto::proxy_protocol::Version as HeaderVersion;
+use evenkeel_tls::{Preset, UnknownName};
 
 impl Setting for Balance {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
@@ -81,6 +82,16 @@ choice!(Adopt {
 choice!(ClientProtocol {
     "http" => ClientProtocol::Http, "HTTP/1.0 and 1.1";
     "tcp" => ClientProtocol::Tcp, "any: a route is chosen for each connection, and its bytes go both ways as they are";
+});
+
+choice!(UnknownName {
+    "default" => UnknownName::Default, "the first certificate";
+    "refuse" => UnknownName::Refuse, "the alert `unrecognized_name`, and no connection";
+});
+
+choice!(Preset {
+    "modern" => Preset::Modern, "TLS 1.3 alone";
+    "intermediate" => Preset::Intermediate, "TLS 1.3, and 1.2 with forward secrecy: what every client of today takes";
 });
 
 choice!(HalfClose {

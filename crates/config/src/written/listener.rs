@@ -2,11 +2,12 @@
 
 use super::OwnAccessLog;
 use super::forms::short_for;
+use super::tls::{ListenerTls, ListenerTlsTable};
 use crate::quantity::{Length, Part, Size, Timeout};
 use crate::setting::{Bounded, OneOrMore, Placed, options};
 use crate::tree::{Node, Value};
 use crate::value::{Bind, Name, Peer};
-use crate::{Adopt, ClientProtocol, HalfClose, Identity, Peers, Preread, ProxySenders};
+use crate::{Adopt, ClientProtocol, HalfClose, Identity, Peers, Preread, ProxySenders, Redirect};
 use evenkeel_net::listen::Accepting;
 
 options! {
@@ -25,6 +26,11 @@ options! {
         identity: Identity,
         /// What has to be read of a connection of TCP before its route is chosen.
         preread: Preread,
+        /// TLS with its clients; `None` for plain text.
+        tls: Option<ListenerTls>,
+        /// Where every request is redirected that did not come by HTTPS; `None` for
+        /// nowhere.
+        redirect_to_https: Option<Redirect>,
     } {
         /// The name that logs, counters and routes use.
         name: Name = Optional("`listener-N`, counted from 1") => by_hand,
@@ -33,6 +39,13 @@ options! {
         bind: Bind = Required,
         /// What its clients speak.
         protocol: ClientProtocol = Default("'http'"),
+        /// TLS with its clients: where the certificates are.
+        tls: ListenerTlsTable = Optional("plain text") => by_hand,
+        /// Whether every request is redirected to `https://` (308), before routes are
+        /// looked at: to the port of a listener with `tls`. Requests that a trusted proxy
+        /// got by HTTPS are served, and so are those below `/.well-known/acme-challenge/`
+        /// that have a route.
+        redirect_to_https: bool = Default("false") => by_hand,
         /// Length of the kernel's queue of connections not yet accepted; the
         /// kernel may cap it lower.
         backlog: Bounded<u32, 1, 1_000_000> = Default("4096") => by_hand,
@@ -134,6 +147,9 @@ options! {
     /// Bounds on how long a client may take.
     pub struct ClientTimeoutsTable as "the timeouts of a listener"
     for #[derive(Debug, Clone)] ClientTimeouts {
+        /// From the first byte of a TLS handshake to its end; the connection is closed
+        /// beyond it. As long as for its first byte.
+        handshake: Timeout = Default("'10s'"),
         /// From the first byte of a request's head to its last; the answer is
         /// 408 beyond it.
         head: Timeout = Default("'10s'"),

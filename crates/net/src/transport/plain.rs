@@ -100,6 +100,18 @@ impl Plain {
         }
     }
 
+    /// Reads into `room`; `None` where nothing has come.
+    pub fn try_read(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
+        match retry_on_intr(|| rustix::net::recv(self, &mut *room, RecvFlags::empty())) {
+            Ok((len, _)) => Some(Ok(len)),
+            Err(Errno::AGAIN) => {
+                self.0.note_blocked(Side::Read);
+                None
+            }
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
     pub fn poll_peek_into(&self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         self.poll_call(cx, Side::Read, || {
             rustix::net::recv(self, &mut *room, RecvFlags::PEEK).map(|(len, _)| len)

@@ -12,8 +12,9 @@ mod tests;
 use lines::push_all;
 pub use request::{ClientInfo, Forward, Marks, Relayed, TraceMark, Via, request_head};
 pub use response::{
-    Kept, Persistence, RESPONSE_HEAD_GROWTH_MAX, ResponseEdits, Transcode, connection_field,
-    dated_status_line, kept_of_response_head, response_head, status_digits,
+    Kept, Persistence, RESPONSE_HEAD_GROWTH_MAX, ResponseEdits, STRICT_TRANSPORT_LEN_MAX,
+    Transcode, add_strict_transport, connection_field, dated_status_line, kept_of_response_head,
+    response_head, status_digits,
 };
 
 /// Appends the field that names a request.

@@ -40,12 +40,33 @@ pub struct ResponseEdits<'a> {
     pub persistence: Persistence,
     /// In place of the endpoint's; `None` passes that on.
     pub request_id: Option<&'a [u8]>,
+    /// The value of `Strict-Transport-Security` where the endpoint sends none, at most
+    /// [`STRICT_TRANSPORT_LEN_MAX`] bytes.
+    pub strict_transport: Option<&'a [u8]>,
+}
+
+/// The line that has browsers come back by HTTPS (RFC 6797 §6.1), up to its value.
+const STRICT_TRANSPORT: &[u8] = b"\r\nStrict-Transport-Security: ";
+
+/// Longest value of that field.
+pub const STRICT_TRANSPORT_LEN_MAX: usize = 64;
+
+/// Appends that field to a head, unless it is there.
+pub fn add_strict_transport(head: &mut Vec<u8>, value: &[u8]) {
+    debug_assert!(value.len() <= STRICT_TRANSPORT_LEN_MAX);
+    let name = &STRICT_TRANSPORT[..STRICT_TRANSPORT.len() - 1];
+    let mut lines = head.windows(name.len());
+    if !lines.any(|it| it.eq_ignore_ascii_case(name)) {
+        push_all(head, [&STRICT_TRANSPORT[2..], value, b"\r\n"]);
+    }
 }
 
 /// Most bytes by which [`response_head`] makes a head longer: whoever writes it in place
 /// leaves as many in front.
 pub const RESPONSE_HEAD_GROWTH_MAX: usize = "X-Request-ID: \r\n".len()
     + MAX_REQUEST_ID_LEN
+    + "Strict-Transport-Security: \r\n".len()
+    + STRICT_TRANSPORT_LEN_MAX
     + "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n".len()
     + "Transfer-Encoding: chunked\r\n".len()
     + 2 * "Connection: keep-alive\r\n".len()
@@ -85,6 +106,9 @@ pub fn response_head(
     copy_fields(out, buf, &head.fields, head.wire.end, |field| {
         response_line(field, head, edits)
     });
+    if let Some(value) = edits.strict_transport {
+        add_strict_transport(out, value);
+    }
     if let Some(id) = edits.request_id {
         request_id_field(out, id);
     }
@@ -141,6 +165,7 @@ pub fn kept_of_response_head(buf: &[u8], head: &ResponseHead, edits: ResponseEdi
         && edits.transcode == Transcode::Raw
         && edits.persistence == Persistence::Keep
         && edits.request_id.is_none()
+        && edits.strict_transport.is_none()
         && head.status != UPGRADE_REQUIRED
         && head.fields.iter().all(|field| {
             is_dated |= field.kind == FieldKind::Date;

@@ -377,6 +377,7 @@ fn writes_response_heads() {
             transcode,
             persistence,
             request_id: None,
+            strict_transport: None,
         };
         response_head(&mut out, response.as_bytes(), &head, edits, None);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
@@ -417,6 +418,7 @@ const KEPT: ResponseEdits<'_> = ResponseEdits {
     transcode: Transcode::Raw,
     persistence: Persistence::Keep,
     request_id: None,
+    strict_transport: None,
 };
 
 #[test]

@@ -1,0 +1,126 @@
+//! TLS: the certificates of a listener, and what it agrees on with its clients.
+
+use std::path::Path;
+
+use evenkeel_tls::{Preset, Source, UnknownName};
+
+use super::forms::Switch;
+use crate::cache_value::WholeSeconds;
+use crate::diagnostics::Report;
+use crate::file_value::FolderPath;
+use crate::setting::{OneOrMore, Placed, options};
+use crate::surroundings::absolute;
+use crate::value::FilePath;
+
+options! {
+    /// TLS with the clients of a listener.
+    pub struct ListenerTlsTable as "the TLS of a listener"
+    for #[derive(Debug, Clone, PartialEq, Eq)] ListenerTls with ListenerTlsParts {
+        /// Where the certificates are, in the order written.
+        certificates: Vec<Source>,
+        /// The value of `Strict-Transport-Security`; `None` for none.
+        strict_transport: Option<String>,
+    } {
+        /// Certificates with their keys. A client gets the one for the name that it asks
+        /// for (SNI): by the exact name, then by a wildcard. Of several for a name it
+        /// gets an ECDSA one where it can, else an RSA one. Files that change are read
+        /// again; one that is broken then leaves the last good certificate in use.
+        certificates: OneOrMore<CertificateTable> = Required => by_hand,
+        /// What a client gets that asks for a name which no certificate has.
+        unknown_name: UnknownName = Default("'default'"),
+        /// Versions, cipher suites and groups, as Mozilla recommends them.
+        preset: Preset = Default("'intermediate'"),
+        /// Has browsers come by HTTPS alone from their first visit on (HSTS,
+        /// `Strict-Transport-Security`): a table, or `true` for one with its defaults.
+        /// Where an endpoint sends the field itself, that one is passed on. Browsers keep
+        /// to it for `max_age`: they do not come by plain HTTP again, even if the
+        /// certificate is gone.
+        hsts: Switch<HstsTable> = Default("false") => by_hand,
+    }
+}
+
+options! {
+    /// What browsers are told of HTTPS (RFC 6797).
+    pub struct HstsTable as "the HSTS of a listener" {
+        /// For how long.
+        max_age: WholeSeconds = Default("'365d'"),
+        /// Whether the hosts below this one come by HTTPS too.
+        subdomains: bool = Default("false"),
+        /// Whether the makers of browsers may list the host. They take it off the list
+        /// only after months.
+        preload: bool = Default("false"),
+    }
+}
+
+impl HstsTable {
+    /// The value of the field.
+    fn value(&self) -> Option<String> {
+        let mut value = format!("max-age={}", self.max_age.value?.0.as_secs());
+        if self.subdomains.value? {
+            value.push_str("; includeSubDomains");
+        }
+        if self.preload.value? {
+            value.push_str("; preload");
+        }
+        Some(value)
+    }
+}
+
+impl ListenerTlsTable {
+    /// What browsers are told; `Some(None)` for nothing.
+    pub(crate) fn strict_transport(&self) -> Option<Option<String>> {
+        match self.hsts.value.as_ref()? {
+            Switch::Off => Some(None),
+            Switch::On(table) => table.value().map(Some),
+        }
+    }
+}
+
+options! {
+    /// A certificate, or a folder of certificates.
+    pub struct CertificateTable as "a certificate" {
+        /// A PEM file with the certificate, and behind it those that it was issued by.
+        chain: Placed<FilePath> = Optional("`folder` in place of it"),
+        /// A PEM file with its key; no output shows it.
+        key: Placed<FilePath> = Optional("in the file of `chain`"),
+        /// A folder of certificates: `NAME.pem` with chain and key, `NAME.crt` with
+        /// `NAME.key`, and folders with `fullchain.pem` and `privkey.pem`.
+        folder: Placed<FolderPath> = Optional("`chain` in place of it"),
+    }
+}
+
+impl CertificateTable {
+    /// Where it is, with paths from `folder`. Reports what does not go together.
+    pub(crate) fn source(&self, folder: &Path, report: &mut Report) -> Option<Source> {
+        let mut path = |it: &Path, place| absolute(it, place, folder, report);
+        match (&self.chain.value, &self.key.value, &self.folder.value) {
+            (Some(chain), key, None) => {
+                let key = key.as_ref().unwrap_or(chain);
+                Some(Source::Pair {
+                    chain: path(&chain.value.0, &chain.place)?,
+                    key: path(&key.value.0, &key.place)?,
+                })
+            }
+            (None, None, Some(from)) => Some(Source::Folder(path(&from.value.0, &from.place)?)),
+            (chain, key, Some(from)) => {
+                let other = chain.as_ref().or(key.as_ref());
+                let found = report.mistake(&from.place, "a certificate is a file or in a folder");
+                if let Some(other) = other {
+                    found.related(&other.place, "the file");
+                }
+                found.help(
+                    "write two: [{ chain = \"FILE\", key = \"FILE\" }, { folder = \"FOLDER\" }]",
+                );
+                None
+            }
+            (None, _, None) => {
+                report
+                    .mistake(&self.place, "this says of no certificate where it is")
+                    .help(
+                        "write `chain = \"FILE\"` with `key = \"FILE\"`, or `folder = \"FOLDER\"`",
+                    );
+                None
+            }
+        }
+    }
+}

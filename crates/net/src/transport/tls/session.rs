@@ -1,0 +1,532 @@
+//! A TLS connection without its socket: records in, records out.
+//!
+//! An idle session holds no buffer: what is left of a record, of plaintext, and of
+//! records that the kernel did not take has memory only while there is some.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use evenkeel_proto::client_hello::{self, FirstMessage};
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::{ClientConfig, CommonState, ServerConfig};
+
+/// Most plaintext of one record, in bytes (RFC 8446 §5.1).
+const RECORD_LEN: usize = 1 << 14;
+/// Most that a record is longer than its plaintext: header, nonce and tag of any suite
+/// that there is.
+const RECORD_OVERHEAD: usize = 64;
+/// Records of one write.
+const RECORDS: usize = 4;
+/// Most plaintext that one write takes, in bytes.
+pub(super) const WRITE_LEN: usize = RECORDS * RECORD_LEN;
+/// Room for the records of one write, and for handshake messages in front of them.
+pub(super) const SEALED_LEN: usize = WRITE_LEN + RECORDS * RECORD_OVERHEAD + RECORD_LEN;
+
+/// What a connection agreed on.
+#[derive(Debug, Clone, Copy)]
+pub struct Negotiated<'a> {
+    /// Such as `TLSv1_3`.
+    pub version: Option<rustls::ProtocolVersion>,
+    /// Such as `TLS13_AES_128_GCM_SHA256`.
+    pub suite: Option<rustls::CipherSuite>,
+    /// The group of the key exchange, such as `X25519`.
+    pub group: Option<rustls::NamedGroup>,
+    /// The name that the client asked for (SNI); of connections that were accepted.
+    pub server_name: Option<&'a str>,
+    /// The protocol above (ALPN).
+    pub protocol: Option<&'a [u8]>,
+    /// Whether it goes on from an earlier connection.
+    pub is_resumed: bool,
+    /// The peer's certificate first, then those that it was issued by; empty where it
+    /// showed none.
+    pub peer_certificates: &'a [CertificateDer<'static>],
+}
+
+/// Why there is no TLS on a connection.
+#[derive(Debug)]
+pub enum HandshakeError {
+    /// The peer has left.
+    Gone(io::Error),
+    /// The client speaks something else, such as plain HTTP.
+    NotTls,
+    /// The two do not agree, or the peer breaks the protocol.
+    Failed(rustls::Error),
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HandshakeError::Gone(error) => error.fmt(f),
+            HandshakeError::NotTls => f.write_str("not TLS"),
+            HandshakeError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// How the receiving side has ended.
+#[derive(Debug, Clone)]
+pub(super) enum End {
+    /// The peer said so (close_notify).
+    Closed,
+    /// The connection ended without that: what came may be a part.
+    CutOff,
+    /// The first bytes are of something else.
+    NotTls,
+    /// A record was wrong, or the handshake failed.
+    Failed(rustls::Error),
+}
+
+impl End {
+    /// As a read says it: 0 is a clean end.
+    ///
+    /// # Errors
+    /// The end is none that the peer has said.
+    pub fn read(&self) -> io::Result<usize> {
+        match self {
+            End::Closed => Ok(0),
+            End::CutOff => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "TLS: closed without close_notify",
+            )),
+            End::NotTls => Err(io::Error::new(io::ErrorKind::InvalidData, "not TLS")),
+            End::Failed(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error.clone())),
+        }
+    }
+}
+
+/// Bytes that wait. Their memory is freed with the last of them.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Waiting {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub fn rest(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Drops so many bytes from the front.
+    pub fn take(&mut self, len: usize) {
+        self.at += len;
+        if self.at >= self.bytes.len() {
+            *self = Waiting::default();
+        }
+    }
+
+    /// Moves bytes into `room`; returns how many.
+    pub fn take_into(&mut self, room: &mut [u8]) -> usize {
+        let len = self.copy_into(room);
+        self.take(len);
+        len
+    }
+
+    /// Copies bytes into `room`; returns how many.
+    pub fn copy_into(&self, room: &mut [u8]) -> usize {
+        let len = self.rest().len().min(room.len());
+        room[..len].copy_from_slice(&self.rest()[..len]);
+        len
+    }
+}
+
+enum Connection {
+    Server(UnbufferedServerConnection),
+    Client(UnbufferedClientConnection),
+}
+
+impl Connection {
+    fn state(&self) -> &CommonState {
+        match self {
+            Connection::Server(it) => it,
+            Connection::Client(it) => it,
+        }
+    }
+}
+
+/// What a TLS connection keeps between two calls.
+pub(super) struct Session {
+    connection: Connection,
+    /// What came and is not understood yet: a part of a record, or of a handshake message.
+    incoming: Vec<u8>,
+    /// Plaintext that nobody has read yet.
+    pub received: Waiting,
+    /// Records that the kernel has not taken.
+    pub outgoing: Waiting,
+    /// Bytes of plaintext in `outgoing` that their writer does not know to be written.
+    pub unconfirmed: usize,
+    /// How the receiving side has ended.
+    pub end: Option<End>,
+    server_name: Option<Box<str>>,
+    /// Nothing more can be written.
+    is_closed: bool,
+    is_aborted: bool,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+/// Where a session puts what a record says.
+struct Sink<'a> {
+    room: &'a mut [u8],
+    filled: usize,
+    received: &'a mut Waiting,
+    outgoing: &'a mut Waiting,
+}
+
+impl Sink<'_> {
+    fn take_plaintext(&mut self, plaintext: &[u8]) {
+        let free = &mut self.room[self.filled..];
+        let len = plaintext.len().min(free.len());
+        free[..len].copy_from_slice(&plaintext[..len]);
+        self.filled += len;
+        self.received.push(&plaintext[len..]);
+    }
+}
+
+/// What follows a step through records.
+enum Step {
+    Again,
+    /// Nothing is to be done without further records.
+    Blocked,
+    Closed,
+}
+
+/// Does what rustls asks for. Returns how many bytes are done with, and what follows.
+fn step<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    sink: &mut Sink<'_>,
+) -> (usize, Result<Step, rustls::Error>) {
+    let UnbufferedStatus { mut discard, state } = status;
+    let step = state.and_then(|state| match state {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                let record = record?;
+                discard += record.discard;
+                sink.take_plaintext(record.payload);
+            }
+            Ok(Step::Again)
+        }
+        ConnectionState::EncodeTlsData(mut message) => {
+            let mut encoded = Vec::new();
+            if let Err(EncodeError::InsufficientSize(it)) = message.encode(&mut encoded) {
+                encoded.resize(it.required_size, 0);
+                message.encode(&mut encoded).map_err(general)?;
+            }
+            sink.outgoing.push(&encoded);
+            Ok(Step::Again)
+        }
+        ConnectionState::TransmitTlsData(transmit) => {
+            transmit.done();
+            Ok(Step::Again)
+        }
+        ConnectionState::PeerClosed | ConnectionState::Closed => Ok(Step::Closed),
+        ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Ok(Step::Blocked),
+        // Early data is never asked for.
+        state => Err(general(format!("unexpected state {state:?}"))),
+    });
+    (discard, step)
+}
+
+fn general(error: impl fmt::Display) -> rustls::Error {
+    rustls::Error::General(error.to_string())
+}
+
+impl Session {
+    /// Of a client that was accepted.
+    ///
+    /// # Errors
+    /// The configuration can't be used.
+    pub fn accept(config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+        UnbufferedServerConnection::new(config).map(|it| Session::new(Connection::Server(it)))
+    }
+
+    /// To a server of this name.
+    ///
+    /// # Errors
+    /// The configuration can't be used.
+    pub fn connect(
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> Result<Self, rustls::Error> {
+        let connection = UnbufferedClientConnection::new(config, name)?;
+        let mut session = Session::new(Connection::Client(connection));
+        // The first message stands in `outgoing` from here on.
+        session.process(&mut [], &mut []);
+        Ok(session)
+    }
+
+    fn new(connection: Connection) -> Self {
+        Session {
+            connection,
+            incoming: Vec::new(),
+            received: Waiting::default(),
+            outgoing: Waiting::default(),
+            unconfirmed: 0,
+            end: None,
+            server_name: None,
+            is_closed: false,
+            is_aborted: false,
+        }
+    }
+
+    pub fn is_handshaking(&self) -> bool {
+        self.connection.state().is_handshaking()
+    }
+
+    /// Bytes that came and wait to be read, or to be understood.
+    pub fn buffered(&self) -> usize {
+        self.received.rest().len() + self.incoming.len()
+    }
+
+    /// Memory of its buffers.
+    #[cfg(test)]
+    pub fn held_bytes(&self) -> usize {
+        let held = [&self.incoming, &self.received.bytes, &self.outgoing.bytes];
+        held.iter().map(|it| it.capacity()).sum()
+    }
+
+    pub fn negotiated(&self) -> Negotiated<'_> {
+        let state = self.connection.state();
+        Negotiated {
+            version: state.protocol_version(),
+            suite: state.negotiated_cipher_suite().map(|it| it.suite()),
+            group: state.negotiated_key_exchange_group().map(|it| it.name()),
+            server_name: self.server_name.as_deref(),
+            protocol: state.alpn_protocol(),
+            is_resumed: state.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
+            peer_certificates: state.peer_certificates().unwrap_or_default(),
+        }
+    }
+
+    /// Puts what is left of earlier records to the front of `scratch`, for further bytes
+    /// to follow; returns how long it is.
+    pub fn begin_read(&self, scratch: &mut Vec<u8>, more: usize) -> usize {
+        let kept = self.incoming.len();
+        if scratch.len() < kept + more {
+            scratch.resize(kept + more, 0);
+        }
+        scratch[..kept].copy_from_slice(&self.incoming);
+        kept
+    }
+
+    /// Understands `records`, which begin with what was left of earlier ones. Plaintext
+    /// goes into `room`, and what has no place there into `received`. Returns how much
+    /// went into `room`.
+    pub fn receive(&mut self, records: &mut [u8], room: &mut [u8]) -> usize {
+        if self.is_handshaking() && self.server_name.is_none() && self.end.is_none() {
+            self.look_at_first(records);
+        }
+        let (used, filled) = if self.end.is_none() {
+            self.process(records, room)
+        } else {
+            (records.len(), 0)
+        };
+        self.incoming.clear();
+        if used < records.len() {
+            self.incoming.extend_from_slice(&records[used..]);
+        } else {
+            self.incoming = Vec::new();
+        }
+        filled
+    }
+
+    /// Notes which name a client asks for; no later message tells it again.
+    fn look_at_first(&mut self, records: &[u8]) {
+        if !matches!(self.connection, Connection::Server(_)) {
+            return;
+        }
+        match client_hello::read(records) {
+            FirstMessage::ClientHello(hello) => {
+                let name = String::from_utf8_lossy(&hello.server_name);
+                self.server_name = (!name.is_empty()).then(|| name.into());
+            }
+            FirstMessage::Other if records.first().is_some_and(u8::is_ascii_alphabetic) => {
+                self.end = Some(End::NotTls);
+            }
+            FirstMessage::Other | FirstMessage::Partial => {}
+        }
+    }
+
+    /// Returns how many bytes of `records` are done with, and how much of `room` is filled.
+    fn process(&mut self, records: &mut [u8], room: &mut [u8]) -> (usize, usize) {
+        let (mut used, mut refusal) = (0, None);
+        let mut sink = Sink {
+            room,
+            filled: 0,
+            received: &mut self.received,
+            outgoing: &mut self.outgoing,
+        };
+        loop {
+            let left = match self.end {
+                None => &mut records[used..],
+                // After a failure the alert that tells the peer is still to be taken.
+                Some(_) => &mut [][..],
+            };
+            let (discard, step) = match &mut self.connection {
+                Connection::Server(it) => step(it.process_tls_records(left), &mut sink),
+                Connection::Client(it) => step(it.process_tls_records(left), &mut sink),
+            };
+            used += discard;
+            match step {
+                Ok(Step::Again) => {}
+                Ok(Step::Blocked) => break,
+                Ok(Step::Closed) => {
+                    self.end.get_or_insert(End::Closed);
+                    break;
+                }
+                Err(error) if self.end.is_none() => {
+                    refusal = evenkeel_tls::resolver::refusal(&error);
+                    self.end = Some(End::Failed(error));
+                }
+                Err(_) => break,
+            }
+        }
+        if let Some(alert) = refusal {
+            *sink.outgoing = Waiting::default();
+            sink.outgoing.push(&alert);
+        }
+        (used, sink.filled)
+    }
+
+    /// Writes records into `sealed` that carry `bytes`, at most [`WRITE_LEN`], behind what
+    /// is in `outgoing`. Notes in `ends` where each record ends. Returns their length.
+    ///
+    /// # Errors
+    /// Nothing more can be written.
+    pub fn seal(
+        &mut self,
+        bytes: &[u8],
+        sealed: &mut [u8],
+        ends: &mut Vec<usize>,
+    ) -> io::Result<usize> {
+        let mut filled = 0;
+        ends.clear();
+        for record in bytes.chunks(RECORD_LEN) {
+            filled += self.write(Message::Data(record), &mut sealed[filled..])?;
+            ends.push(filled);
+        }
+        Ok(filled)
+    }
+
+    /// Notes that so many bytes of the records went that carry `len` bytes of plaintext:
+    /// those of whole records are written, the others wait. `None` where there is no
+    /// whole one.
+    pub fn note_partly_sent(
+        &mut self,
+        len: usize,
+        sent: usize,
+        ends: &[usize],
+    ) -> Option<io::Result<usize>> {
+        let whole = ends.iter().filter(|&&end| end <= sent).count();
+        let written = (whole * RECORD_LEN).min(len);
+        self.unconfirmed = len - written;
+        (written > 0).then_some(Ok(written))
+    }
+
+    /// Puts the alert behind what is in `outgoing` that says that nothing more comes.
+    /// Does nothing where that is said already, or can't be.
+    pub fn say_close(&mut self) {
+        if self.is_closed || self.is_aborted || self.is_handshaking() {
+            return;
+        }
+        let mut alert = vec![0; self.outgoing.rest().len() + 2 * RECORD_OVERHEAD];
+        if let Ok(len) = self.write(Message::Close, &mut alert) {
+            self.outgoing.push(&alert[..len]);
+        }
+        self.is_closed = true;
+    }
+
+    /// Has it end without a word: the peer is not to take what it got for complete.
+    pub fn abort(&mut self) {
+        self.is_aborted = true;
+    }
+
+    /// Writes a record into `sealed`, behind what is in `outgoing`; returns their length.
+    fn write(&mut self, message: Message<'_>, sealed: &mut [u8]) -> io::Result<usize> {
+        if self.is_closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut sink = Sink {
+            room: &mut [],
+            filled: 0,
+            received: &mut self.received,
+            outgoing: &mut self.outgoing,
+        };
+        loop {
+            let written = match &mut self.connection {
+                Connection::Server(it) => {
+                    write(it.process_tls_records(&mut []), &mut sink, message, sealed)
+                }
+                Connection::Client(it) => {
+                    write(it.process_tls_records(&mut []), &mut sink, message, sealed)
+                }
+            };
+            match written? {
+                Written::Whole(len) => return Ok(len),
+                Written::NotYet(Step::Again) => {}
+                // The peer sends nothing more, and still reads.
+                Written::NotYet(Step::Closed) if self.end.is_none() => self.end = Some(End::Closed),
+                Written::NotYet(Step::Closed | Step::Blocked) => {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+            }
+        }
+    }
+}
+
+/// What is written into a record.
+#[derive(Clone, Copy)]
+enum Message<'a> {
+    Data(&'a [u8]),
+    /// Nothing more comes.
+    Close,
+}
+
+enum Written {
+    Whole(usize),
+    NotYet(Step),
+}
+
+/// Writes a record once rustls is ready for it.
+fn write<Data>(
+    status: UnbufferedStatus<'_, '_, Data>,
+    sink: &mut Sink<'_>,
+    message: Message<'_>,
+    sealed: &mut [u8],
+) -> io::Result<Written> {
+    match status {
+        UnbufferedStatus {
+            state: Ok(ConnectionState::WriteTraffic(mut traffic)),
+            ..
+        } => {
+            let waiting = sink.outgoing.take_into(sealed);
+            let room = &mut sealed[waiting..];
+            let written = match message {
+                Message::Data(bytes) => traffic.encrypt(bytes, room),
+                Message::Close => traffic.queue_close_notify(room),
+            };
+            written
+                .map(|len| Written::Whole(waiting + len))
+                .map_err(io::Error::other)
+        }
+        status => step(status, sink)
+            .1
+            .map(Written::NotYet)
+            .map_err(io::Error::other),
+    }
+}

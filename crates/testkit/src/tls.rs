@@ -1,0 +1,115 @@
+//! An authority that issues certificates for tests, and clients that trust it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+
+/// An authority with a key of its own.
+#[derive(Debug)]
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate with its key, as PEM.
+#[derive(Debug, Clone)]
+pub struct Issued {
+    /// The certificate.
+    pub chain: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// The versions of TLS that a client speaks.
+pub type Versions = &'static [&'static SupportedProtocolVersion];
+
+impl Authority {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn new() -> io::Result<Self> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "Test Authority");
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let issuer = CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)?;
+        Ok(Authority(issuer))
+    }
+
+    /// Its own certificate, as PEM.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate for these names and addresses, with an ECDSA key.
+    ///
+    /// # Errors
+    /// When a name is none.
+    pub fn issue(&self, names: &[&str]) -> io::Result<Issued> {
+        self.issue_with(names, |_| {})
+    }
+
+    /// The same, changed before it is signed.
+    ///
+    /// # Errors
+    /// When a name is none.
+    pub fn issue_with(
+        &self,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> io::Result<Issued> {
+        let names: Vec<String> = names.iter().map(|&it| it.to_owned()).collect();
+        let mut params = CertificateParams::new(names).map_err(io::Error::other)?;
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        change(&mut params);
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let certificate = params.signed_by(&key, &self.0).map_err(io::Error::other)?;
+        Ok(Issued {
+            chain: certificate.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+
+    /// What a client is configured with that trusts this authority alone.
+    ///
+    /// # Errors
+    /// When the versions are none.
+    pub fn trusting(&self, versions: Versions) -> io::Result<Arc<ClientConfig>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).map_err(io::Error::other)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .map_err(io::Error::other)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Arc::new(config))
+    }
+}
+
+impl Issued {
+    /// Writes `STEM.crt` and `STEM.key` into a folder.
+    ///
+    /// # Errors
+    /// When they can't be written.
+    pub fn write(&self, folder: &Path, stem: &str) -> io::Result<(PathBuf, PathBuf)> {
+        let (chain, key) = (
+            folder.join(format!("{stem}.crt")),
+            folder.join(format!("{stem}.key")),
+        );
+        fs::write(&chain, &self.chain)?;
+        fs::write(&key, &self.key)?;
+        Ok((chain, key))
+    }
+}

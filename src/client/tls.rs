@@ -1,0 +1,158 @@
+//! The TLS handshake of a client's connection.
+//!
+//! It comes after a header of the PROXY protocol, and before everything else. A client
+//! that is silent costs no more than one without TLS: the state of a handshake is made
+//! once its first byte is there.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use rustls::ServerConfig;
+
+use super::http1::{self, Arrival};
+use super::{ClientConnection, Wait, drain, tcp, wait_for_request};
+use crate::config::ClientProtocol;
+use crate::exchange::{Context, Http1Side, Next, Worker};
+use crate::metrics::end::Failure;
+use crate::net::buffer::Buffer;
+use crate::net::clock;
+use crate::net::stream::{HandshakeError, Stream};
+
+/// Encrypts a connection; `None` where it is closed.
+///
+/// A failed handshake has its line in the access log. A client that leaves without a
+/// byte has none, as probes do.
+///
+/// # Cancellation
+/// Dropping the future closes the connection.
+pub(super) async fn handshake(
+    worker: &Rc<Worker>,
+    mut connection: Box<ClientConnection>,
+    config: Arc<ServerConfig>,
+    wait: Wait,
+) -> Option<Box<ClientConnection>> {
+    if !wait_for_request(worker, &mut connection, wait).await {
+        return None;
+    }
+    let started = clock::now();
+    let listener = connection.client.listener.clone();
+    let timeout = listener.setting(|it| it.timeouts.handshake);
+    worker.set_timeout(&connection.timer, timeout);
+    let begin = |stream: Stream| stream.accept_tls(config);
+    let mut connection = match with_stream(*connection, begin) {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::error!("TLS can't begin: {error}");
+            return None;
+        }
+    };
+    let refused = match agree(worker, &mut connection).await {
+        Ok(()) => {
+            let counters = listener.counters();
+            counters.tls_handshakes.add(1);
+            let negotiated = connection.http1.stream.negotiated();
+            if negotiated.is_some_and(|it| it.is_resumed) {
+                counters.tls_resumed.add(1);
+            }
+            connection.client.is_encrypted();
+            return Some(connection);
+        }
+        // A probe, or a client that thought better of it.
+        Err(Refused::Gone) => return None,
+        Err(Refused::For(failure)) => failure,
+    };
+    listener.counters().tls_failed.add(1);
+    let context = Context::new(worker.clone(), &listener);
+    if refused == Failure::NotTls && context.listener().protocol == ClientProtocol::Http {
+        let took = clock::since(started);
+        answer_plainly(&context, connection, Arrival { started, took }).await;
+    } else {
+        tcp::refuse(&context, &mut connection, started, refused);
+    }
+    None
+}
+
+/// Why there is no connection.
+enum Refused {
+    /// The client left.
+    Gone,
+    /// It has a word.
+    For(Failure),
+}
+
+async fn agree(worker: &Worker, connection: &mut ClientConnection) -> Result<(), Refused> {
+    let ClientConnection {
+        http1,
+        timer,
+        client,
+    } = connection;
+    let mut is_new = true;
+    poll_fn(|cx| {
+        if std::mem::take(&mut is_new) {
+            timer.register(cx);
+        }
+        let refused = match http1.stream.poll_handshake(cx) {
+            Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
+            Poll::Ready(Err(HandshakeError::Gone(_))) => Refused::Gone,
+            Poll::Ready(Err(HandshakeError::NotTls)) => Refused::For(Failure::NotTls),
+            Poll::Ready(Err(HandshakeError::Failed(error))) => {
+                let peer = client.peer.address;
+                client.listener.setting(|it| {
+                    let name = &it.name;
+                    tracing::debug!(
+                        listener = name,
+                        "listener {name}: TLS with {}: {error}",
+                        peer.map_or_else(|| "a client".to_owned(), |it| it.to_string())
+                    );
+                });
+                Refused::For(Failure::TlsHandshake)
+            }
+            Poll::Pending if worker.wheel.has_fired(timer) => {
+                Refused::For(worker.timed_out(u64::MAX, Failure::TlsHandshakeTimeout))
+            }
+            Poll::Pending => match worker.sessions.take_told(client.session) {
+                Some(failure) => Refused::For(failure),
+                None => return Poll::Pending,
+            },
+        };
+        Poll::Ready(Err(refused))
+    })
+    .await
+}
+
+/// Tells a client of plain HTTP that this is the wrong port for it.
+async fn answer_plainly(context: &Context, connection: Box<ClientConnection>, arrival: Arrival) {
+    let plain = with_stream(*connection, |stream| {
+        Ok::<_, Infallible>(stream.without_tls())
+    });
+    let Ok(mut connection) = plain;
+    let track = context.sessions.wake(connection.client.session);
+    let buffer = Buffer::small();
+    let end = Failure::NotTls.into();
+    let next = http1::refuse(context, &mut connection, &buffer, &track, arrival, end).await;
+    let (session, now) = (connection.client.session, context.wheel.now());
+    context.sessions.rest(session, track, now);
+    if let Next::Linger { sender } = next {
+        drain::linger(context, &mut connection, buffer, sender).await;
+    }
+}
+
+/// The same connection with another stream.
+fn with_stream<E>(
+    connection: ClientConnection,
+    change: impl FnOnce(Stream) -> Result<Stream, E>,
+) -> Result<Box<ClientConnection>, E> {
+    let ClientConnection {
+        http1,
+        timer,
+        client,
+    } = connection;
+    Ok(Box::new(ClientConnection {
+        http1: Http1Side::new(change(http1.stream)?),
+        timer,
+        client,
+    }))
+}
