@@ -8,15 +8,15 @@
 mod watch;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_tls::{
-    Certificates, ClientAuth, Lifetimes, Policy, Served, ServerSettings, TicketKeys, Trouble,
+    Authorities, Certificates, ClientAuth, Lifetimes, Served, ServerSettings, TicketKeys, Trouble,
     reading, server_config,
 };
 use rustls::ServerConfig;
 
-use crate::config::{self, Config, ListenerTls};
+use crate::config::{self, ClientAuthMode, ClientProtocol, Config, ListenerTls};
 use crate::watching::WatchedPaths;
 pub use watch::CertificateWatch;
 
@@ -24,9 +24,14 @@ pub use watch::CertificateWatch;
 #[derive(Debug)]
 pub struct ServedTls {
     listener: String,
+    protocol: ClientProtocol,
     settings: ListenerTls,
     served: Arc<Served>,
-    config: Arc<ServerConfig>,
+    /// Of the tickets that clients come back with.
+    tickets: Arc<TicketKeys>,
+    config: RwLock<Arc<ServerConfig>>,
+    /// Tells the authorities of clients that `config` has from others.
+    clients: Mutex<[u8; 32]>,
     /// What could not be read, as of the last time.
     troubles: Mutex<Vec<Trouble>>,
 }
@@ -49,31 +54,32 @@ impl ServedTls {
         troubles.iter().for_each(|it| say(name, it));
         let served = Arc::new(Served::new(Arc::new(certificates), settings.unknown_name));
         let tickets = TicketKeys::generate(Lifetimes::default());
-        let tickets = tickets.map_err(|error| failed(error.to_string()))?;
-        let config = server_config(ServerSettings {
-            policy: Policy::preset(settings.preset),
-            certificates: served.clone(),
-            alpn: match listener.protocol {
-                config::ClientProtocol::Http => vec![b"http/1.1".to_vec()],
-                config::ClientProtocol::Tcp => Vec::new(),
-            },
-            client_auth: ClientAuth::None,
-            tickets: Some(Arc::new(tickets)),
-            key_log: None,
-        });
-        let config = config.map_err(|error| failed(error.to_string()))?;
+        let tickets = Arc::new(tickets.map_err(|error| failed(error.to_string()))?);
+        let client_auth = client_auth(settings).map_err(|error| failed(error.to_string()))?;
+        let clients = client_auth.context();
+        let config = configure(listener.protocol, settings, &served, &tickets, client_auth);
+        let config = config.map_err(failed)?;
         Ok(ServedTls {
             listener: name.clone(),
+            protocol: listener.protocol,
             settings: settings.clone(),
             served,
-            config,
+            tickets,
+            config: RwLock::new(config),
+            clients: Mutex::new(clients),
             troubles: Mutex::new(troubles),
         })
     }
 
     /// How a handshake begins now.
     pub fn config(&self) -> Arc<ServerConfig> {
-        self.config.clone()
+        let config = self.config.read();
+        config.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether endpoints get the certificates of clients.
+    pub fn forwards_certificates(&self) -> bool {
+        self.settings.client.as_ref().is_some_and(|it| it.forward)
     }
 
     /// The certificates that are served now.
@@ -89,7 +95,8 @@ impl ServedTls {
     /// Reads again what has changed, and serves it. Blocks.
     fn read_again(&self) {
         let before = self.served.current();
-        let (now, troubles) = reading::read(&self.settings.certificates, Some(&before));
+        let (now, mut troubles) = reading::read(&self.settings.certificates, Some(&before));
+        troubles.extend(self.read_authorities_again());
         let name = &self.listener;
         let new = |it: &&Arc<_>| !before.all().iter().any(|old| Arc::ptr_eq(old, it));
         let changed = now.all().iter().filter(new).count();
@@ -117,14 +124,87 @@ impl ServedTls {
         }
     }
 
+    /// Reads the authorities of clients again. Sessions that began under others are not
+    /// resumed. Says what can't be read.
+    fn read_authorities_again(&self) -> Option<Trouble> {
+        let clients = self.settings.client.as_ref()?;
+        let name = &self.listener;
+        let trouble = |text: String| Trouble {
+            path: clients.ca.first().cloned().unwrap_or_default(),
+            text,
+            is_kept: true,
+        };
+        let client_auth = match client_auth(&self.settings) {
+            Ok(client_auth) => client_auth,
+            Err(error) => return Some(trouble(error.to_string())),
+        };
+        let mut known = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = client_auth.context();
+        if *known == now {
+            return None;
+        }
+        let (settings, tickets) = (&self.settings, &self.tickets);
+        let config = configure(self.protocol, settings, &self.served, tickets, client_auth);
+        let config = match config {
+            Ok(config) => config,
+            Err(text) => return Some(trouble(text)),
+        };
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        *known = now;
+        tracing::info!(
+            listener = name,
+            "listener {name}: the authorities of its clients were read again"
+        );
+        None
+    }
+
     /// Where its files are.
     fn watched(&self) -> WatchedPaths {
         let watched = reading::watched(&self.settings.certificates);
+        let clients = self.settings.client.iter();
+        let clients = clients.flat_map(|it| it.ca.iter().chain(&it.crl)).cloned();
         WatchedPaths {
-            files: watched.files,
+            files: watched.files.into_iter().chain(clients).collect(),
             folders: watched.folders,
         }
     }
+}
+
+/// Whether clients show certificates, and who issues them.
+fn client_auth(settings: &ListenerTls) -> Result<ClientAuth, evenkeel_tls::Error> {
+    let Some(clients) = &settings.client else {
+        return Ok(ClientAuth::None);
+    };
+    let authorities = Authorities::read(&clients.ca, &clients.crl)?;
+    Ok(match clients.mode {
+        ClientAuthMode::Required => ClientAuth::Required(authorities),
+        ClientAuthMode::Optional => ClientAuth::Optional(authorities),
+    })
+}
+
+/// How handshakes begin with these settings.
+///
+/// # Errors
+/// Why they do not go together.
+fn configure(
+    protocol: ClientProtocol,
+    settings: &ListenerTls,
+    served: &Arc<Served>,
+    tickets: &Arc<TicketKeys>,
+    client_auth: ClientAuth,
+) -> Result<Arc<ServerConfig>, String> {
+    let settings = ServerSettings {
+        policy: settings.policy().map_err(|error| error.to_string())?,
+        certificates: served.clone(),
+        alpn: match protocol {
+            ClientProtocol::Http => vec![b"http/1.1".to_vec()],
+            ClientProtocol::Tcp => Vec::new(),
+        },
+        client_auth,
+        tickets: Some(tickets.clone()),
+        key_log: None,
+    };
+    server_config(settings).map_err(|error| error.to_string())
 }
 
 /// Says what can't be read of a listener's certificates.

@@ -5,21 +5,26 @@
 //! once its first byte is there.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use evenkeel_tls::Facts;
 use rustls::ServerConfig;
+use rustls::pki_types::UnixTime;
 
 use super::http1::{self, Arrival};
 use super::{ClientConnection, Wait, drain, tcp, wait_for_request};
 use crate::config::ClientProtocol;
-use crate::exchange::{Context, Http1Side, Next, Worker};
+use crate::exchange::{Context, Http1Side, Next, TlsClient, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::net::stream::{HandshakeError, Stream};
+use crate::net::stream::{HandshakeError, Negotiated, Stream};
 
 /// Encrypts a connection; `None` where it is closed.
 ///
@@ -41,8 +46,8 @@ pub(super) async fn handshake(
     let listener = connection.client.listener.clone();
     let timeout = listener.setting(|it| it.timeouts.handshake);
     worker.set_timeout(&connection.timer, timeout);
-    let begin = |stream: Stream| stream.accept_tls(config);
-    let mut connection = match with_stream(*connection, begin) {
+    let accept = |stream: Stream| stream.accept_tls(config);
+    let mut connection = match with_stream(*connection, accept) {
         Ok(connection) => connection,
         Err(error) => {
             tracing::error!("TLS can't begin: {error}");
@@ -50,14 +55,9 @@ pub(super) async fn handshake(
         }
     };
     let refused = match agree(worker, &mut connection).await {
+        Ok(()) if has_expired(&connection) => Failure::TlsHandshake,
         Ok(()) => {
-            let counters = listener.counters();
-            counters.tls_handshakes.add(1);
-            let negotiated = connection.http1.stream.negotiated();
-            if negotiated.is_some_and(|it| it.is_resumed) {
-                counters.tls_resumed.add(1);
-            }
-            connection.client.is_encrypted();
+            begin(&mut connection);
             return Some(connection);
         }
         // A probe, or a client that thought better of it.
@@ -73,6 +73,76 @@ pub(super) async fn handshake(
         tcp::refuse(&context, &mut connection, started, refused);
     }
     None
+}
+
+/// Whether a client has resumed a session that began with a certificate which has ended
+/// since: resumption itself does not look at it.
+fn has_expired(connection: &ClientConnection) -> bool {
+    let negotiated = connection.http1.stream.negotiated();
+    let certificate = negotiated.filter(|it| it.is_resumed);
+    let certificate = certificate.and_then(|it| it.peer_certificates.first());
+    let facts = certificate.and_then(|it| Facts::of(it));
+    facts.is_some_and(|it| it.not_after < UnixTime::now())
+}
+
+/// Counts the handshake, and notes what it says of the client.
+fn begin(connection: &mut ClientConnection) {
+    let Some(negotiated) = connection.http1.stream.negotiated() else {
+        return;
+    };
+    let listener = &connection.client.listener;
+    let counters = listener.counters();
+    counters.tls_handshakes.add(1);
+    if negotiated.is_resumed {
+        counters.tls_resumed.add(1);
+    }
+    let client = tls_client(&negotiated, listener.forwards_certificates());
+    connection.client.is_encrypted(client);
+}
+
+/// What a handshake says of a client.
+fn tls_client(negotiated: &Negotiated<'_>, forwards_certificate: bool) -> TlsClient {
+    let certificate = negotiated.peer_certificates.first();
+    TlsClient {
+        server_name: negotiated.server_name.unwrap_or_default().into(),
+        protocol: negotiated.protocol.unwrap_or_default().into(),
+        identities: certificate.map_or_else(Vec::new, |it| identities(it)),
+        certificate_field: certificate
+            .filter(|_| forwards_certificate)
+            .map(|it| certificate_field(it)),
+    }
+}
+
+/// Who a client is by its certificate.
+fn identities(certificate: &[u8]) -> Vec<Box<[u8]>> {
+    let Some(facts) = Facts::of(certificate) else {
+        return Vec::new();
+    };
+    let named = |kind: &str, name: &dyn Display| format!("{kind}:{name}").into_bytes().into();
+    let all = |kind: &'static str, names: &[String]| {
+        names.iter().map(|it| named(kind, it)).collect::<Vec<_>>()
+    };
+    let mut identities = all("dns", &facts.dns_names);
+    identities.extend(all("uri", &facts.uris));
+    identities.extend(all("email", &facts.emails));
+    identities.extend(facts.ip_addresses.iter().map(|it| named("ip", it)));
+    identities.extend([
+        named("subject", &facts.subject),
+        named("issuer", &facts.issuer),
+        named("serial", &facts.serial),
+        named("sha256", &hexadecimal(&facts.fingerprint)),
+    ]);
+    identities
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The value of `Client-Cert`: a byte sequence of structured fields (RFC 9440 §2.1).
+fn certificate_field(certificate: &[u8]) -> Box<[u8]> {
+    let encoded = BASE64_STANDARD.encode(certificate);
+    format!(":{encoded}:").into_bytes().into()
 }
 
 /// Why there is no connection.

@@ -334,6 +334,7 @@ impl<'a, 'e> Sent<'a, 'e> {
             relayed: client.relayed(),
             forward: self.slot.upstream().config().forward,
             default_host: self.slot.config().authority().as_bytes(),
+            certificate: client.tls().and_then(|it| it.certificate_field.as_deref()),
             marks: self.exchange.progress.identity.marks(&mut room),
             loop_id: &context.loop_id,
             via: self.slot.upstream().config().via,

@@ -14,6 +14,27 @@ use super::remote::{RelayedClient, Remote};
 use super::{Context, Worker};
 use crate::observe::sessions::{NO_SESSION, SessionKey};
 
+/// What is known of a client by TLS.
+#[derive(Debug, Clone, Default)]
+pub struct TlsClient {
+    /// The name of the server that it asked for (SNI); empty where it named none.
+    pub server_name: Box<str>,
+    /// The protocol that was agreed on (ALPN); empty where there is none.
+    pub protocol: Box<[u8]>,
+    /// Who it is by the certificate that it has shown, each with its kind in front, such
+    /// as `dns:a.test`.
+    pub identities: Vec<Box<[u8]>>,
+    /// The value of `Client-Cert`, where endpoints get that.
+    pub certificate_field: Option<Box<[u8]>>,
+}
+
+impl TlsClient {
+    /// Who it is by its certificate.
+    pub fn identities(&self) -> impl Iterator<Item = &[u8]> {
+        self.identities.iter().map(|it| &**it)
+    }
+}
+
 /// The client of an exchange.
 #[derive(Debug)]
 pub struct Client {
@@ -26,6 +47,8 @@ pub struct Client {
     is_unnamed: bool,
     /// The address that it connected to, where a PROXY header told it.
     told_destination: Option<Box<SocketAddr>>,
+    /// What is known of it by TLS.
+    tls: Option<Box<TlsClient>>,
     /// The client of the request in hand, where a trusted proxy sent that.
     relayed: Option<Box<RelayedClient>>,
     /// The listener that accepted it.
@@ -47,6 +70,7 @@ impl Client {
             scheme,
             is_unnamed: false,
             told_destination: None,
+            tls: None,
             relayed: None,
             listener,
             session,
@@ -73,8 +97,14 @@ impl Client {
     }
 
     /// Its connection is encrypted from here on.
-    pub fn is_encrypted(&mut self) {
+    pub fn is_encrypted(&mut self, tls: TlsClient) {
         self.scheme = Scheme::Https;
+        self.tls = Some(Box::new(tls));
+    }
+
+    /// What is known of it by TLS; `None` on a connection without.
+    pub fn tls(&self) -> Option<&TlsClient> {
+        self.tls.as_deref()
     }
 
     /// The same client, for a request that a cache makes for it and for others.
@@ -84,6 +114,7 @@ impl Client {
             scheme: self.scheme,
             is_unnamed: self.is_unnamed,
             told_destination: self.told_destination.clone(),
+            tls: self.tls.clone(),
             relayed: self.relayed.clone(),
             listener: self.listener.clone(),
             session: NO_SESSION,

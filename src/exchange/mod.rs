@@ -51,7 +51,7 @@ use crate::net::timer::Timer;
 use watch::ClientWatch;
 
 pub use cache_effect::CacheEffect;
-pub use client::Client;
+pub use client::{Client, TlsClient};
 pub use context::{Context, Worker};
 pub use forward::forward;
 pub(crate) use forward::refused_end;

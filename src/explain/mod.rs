@@ -131,6 +131,7 @@ fn explain_on(
                 client: peer.address,
                 first: connection.first_bytes.as_bytes(),
                 hello: hello.as_ref(),
+                tls: None,
             };
             explain_connection(config, running, &facts, &mut explanation)
         }
@@ -206,7 +207,11 @@ fn explain_request(
         head: &head,
         listener,
         client: remote.address,
-        scheme: scheme.unwrap_or(Scheme::Http),
+        scheme: scheme.unwrap_or(match settings.tls {
+            Some(_) => Scheme::Https,
+            None => Scheme::Http,
+        }),
+        tls: None,
     };
     let relayed = relayed.as_ref().map(RelayedClient::relayed);
     explanation.not_believed = not_believed(asked, &facts, relayed);
@@ -686,6 +691,7 @@ fn head_lines(
         relayed,
         forward: upstream.forward,
         default_host: default_host.as_bytes(),
+        certificate: None,
         marks: identity.marks(&mut room),
         loop_id,
         via: upstream.via,

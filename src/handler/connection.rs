@@ -6,8 +6,8 @@ use evenkeel_policy::route::{BalanceKey, Facts};
 use evenkeel_proto::client_hello::ClientHello;
 
 use crate::config::{Action, Config, Proxying};
-use crate::exchange::Exchange;
 use crate::exchange::tcp::{self, First};
+use crate::exchange::{Exchange, TlsClient};
 use crate::metrics::end::{End, Failure};
 
 /// Carries the client's bytes to an endpoint and back, until both have closed. `first` is
@@ -42,6 +42,8 @@ fn choose(exchange: &mut Exchange<'_>, first: Option<&First>) -> Result<(Proxyin
 pub(crate) struct ConnectionFacts<'a> {
     /// Index of the listener.
     pub listener: usize,
+    /// What is known of the client by TLS that was ended here.
+    pub tls: Option<&'a TlsClient>,
     /// Address of the client; `None` over a Unix socket.
     pub client: Option<IpAddr>,
     /// What the client sent, as far as routes ask about it.
@@ -65,12 +67,13 @@ impl ConnectionFacts<'_> {
 }
 
 impl<'a> ConnectionFacts<'a> {
-    fn new(exchange: &Exchange<'_>, first: Option<&'a First>) -> Self {
+    fn new(exchange: &Exchange<'a>, first: Option<&'a First>) -> Self {
         ConnectionFacts {
             listener: exchange.context.listener_index(),
             client: exchange.client.remote().address,
             first: first.map_or(&[], |it| it.bytes.filled()),
             hello: first.and_then(|it| it.hello.as_ref()),
+            tls: exchange.client.tls(),
         }
     }
 }
@@ -110,11 +113,18 @@ impl Facts for ConnectionFacts<'_> {
     }
 
     fn sni(&self) -> &[u8] {
-        self.hello.map_or(&[], |it| &it.server_name)
+        match self.tls {
+            Some(tls) => tls.server_name.as_bytes(),
+            None => self.hello.map_or(&[], |it| &it.server_name),
+        }
     }
 
     fn alpn(&self) -> impl Iterator<Item = &[u8]> {
         self.hello.into_iter().flat_map(ClientHello::protocols)
+    }
+
+    fn client_identities(&self) -> impl Iterator<Item = &[u8]> {
+        self.tls.into_iter().flat_map(TlsClient::identities)
     }
 
     fn first_bytes(&self) -> &[u8] {

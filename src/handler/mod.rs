@@ -21,7 +21,7 @@ use evenkeel_proto::{LoopId, Method, RequestHead};
 
 use crate::config::{self, Action, Config, Proxying, with_action};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{Exchange, Next, Outcome, box_cold};
+use crate::exchange::{Exchange, Next, Outcome, TlsClient, box_cold};
 use crate::metrics::end::{End, Failure};
 pub(crate) use connection::ConnectionFacts;
 pub use connection::handle_connection;
@@ -206,6 +206,8 @@ pub(crate) struct RequestFacts<'a> {
     pub client: Option<IpAddr>,
     /// By which the client asked.
     pub scheme: Scheme,
+    /// What is known of the client by TLS.
+    pub tls: Option<&'a TlsClient>,
 }
 
 impl<'a> RequestFacts<'a> {
@@ -217,6 +219,7 @@ impl<'a> RequestFacts<'a> {
             listener: exchange.context.listener_index(),
             client: client.remote().address,
             scheme: client.scheme(),
+            tls: client.tls(),
         }
     }
 }
@@ -249,6 +252,10 @@ impl Facts for RequestFacts<'_> {
 
     fn scheme(&self) -> &'static str {
         self.scheme.as_str()
+    }
+
+    fn client_identities(&self) -> impl Iterator<Item = &[u8]> {
+        self.tls.into_iter().flat_map(TlsClient::identities)
     }
 
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {

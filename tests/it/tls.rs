@@ -1,5 +1,7 @@
 //! TLS with clients: handshakes, certificates, and what is refused.
 
+mod clients;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -478,6 +480,21 @@ fn what_is_wrong_with_a_certificate_is_said_before_the_start() {
             (issuing.listener(&["missing"], ""), "missing.crt"),
             ("tls = { certificates = [{ }] }".to_owned(), "where it is"),
             ("tls = { }".to_owned(), "certificates"),
+            (
+                issuing.listener(&["b"], ", client = { ca = 'missing.pem' }"),
+                "missing.pem",
+            ),
+            (
+                issuing.listener(&["b"], ", ciphers = ['ECDHE-ECDSA-AES128-GCM-SHA25']"),
+                "did you mean",
+            ),
+            (
+                issuing.listener(
+                    &["b"],
+                    ", preset = 'modern', ciphers = ['ECDHE-ECDSA-AES128-GCM-SHA256']",
+                ),
+                "TLS 1.2",
+            ),
         ] {
             let (is_good, text) = check(&listener);
             assert!(!is_good && text.contains(expected), "{listener}\n{text}");

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use evenkeel_net::Address;
 use evenkeel_policy::route::{Facts, Network, RouteTable};
+use evenkeel_tls::Policy;
+use evenkeel_tls::policy::PolicyError;
 
 pub mod access_log;
 mod action;
@@ -47,6 +49,7 @@ mod shape;
 mod source_files;
 mod surroundings;
 mod template;
+mod tls_value;
 mod tree;
 mod twice;
 mod unknown;
@@ -69,9 +72,10 @@ pub use schema::schema;
 pub use secret::without_passwords;
 pub use surroundings::NameLookup;
 pub use written::{
-    Buffer, CacheStore, Caching, ClientTimeouts, Compression, Disk, Drain, Endpoint,
-    EndpointSource, Files, FixedAnswer, Interim, Limits, Listener, ListenerTls, Log, NameSource,
-    Otlp, Pool, Probe, Queue, QueueAnswer, Server, ServiceSource, Upstream, UpstreamTimeouts,
+    Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk, Drain,
+    Endpoint, EndpointSource, Files, FixedAnswer, Interim, Limits, Listener, ListenerTls, Log,
+    NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Server, ServiceSource, Upstream,
+    UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -234,6 +238,15 @@ impl Preread {
     }
 }
 
+/// Whether clients of TLS show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAuthMode {
+    /// A client without one is refused.
+    Required,
+    /// A client may have none. Routes may ask for one.
+    Optional,
+}
+
 /// What is made of a client that closes its sending side before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfClose {
@@ -320,6 +333,23 @@ pub struct Route {
     pub action: Action,
     /// Where responses of its upstream are stored; `None` for nowhere.
     pub cache: Option<Arc<Caching>>,
+}
+
+impl ListenerTls {
+    /// Versions, cipher suites and groups.
+    ///
+    /// # Errors
+    /// The lists do not go with the preset.
+    pub fn policy(&self) -> Result<Policy, PolicyError> {
+        let mut policy = Policy::preset(self.preset);
+        if !self.ciphers.is_empty() {
+            policy = policy.with_cipher_suites(&self.ciphers)?;
+        }
+        if !self.groups.is_empty() {
+            policy = policy.with_groups(&self.groups)?;
+        }
+        Ok(policy)
+    }
 }
 
 impl Listener {

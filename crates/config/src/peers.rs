@@ -48,19 +48,8 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "mtls client_auth client_ca ssl_client_certificate ssl_verify_client",
-        Missing("certificates of clients are", NOTHING),
-    ),
-    (
         "ca_file ca_certificate tls_insecure_skip_verify proxy_ssl_verify transport_socket",
         Missing("TLS to endpoints is", "name a port that speaks plain HTTP"),
-    ),
-    (
-        "ciphers ssl_ciphers ciphersuites",
-        Missing(
-            "a list of cipher suites is",
-            "`preset` in the `tls` of a listener chooses them",
-        ),
     ),
     (
         "headers set_header set_headers add_header add_headers proxy_set_header proxy_hide_header \

@@ -189,7 +189,11 @@ fn listener(
         identity: identity(it)?,
         preread: match it.protocol.value? {
             ClientProtocol::Http => Preread::default(),
-            ClientProtocol::Tcp => preread(index, rules),
+            // The name that a client asks for is known from the handshake.
+            ClientProtocol::Tcp => Preread {
+                client_hello: tls.is_none() && preread(index, rules).client_hello,
+                ..preread(index, rules)
+            },
         },
         tls,
         redirect_to_https: it

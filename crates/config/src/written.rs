@@ -35,8 +35,8 @@ pub use logs::{
 pub(super) use names::Names;
 pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles};
 pub(super) use route::{AnswerParts, actions};
-pub use tls::ListenerTls;
-pub(super) use tls::{CertificateTable, ListenerTlsParts};
+pub(super) use tls::{CertificateTable, ClientCertificatesTable, ListenerTlsParts};
+pub use tls::{ClientCertificates, ListenerTls};
 pub use upstream::{
     Buffer, Endpoint, EndpointSource, EndpointTable, HealthTable, Interim, NameSource, Pool, Probe,
     Queue, QueueAnswer, QueueAnswerTable, ServiceSource, ShortEndpoint, Upstream, UpstreamTable,

@@ -60,6 +60,11 @@ pub trait Facts {
     fn alpn(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::empty()
     }
+    /// Who the client is by the certificate that it has shown over TLS, each with its
+    /// kind in front: `dns:a.test`, `sha256:…`. None where it has shown none.
+    fn client_identities(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::empty()
+    }
     /// What the connection begins with, where that was read before a route is chosen.
     fn first_bytes(&self) -> &[u8] {
         b""

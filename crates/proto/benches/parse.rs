@@ -77,6 +77,7 @@ fn request_write(bencher: Bencher<'_, '_>, name: &str) {
             ..Forward::NOTHING
         },
         default_host: b"app:8080",
+        certificate: None,
         marks: Marks::NONE,
         loop_id: &LoopId::ZERO,
         via: Via::Kept,

@@ -218,8 +218,11 @@ fn kind_of_unknown(name: &[u8]) -> FieldKind {
 /// Whether a name is one that only proxies may set, in any spelling that an endpoint
 /// takes for it.
 fn is_proxy_claim(name: &[u8]) -> bool {
-    const NAMES: [&str; 29] = [
+    const NAMES: [&str; 31] = [
         "cf-connecting-ipv6",
+        // RFC 9440.
+        "client-cert",
+        "client-cert-chain",
         "front-end-https",
         "https",
         "wl-proxy-ssl",

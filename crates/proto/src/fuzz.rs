@@ -180,6 +180,7 @@ fn check_request_from(data: &[u8], head: &RequestHead, relayed: Option<Relayed<'
             x_real_ip: true,
         },
         default_host: b"app:8080",
+        certificate: None,
         marks: Marks::NONE,
         loop_id: &LoopId::ZERO,
         via: Via::Kept,

@@ -13,6 +13,7 @@ const CLIENT: ClientInfo<'_> = ClientInfo {
     relayed: None,
     forward: Forward::NOTHING,
     default_host: b"app:8080",
+    certificate: None,
     marks: Marks::NONE,
     loop_id: &LoopId::ZERO,
     via: Via::Kept,

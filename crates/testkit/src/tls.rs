@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, RevokedCertParams,
 };
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
 /// An authority with a key of its own.
@@ -86,15 +88,60 @@ impl Authority {
     /// # Errors
     /// When the versions are none.
     pub fn trusting(&self, versions: Versions) -> io::Result<Arc<ClientConfig>> {
+        self.trusting_with(versions, None)
+    }
+
+    /// The same for a client that shows a certificate.
+    ///
+    /// # Errors
+    /// When the versions or the certificate are none.
+    pub fn trusting_with(
+        &self,
+        versions: Versions,
+        shown: Option<&Issued>,
+    ) -> io::Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).map_err(io::Error::other)?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .map_err(io::Error::other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match shown {
+            None => config.with_no_client_auth(),
+            Some(shown) => {
+                let chain = CertificateDer::from_pem_slice(shown.chain.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes());
+                let chain = vec![chain.map_err(io::Error::other)?];
+                let key = key.map_err(io::Error::other)?;
+                let config = config.with_client_auth_cert(chain, key);
+                config.map_err(io::Error::other)?
+            }
+        };
         Ok(Arc::new(config))
+    }
+
+    /// A list of revoked certificates by their serial numbers, as PEM.
+    ///
+    /// # Errors
+    /// When it can't be signed.
+    pub fn revoking(&self, serials: &[u64]) -> io::Result<String> {
+        let revoked = serials.iter().map(|&serial| RevokedCertParams {
+            serial_number: serial.into(),
+            revocation_time: rcgen::date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2020, 1, 1),
+            next_update: rcgen::date_time_ymd(4000, 1, 1),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: rcgen::KeyIdMethod::Sha256,
+        };
+        let list = params.signed_by(&self.0).map_err(io::Error::other)?;
+        list.pem().map_err(io::Error::other)
     }
 }
 

@@ -129,6 +129,16 @@ static GROUPS: [(&dyn SupportedKxGroup, &[&str]); 7] = [
     (kx_group::MLKEM1024, &["MLKEM1024"]),
 ];
 
+impl Eq for CipherSuite {}
+
+impl PartialEq for Group {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name()
+    }
+}
+
+impl Eq for Group {}
+
 impl CipherSuite {
     /// Finds a suite by its name, whatever the case.
     ///

@@ -108,6 +108,13 @@ impl ListenerSide {
         Some(served.config())
     }
 
+    /// Whether endpoints get the certificates of its clients.
+    pub fn forwards_certificates(&self) -> bool {
+        let generation = self.generation.borrow();
+        let served = generation.tls[self.position.get()].as_ref();
+        served.is_some_and(|it| it.forwards_certificates())
+    }
+
     /// This worker's counters of it, under the name that it has now.
     pub fn counters(&self) -> Arc<ListenerCounters> {
         let generation = self.generation.borrow();

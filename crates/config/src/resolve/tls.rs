@@ -3,14 +3,18 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_net::Address;
-use evenkeel_tls::{Source, reading};
+use evenkeel_tls::{Authorities, Source, reading};
 
 use crate::Redirect;
 use crate::diagnostics::Report;
 use crate::location::Location;
+use crate::setting::{Field, OneOrMore, Placed};
 use crate::surroundings::{NameLookup, Surroundings};
 use crate::tree::SourcePlace;
-use crate::written::{CertificateTable, File, ListenerTls, ListenerTlsParts};
+use crate::written::{
+    CertificateTable, ClientCertificates, ClientCertificatesTable, File, ListenerTls,
+    ListenerTlsParts,
+};
 
 /// A certificate that ends within this time is warned of, in seconds: a week.
 const ENDS_SOON_S: u64 = 7 * 24 * 60 * 60;
@@ -40,15 +44,54 @@ pub(super) fn listeners(
         let sources = written.0.iter().map(|it| source(it, surroundings, report));
         let sources: Vec<_> = sources.collect();
         let sources: Option<Vec<_>> = sources.into_iter().collect();
-        all.push(sources.and_then(|certificates| {
+        let client = match &table.client.value {
+            None if table.client.written => None,
+            None => Some(None),
+            Some(client) => clients(client, surroundings, report).map(Some),
+        };
+        all.push(sources.zip(client).and_then(|(certificates, client)| {
             let tls = table.resolve_with(ListenerTlsParts {
                 certificates,
+                client,
                 strict_transport: table.strict_transport()?,
+                ciphers: chosen(&table.ciphers, |it| it.0)?,
+                groups: chosen(&table.groups, |it| it.0)?,
             })?;
+            if let Err(error) = tls.policy() {
+                let place = if table.groups.written && !table.ciphers.written {
+                    &table.groups.place
+                } else {
+                    &table.ciphers.place
+                };
+                report.mistake(place, error.to_string());
+            }
             Some(Some(tls))
         }));
     }
     all.into_iter().collect()
+}
+
+/// The items of a list that may be left out.
+fn chosen<T, U>(list: &Field<OneOrMore<Placed<T>>>, item: impl Fn(&T) -> U) -> Option<Vec<U>> {
+    match &list.value {
+        Some(OneOrMore(items)) => Some(items.iter().map(|it| item(&it.value)).collect()),
+        None => (!list.written).then(Vec::new),
+    }
+}
+
+fn clients(
+    table: &ClientCertificatesTable,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<ClientCertificates> {
+    let clients = table.resolved(surroundings.folder, report)?;
+    if surroundings.lookup != NameLookup::Skip
+        && let Err(error) = Authorities::read(&clients.ca, &clients.crl)
+    {
+        report.mistake(&table.place, error.to_string());
+        return None;
+    }
+    Some(clients)
 }
 
 /// The port of HTTPS (RFC 9110 §4.2.2).

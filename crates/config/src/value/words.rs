@@ -6,8 +6,8 @@ use crate::setting::Setting;
 use crate::shape::{Choice, Shape};
 use crate::tree::Node;
 use crate::{
-    Adopt, BalanceKey, ClientProtocol, EventFormat, Family, HalfClose, Level, ProbeProtocol,
-    ResolveTo,
+    Adopt, BalanceKey, ClientAuthMode, ClientProtocol, EventFormat, Family, HalfClose, Level,
+    ProbeProtocol, ResolveTo,
 };
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
@@ -87,6 +87,11 @@ choice!(ClientProtocol {
 choice!(UnknownName {
     "default" => UnknownName::Default, "the first certificate";
     "refuse" => UnknownName::Refuse, "the alert `unrecognized_name`, and no connection";
+});
+
+choice!(ClientAuthMode {
+    "required" => ClientAuthMode::Required, "a client without a certificate is refused";
+    "optional" => ClientAuthMode::Optional, "a client may have none; a route asks for one by `client_certificate`";
 });
 
 choice!(Preset {

@@ -94,8 +94,14 @@ conditions! {
         first_bytes: OneOrMore<Beginning> = Optional("any") => |texts, _| items(texts, |it| it.0.clone(), condition::FirstBytes),
         /// The client's address or network.
         client: OneOrMore<Client> = Optional("any") => |clients, _| items(clients, |it| it.0, condition::Client),
+        /// The certificate that the client has shown over TLS, by one of its identities:
+        /// `"dns:a.example.com"`, `"uri:spiffe://…"`, `"email:…"`, `"ip:…"`,
+        /// `"subject:CN=…"`, `"issuer:CN=…"`, `"serial:…"` or `"sha256:…"`, its
+        /// fingerprint. `*` stands for anything; `true` for any certificate, `false` for
+        /// none. The listener asks for one by `tls.client`.
+        client_certificate: OneOrMore<WantedValue> = Optional("any") => |wanted, _| items(wanted, |it| it.0.clone(), condition::ClientCertificate),
         /// The scheme of the URL that the client asked for. That is `http`, unless
-        /// one of the `trusted_proxies` says otherwise.
+        /// the listener has `tls`, or one of the `trusted_proxies` says otherwise.
         scheme: Scheme = Optional("any") => |scheme, _| Some(vec![condition::Scheme(scheme.as_str()).into()]),
     }
 }

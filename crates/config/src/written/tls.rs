@@ -1,15 +1,17 @@
 //! TLS: the certificates of a listener, and what it agrees on with its clients.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use evenkeel_tls::{Preset, Source, UnknownName};
+use evenkeel_tls::{CipherSuite, Group, Preset, Source, UnknownName};
 
 use super::forms::Switch;
+use crate::ClientAuthMode;
 use crate::cache_value::WholeSeconds;
 use crate::diagnostics::Report;
 use crate::file_value::FolderPath;
 use crate::setting::{OneOrMore, Placed, options};
 use crate::surroundings::absolute;
+use crate::tls_value::{CipherName, GroupName};
 use crate::value::FilePath;
 
 options! {
@@ -20,6 +22,12 @@ options! {
         certificates: Vec<Source>,
         /// The value of `Strict-Transport-Security`; `None` for none.
         strict_transport: Option<String>,
+        /// Cipher suites in place of those of the preset; empty for those.
+        ciphers: Vec<CipherSuite>,
+        /// Groups in place of those of the preset; empty for those.
+        groups: Vec<Group>,
+        /// Certificates of clients; `None` where none is asked for.
+        client: Option<ClientCertificates>,
     } {
         /// Certificates with their keys. A client gets the one for the name that it asks
         /// for (SNI): by the exact name, then by a wildcard. Of several for a name it
@@ -30,12 +38,43 @@ options! {
         unknown_name: UnknownName = Default("'default'"),
         /// Versions, cipher suites and groups, as Mozilla recommends them.
         preset: Preset = Default("'intermediate'"),
+        /// Cipher suites in place of those of `preset`, the preferred one first, by IANA's
+        /// names or OpenSSL's. A version of TLS that has none in the list keeps its own.
+        ciphers: OneOrMore<Placed<CipherName>> = Optional("those of `preset`") => by_hand,
+        /// Groups of the key exchange in place of those of `preset`, the preferred one
+        /// first, such as `X25519MLKEM768` and `P-256`.
+        groups: OneOrMore<Placed<GroupName>> = Optional("those of `preset`") => by_hand,
+        /// Certificates of clients (mutual TLS): who issues them.
+        client: ClientCertificatesTable = Optional("none is asked for") => by_hand,
         /// Has browsers come by HTTPS alone from their first visit on (HSTS,
         /// `Strict-Transport-Security`): a table, or `true` for one with its defaults.
         /// Where an endpoint sends the field itself, that one is passed on. Browsers keep
         /// to it for `max_age`: they do not come by plain HTTP again, even if the
         /// certificate is gone.
         hsts: Switch<HstsTable> = Default("false") => by_hand,
+    }
+}
+
+options! {
+    /// The certificates that clients show.
+    pub struct ClientCertificatesTable as "the certificates of clients"
+    for #[derive(Debug, Clone, PartialEq, Eq)] ClientCertificates with ClientCertificatesParts {
+        /// Files with the certificates of those who issue them.
+        ca: Vec<PathBuf>,
+        /// Files with lists of revoked ones.
+        crl: Vec<PathBuf>,
+    } {
+        /// PEM files with the certificates of the authorities that issue them. They are
+        /// read again when they change.
+        ca: OneOrMore<Placed<FilePath>> = Required => by_hand,
+        /// PEM files with the certificates that the authorities have revoked (CRLs). Each
+        /// authority needs one that is current: without it none of its certificates is
+        /// taken. They are read again when they change.
+        crl: OneOrMore<Placed<FilePath>> = Optional("none is revoked") => by_hand,
+        /// Whether a client without a certificate is refused.
+        mode: ClientAuthMode = Default("'required'"),
+        /// Whether endpoints get the certificate, as `Client-Cert` (RFC 9440).
+        forward: bool = Default("false"),
     }
 }
 
@@ -63,6 +102,29 @@ impl HstsTable {
             value.push_str("; preload");
         }
         Some(value)
+    }
+}
+
+impl ClientCertificatesTable {
+    /// The same with paths from `folder`.
+    pub(crate) fn resolved(
+        &self,
+        folder: &Path,
+        report: &mut Report,
+    ) -> Option<ClientCertificates> {
+        let mut paths = |list: Option<&OneOrMore<Placed<FilePath>>>| {
+            let list = list.map_or(&[][..], |it| &it.0);
+            let paths = list
+                .iter()
+                .map(|it| absolute(&it.value.0, &it.place, folder, report));
+            let paths: Vec<_> = paths.collect();
+            paths.into_iter().collect::<Option<Vec<_>>>()
+        };
+        let (ca, crl) = (
+            paths(self.ca.value.as_ref())?,
+            paths(self.crl.value.as_ref())?,
+        );
+        self.resolve_with(ClientCertificatesParts { ca, crl })
     }
 }
 

@@ -272,6 +272,12 @@ impl Tls {
         if bytes.is_empty() {
             return Some(Ok(0));
         }
+        // What waits goes in front, if there is room for it there.
+        if self.session.outgoing.rest().len() > SEALED_LEN - WRITE_LEN - WRITE_LEN / 64
+            && let Err(error) = self.flush()?
+        {
+            return Some(Err(error));
+        }
         let part = &bytes[..bytes.len().min(WRITE_LEN)];
         let is_last = part.len() == bytes.len();
         let follow = if is_last { follow } else { Follow::More };

@@ -3,6 +3,7 @@
 
 mod alpn;
 mod client;
+mod client_certificate;
 mod cookie;
 mod first_bytes;
 mod header;
@@ -18,6 +19,7 @@ mod value;
 use super::{Facts, RoutedRequest};
 pub use alpn::Alpn;
 pub use client::Client;
+pub use client_certificate::ClientCertificate;
 pub use cookie::Cookie;
 pub(super) use cookie::cookies;
 pub use first_bytes::FirstBytes;
@@ -133,6 +135,7 @@ conditions! {
     Alpn,
     FirstBytes,
     Client,
+    ClientCertificate,
     Path,
     Query,
     Header,

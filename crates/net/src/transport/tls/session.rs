@@ -372,11 +372,9 @@ impl Session {
             outgoing: &mut self.outgoing,
         };
         loop {
-            let left = match self.end {
-                None => &mut records[used..],
-                // After a failure the alert that tells the peer is still to be taken.
-                Some(_) => &mut [][..],
-            };
+            // After a failure too, when only the alert is taken that tells the peer: rustls
+            // goes by places in these bytes.
+            let left = &mut records[used..];
             let (discard, step) = match &mut self.connection {
                 Connection::Server(it) => step(it.process_tls_records(left), &mut sink),
                 Connection::Client(it) => step(it.process_tls_records(left), &mut sink),
@@ -458,7 +456,8 @@ impl Session {
 
     /// Writes a record into `sealed`, behind what is in `outgoing`; returns their length.
     fn write(&mut self, message: Message<'_>, sealed: &mut [u8]) -> io::Result<usize> {
-        if self.is_closed {
+        let has_failed = matches!(self.end, Some(End::Failed(_) | End::NotTls));
+        if self.is_closed || has_failed {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut sink = Sink {
@@ -468,14 +467,17 @@ impl Session {
             outgoing: &mut self.outgoing,
         };
         loop {
-            let written = match &mut self.connection {
+            // What is left there is a part of a message: rustls goes by places in it.
+            let left = &mut self.incoming[..];
+            let (discard, written) = match &mut self.connection {
                 Connection::Server(it) => {
-                    write(it.process_tls_records(&mut []), &mut sink, message, sealed)
+                    write(it.process_tls_records(left), &mut sink, message, sealed)
                 }
                 Connection::Client(it) => {
-                    write(it.process_tls_records(&mut []), &mut sink, message, sealed)
+                    write(it.process_tls_records(left), &mut sink, message, sealed)
                 }
             };
+            self.incoming.drain(..discard);
             match written? {
                 Written::Whole(len) => return Ok(len),
                 Written::NotYet(Step::Again) => {}
@@ -502,17 +504,18 @@ enum Written {
     NotYet(Step),
 }
 
-/// Writes a record once rustls is ready for it.
+/// Writes a record once rustls is ready for it. Returns how many bytes of what came are
+/// done with, too.
 fn write<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     sink: &mut Sink<'_>,
     message: Message<'_>,
     sealed: &mut [u8],
-) -> io::Result<Written> {
+) -> (usize, io::Result<Written>) {
     match status {
         UnbufferedStatus {
             state: Ok(ConnectionState::WriteTraffic(mut traffic)),
-            ..
+            discard,
         } => {
             let waiting = sink.outgoing.take_into(sealed);
             let room = &mut sealed[waiting..];
@@ -520,13 +523,12 @@ fn write<Data>(
                 Message::Data(bytes) => traffic.encrypt(bytes, room),
                 Message::Close => traffic.queue_close_notify(room),
             };
-            written
-                .map(|len| Written::Whole(waiting + len))
-                .map_err(io::Error::other)
+            let written = written.map(|len| Written::Whole(waiting + len));
+            (discard, written.map_err(io::Error::other))
         }
-        status => step(status, sink)
-            .1
-            .map(Written::NotYet)
-            .map_err(io::Error::other),
+        status => {
+            let (discard, step) = step(status, sink);
+            (discard, step.map(Written::NotYet).map_err(io::Error::other))
+        }
     }
 }

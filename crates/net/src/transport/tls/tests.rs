@@ -1,30 +1,52 @@
 use std::sync::Arc;
 
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::session::{End, SEALED_LEN, Session, WRITE_LEN};
 
 /// Both ends of a connection to `a.test`, without a socket.
 fn ends(versions: &[&'static rustls::SupportedProtocolVersion]) -> [Session; 2] {
+    ends_of(versions, false)
+}
+
+/// The same, where the server asks for a certificate, and the client has a wrong one.
+fn ends_of(
+    versions: &[&'static rustls::SupportedProtocolVersion],
+    asks_for_certificate: bool,
+) -> [Session; 2] {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let issued = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
     let certificate = issued.cert.der().clone();
     let key = PrivatePkcs8KeyDer::from(issued.signing_key.serialize_der());
-    let mut server = ServerConfig::builder_with_provider(provider.clone())
+    let server = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.clone()], PrivateKeyDer::Pkcs8(key))
+        .unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let roots = Arc::new(roots);
+    let server = if asks_for_certificate {
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+        server.with_client_cert_verifier(verifier.build().unwrap())
+    } else {
+        server.with_no_client_auth()
+    };
+    let key = PrivateKeyDer::Pkcs8(key);
+    let mut server = server
+        .with_single_cert(vec![certificate.clone()], key.clone_key())
         .unwrap();
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate).unwrap();
-    let mut client = ClientConfig::builder_with_provider(provider)
+    let client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let mut client = if asks_for_certificate {
+        let shown = vec![certificate];
+        client.with_client_auth_cert(shown, key).unwrap()
+    } else {
+        client.with_no_client_auth()
+    };
     client.alpn_protocols = vec![b"http/1.1".to_vec()];
     let name = "a.test".try_into().unwrap();
     [
@@ -221,4 +243,50 @@ fn an_idle_session_holds_no_buffer() {
     receive(server, &records, 1_000);
     server.received.take(5_000);
     assert_eq!(server.held_bytes(), 0);
+}
+
+/// What somebody makes of bytes who means harm.
+fn spoil(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
+    let at = random.usize(..bytes.len().max(1));
+    match random.u8(..6) {
+        0 if !bytes.is_empty() => bytes[at] ^= 1 << random.u8(..8),
+        1 => bytes.truncate(at),
+        2 => bytes.extend_from_within(at.min(bytes.len())..),
+        3 => bytes.insert(at.min(bytes.len()), random.u8(..)),
+        4 => {
+            let len = random.usize(..40);
+            bytes.extend(std::iter::repeat_with(|| random.u8(..)).take(len));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn nothing_that_comes_makes_it_panic() {
+    for seed in 0..2_000 {
+        let random = &mut fastrand::Rng::with_seed(seed);
+        let mut both = ends_of(VERSIONS[usize::from(random.bool())], random.bool());
+        let mut scratch = vec![0; SEALED_LEN];
+        // What both say is spoiled from this flight on, and goes both ways.
+        let spoiled_from = random.u8(..7);
+        for flight in 0..8 {
+            for from in [1, 0] {
+                let mut bytes = sent(&mut both[from]);
+                if flight > 3 {
+                    let plain = vec![7; random.usize(..20_000)];
+                    if let Ok(len) = both[from].seal(&plain, &mut scratch, &mut Vec::new()) {
+                        bytes.extend_from_slice(&scratch[..len]);
+                    }
+                }
+                if flight > spoiled_from {
+                    spoil(&mut bytes, random);
+                }
+                if random.u8(..40) == 0 {
+                    both[from].say_close();
+                }
+                let piece = [1, 5, 700, 1 << 16][random.usize(..4)];
+                receive(&mut both[1 - from], &bytes, piece);
+            }
+        }
+    }
 }

@@ -24,6 +24,9 @@ pub struct ClientInfo<'a> {
     pub forward: Forward,
     /// `Host` where it names none: that of the endpoint, which takes its own.
     pub default_host: &'a [u8],
+    /// The value of `Client-Cert` (RFC 9440) for the certificate that it has shown; in
+    /// place of what a trusted proxy sent.
+    pub certificate: Option<&'a [u8]>,
     /// What it calls the request.
     pub marks: Marks<'a>,
     /// What the proxy calls itself.
@@ -136,7 +139,9 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
             | FieldKind::KeepAlive
             | FieldKind::Forwarded => Line::Leave,
             FieldKind::ProxyClaim => Line::copy_if(
-                client.relayed.is_some() && !(client.forward.x_real_ip && is_real_ip(buf, field)),
+                client.relayed.is_some()
+                    && !(client.forward.x_real_ip && is_real_ip(buf, field))
+                    && !(client.certificate.is_some() && is_certificate(buf, field)),
             ),
             FieldKind::Upgrade => Line::copy_if(upgrade),
             FieldKind::Expect => {
@@ -155,6 +160,9 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
     if let Some(hops) = hops_left {
         let hops = (hops - 1).to_string();
         push_all(out, [b"Max-Forwards: ", hops.as_bytes(), b"\r\n"]);
+    }
+    if let Some(value) = client.certificate {
+        push_all(out, [b"Client-Cert: ", value, b"\r\n"]);
     }
     if let Some(id) = marks.request_id {
         request_id_field(out, id);
@@ -256,6 +264,12 @@ fn forwarded_for(out: &mut Vec<u8>, address: Option<&[u8]>) {
         Some(address) => push_all(out, [b"for=", address, b""]),
         None => out.extend_from_slice(b"for=unknown"),
     }
+}
+
+/// Whether a field is `Client-Cert` or `Client-Cert-Chain`, in any spelling that an
+/// endpoint takes for it.
+fn is_certificate(buf: &[u8], field: &Field) -> bool {
+    field.is_read_as(b"client-cert", buf) || field.is_read_as(b"client-cert-chain", buf)
 }
 
 /// Whether a field is `X-Real-IP`, in any spelling that an endpoint takes for it.

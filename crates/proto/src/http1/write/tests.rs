@@ -18,6 +18,7 @@ const CLIENT: ClientInfo<'_> = ClientInfo {
         x_real_ip: false,
     },
     default_host: b"app:8080",
+    certificate: None,
     marks: Marks::NONE,
     loop_id: &LOOP_ID,
     via: Via::Kept,
