@@ -312,6 +312,21 @@ pub enum Verb {
         #[command(subcommand)]
         verb: CtlVerb,
     },
+    /// Show the certificates that are served, and until when
+    #[command(
+        long_about = "Asks the running process, over the Unix socket that `server.control` of the \
+            configuration names, which certificates its listeners serve: those that expire first \
+            come first. Files that can't be used follow, each with the reason.",
+        after_help = "Examples:\n  evenkeel certificates\n  evenkeel certificates --json"
+    )]
+    Certificates {
+        /// Which process.
+        #[command(flatten)]
+        control: Control,
+        /// Show the answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Watch the running process: a live table of its upstreams and endpoints
     #[cfg(feature = "top")]
     #[command(
@@ -638,6 +653,8 @@ pub enum ShowVerb {
     Files,
     /// Caches, and what each route got of its own
     Cache,
+    /// Certificates by when they expire, and files that can't be used
+    Certificates,
     /// Open connections, those with an exchange first
     Sessions {
         /// Rows to show

@@ -70,6 +70,10 @@ fn main() -> ExitCode {
             json,
             verb,
         } => ctl::run(&control, json, &verb),
+        cli::Verb::Certificates { control, json } => {
+            let what = cli::ShowVerb::Certificates;
+            ctl::run(&control, json, &cli::CtlVerb::Show { what })
+        }
         #[cfg(feature = "top")]
         cli::Verb::Top { control, interval } => top::run(&control, interval),
         cli::Verb::Version => print(&format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))),

@@ -5,6 +5,8 @@
 //! replaces what is in it. A certificate that can't be read leaves the last good one in
 //! use.
 
+mod expiry;
+mod figures;
 mod watch;
 
 use std::io;
@@ -18,6 +20,8 @@ use rustls::ServerConfig;
 
 use crate::config::{self, ClientAuthMode, ClientProtocol, Config, ListenerTls};
 use crate::watching::WatchedPaths;
+use expiry::Warned;
+pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble};
 pub use watch::CertificateWatch;
 
 /// The TLS of a listener, shared by all workers.
@@ -34,6 +38,8 @@ pub struct ServedTls {
     clients: Mutex<[u8; 32]>,
     /// What could not be read, as of the last time.
     troubles: Mutex<Vec<Trouble>>,
+    /// The certificates of which it was said that they end.
+    warned: Mutex<Warned>,
 }
 
 impl ServedTls {
@@ -68,6 +74,7 @@ impl ServedTls {
             config: RwLock::new(config),
             clients: Mutex::new(clients),
             troubles: Mutex::new(troubles),
+            warned: Mutex::default(),
         })
     }
 
@@ -87,9 +94,14 @@ impl ServedTls {
         self.served.current()
     }
 
-    /// What could not be read, as of the last time.
-    pub fn troubles(&self) -> MutexGuard<'_, Vec<Trouble>> {
+    fn known_troubles(&self) -> MutexGuard<'_, Vec<Trouble>> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads again what has changed, and warns of what ends. Blocks.
+    fn look(&self) {
+        self.read_again();
+        self.warn_of_ends();
     }
 
     /// Reads again what has changed, and serves it. Blocks.
@@ -101,7 +113,7 @@ impl ServedTls {
         let new = |it: &&Arc<_>| !before.all().iter().any(|old| Arc::ptr_eq(old, it));
         let changed = now.all().iter().filter(new).count();
         let gone = (before.all().len() + changed).saturating_sub(now.all().len());
-        let mut told = self.troubles();
+        let mut told = self.known_troubles();
         for trouble in troubles.iter().filter(|it| !told.contains(it)) {
             say(name, trouble);
         }

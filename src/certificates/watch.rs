@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::ServedTls;
 use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
@@ -14,6 +15,9 @@ const PACE: Pace = Pace {
     quiet: Duration::from_millis(200),
     poll: Duration::from_secs(2),
 };
+
+/// How often it is looked whether certificates end, though no file changes.
+const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Has certificates read again whose files change.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ impl CertificateWatch {
                 let mut watch = FileWatch::begin(&folders, known.clone(), PACE).await;
                 loop {
                     // They may have changed before they were watched.
-                    let read = aside(now.clone(), ServedTls::read_again).await;
+                    let read = aside(now.clone(), ServedTls::look).await;
                     // Folders may have come with them.
                     if read != Some(known.clone()) {
                         break;
@@ -63,6 +67,7 @@ impl CertificateWatch {
                             Err(_) => return,
                         },
                         () = watch.changed() => {}
+                        () = sleep(LOOK_INTERVAL) => {}
                     }
                 }
             }

@@ -217,6 +217,7 @@ fn show(what: &ShowVerb) -> Vec<String> {
         ShowVerb::Routes => word("routes"),
         ShowVerb::Files => word("files"),
         ShowVerb::Cache => word("cache"),
+        ShowVerb::Certificates => word("certificates"),
         ShowVerb::Sessions { count } => with("sessions", count.map(|it| it.to_string())),
         ShowVerb::Generations => word("generations"),
         ShowVerb::Queue => word("queue"),

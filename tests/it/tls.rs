@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::tls::{Authority, Versions};
@@ -407,6 +407,74 @@ fn plain_http_is_redirected_and_browsers_are_told_to_stay() {
             let told = response.field("strict-transport-security");
             assert_eq!(told, Some("max-age=86400; includeSubDomains"), "{path}");
         }
+    });
+}
+
+#[test]
+fn operators_see_what_is_served_and_what_ends() {
+    test(|| {
+        let issuing = Issuing::new();
+        issuing.issue("a", &["a.test", "b.test", "127.0.0.1"]);
+        let ending = |stem: &str, seconds_left: i64| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            let now = rcgen::date_time_ymd(1970, 1, 1) + now;
+            let issued = issuing.authority.issue_with(&["ends.test"], |params| {
+                params.not_before = now - Duration::from_secs(90 * 86_400);
+                params.not_after =
+                    now - Duration::from_secs(10) + Duration::from_secs((seconds_left + 10) as u64);
+            });
+            issued.unwrap().write(issuing.folder.path(), stem).unwrap();
+        };
+        ending("soon", 3 * 86_400 + 1_800);
+        ending("past", -5);
+        let site = Site {
+            listener: &issuing.listener(&["a", "soon", "past"], ""),
+            server: "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"",
+            ..Site::default()
+        };
+        let (_origin, proxy) = site.with_origin();
+        for (sample, expected) in [
+            ("certificates", 3),
+            ("certificates_expired", 1),
+            ("certificates_ending", 1),
+            ("certificates_unreadable", 0),
+        ] {
+            assert_eq!(counted(&proxy, sample), expected, "{sample}");
+        }
+        until("it is said", || {
+            let said = proxy.stderr();
+            said.contains("past.crt has expired") && said.contains("soon.crt expires in 3d00h")
+        });
+        let shown = |json: bool| {
+            let mut command = Command::new(crate::setup::program());
+            command
+                .args(["certificates", "--config"])
+                .arg(proxy.path("evenkeel.toml"));
+            command.args(json.then_some("--json"));
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        let text = shown(false);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(
+            lines[1].contains("expired") && lines[1].contains("past.crt"),
+            "{text}"
+        );
+        assert!(
+            lines[2].contains("3d00h") && lines[2].contains("soon.crt"),
+            "{text}"
+        );
+        assert!(lines[3].contains("a.test, b.test, 127.0.0.1"), "{text}");
+        assert!(
+            text.contains("ECDSA P-256") && text.contains("CN=Test Authority"),
+            "{text}"
+        );
+        fs::write(issuing.path("a.key"), "nothing").unwrap();
+        until("the broken one is shown", || shown(false).contains("a.key"));
+        assert_eq!(counted(&proxy, "certificates_unreadable"), 1);
+        let json: serde_json::Value = serde_json::from_str(&shown(true)).unwrap();
+        assert_eq!(json["certificates"].as_array().unwrap().len(), 3);
+        assert_eq!(json["unreadable"][0]["is_kept"], true);
+        assert!(!shown(true).contains("PRIVATE"));
     });
 }
 

@@ -38,6 +38,7 @@ show listeners               listeners: connections, requests, times
 show routes                  routes: requests, errors, times
 show files                   files from memory and from disks; the disks' queues
 show cache                   caches: responses, memory; what each route got of its own
+show certificates            certificates by when they expire, and files that can't be used
 show sessions [N]            open connections, those with an exchange first
 show queue                   who waits for an endpoint, and for how long
 show generations             configurations in use: the newest, and those that go on
@@ -341,6 +342,7 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["show", "routes"] => show::routes(&sources.read(), format),
         ["show", "files"] => show::files(&sources.read(), format),
         ["show", "cache"] => show::cache(&sources.read(), format),
+        ["show", "certificates"] => show::certificates(sources, format),
         ["purge", ref words @ ..] => purge(caller, words, format),
         ["show", "queue"] => show::queue(sources, format),
         ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),

@@ -2,6 +2,7 @@
 //! in common.
 
 mod cache;
+mod certificates;
 mod errors;
 mod files;
 mod generations;
@@ -14,6 +15,7 @@ mod upstreams;
 use crate::metrics::histogram::Distribution;
 use crate::metrics::quantity::time;
 pub(super) use cache::cache;
+pub(super) use certificates::certificates;
 pub(super) use errors::errors;
 pub(super) use files::files;
 pub(super) use generations::generations;

@@ -49,7 +49,7 @@ fn sources(endpoints: usize) -> Sources {
     let dispatchers: Vec<_> = dispatchers.collect();
     let members = dispatchers[0].members();
     let sources = Sources {
-        tls: Vec::new(),
+        tls: crate::certificates::served_tls(&config, &[]).unwrap(),
         caches: caches(&config, &[]).unwrap(),
         discovered: Arc::default(),
         generation: 0,
@@ -350,6 +350,12 @@ fn every_metric_is_documented() {
         };
         let mut figures = sources(1).read();
         figures.caches = vec![cache_of_all_tiers()];
+        let listener = &mut figures.listeners[0];
+        listener.certificates = Some(1);
+        listener.certificates_expired = Some(0);
+        listener.certificates_ending = Some(0);
+        listener.certificates_unreadable = Some(0);
+        listener.certificate_expiry_unix_s = Some(1);
         catalogue::write(&figures, &mut recorder).await;
     });
     assert_eq!(pieces.count(), 0, "nothing but rows");

@@ -22,7 +22,7 @@ use crate::observe::figures::{EndpointStatus, Figures};
 #[derive(Debug, Serialize)]
 pub(super) struct Columns {
     all: [&'static str; 23],
-    listeners: [&'static str; 14],
+    listeners: [&'static str; 18],
     routes: [&'static str; 10],
     disks: [&'static str; 6],
     caches: [&'static str; 26],
@@ -74,6 +74,10 @@ const COLUMNS: Columns = Columns {
         "refused",
         "bytes_in",
         "bytes_out",
+        "certificates_expired",
+        "certificates_ending",
+        "certificates_unreadable",
+        "certificate_expiry_s",
     ],
     routes: [
         "requests",

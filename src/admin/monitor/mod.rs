@@ -348,12 +348,20 @@ impl PastListener {
         let bytes = grown(bytes, &mut self.bytes);
         self.series.note(counted(exchanges));
         let most = self.traffic.note(&self.series, seconds, figures.open, 0);
+        let certificates = [
+            figures.certificates_expired,
+            figures.certificates_ending,
+            figures.certificates_unreadable,
+            figures.certificate_expiry_unix_s,
+        ];
+        let certificates = certificates.map(|it| it.unwrap_or(0) as f64);
         row(&[
             &common(&self.series, seconds),
             &[f64::from(most.requests), figures.open as f64],
             &[limit(figures.connections_limit)],
             &[figures.connections_refused as f64],
             &[rate(bytes.0, seconds), rate(bytes.1, seconds)],
+            &certificates,
         ])
     }
 }

@@ -99,6 +99,7 @@ function trafficProblems(model) {
     const grade = listener.open >= listener.limit ? "bad" : "warn";
     problems.push({ grade, kind: "connections", text: `listener ${listener.name} has ${count(listener.open)} connections open`, why: `its limit is ${count(listener.limit)}` });
   }
+  for (const listener of model.listeners) problems.push(...certificateProblems(listener, model));
   for (const cache of model.caches) problems.push(...cacheProblems(cache, model));
   const { all } = model;
   const missingFor = model.unixMs - all.log_lines_missing_ms;
@@ -110,6 +111,23 @@ function trafficProblems(model) {
   }
   if (all.loop_lag_p99 > 50_000) {
     problems.push({ grade: "warn", kind: "busy", text: `the workers come ${timeText(all.loop_lag_p99)} late`, why: "one time in a hundred: too little processor time" });
+  }
+  return problems;
+}
+
+function certificateProblems(listener, model) {
+  const problems = [];
+  const { name, certificates_expired: expired, certificates_ending: ending, certificates_unreadable: unreadable } = listener;
+  const where = `of listener ${name}`;
+  if (expired) {
+    problems.push({ grade: "bad", kind: "certificates", text: `${plural(expired, "certificate")} ${where} expired`, why: "`evenkeel certificates` names them" });
+  }
+  if (ending) {
+    const left = listener.certificate_expiry_s * 1000 - model.unixMs;
+    problems.push({ grade: "warn", kind: "certificates", text: `${plural(ending, "certificate")} ${where} about to expire`, why: `the first in ${duration(left)}` });
+  }
+  if (unreadable) {
+    problems.push({ grade: "warn", kind: "certificates", text: `${plural(unreadable, "file")} ${where} can't be used`, why: "`evenkeel certificates` says why; what was read before stays in use" });
   }
   return problems;
 }

@@ -33,6 +33,18 @@ figures! {
     counter connections_no_descriptor => "connections_no_descriptor_total";
     /// Connections closed to make room, whose clients had no request on the way.
     counter connections_displaced => "connections_displaced_total";
+    /// Certificates that it serves; absent without TLS.
+    given certificates: Option<u64> => gauge "certificates";
+    /// Of those the ones that have expired; absent without TLS.
+    given certificates_expired: Option<u64> => gauge "certificates_expired";
+    /// Certificates of which less than a twelfth of their lifetime is left; absent without
+    /// TLS.
+    given certificates_ending: Option<u64> => gauge "certificates_ending";
+    /// Files of certificates that can't be used; absent without TLS.
+    given certificates_unreadable: Option<u64> => gauge "certificates_unreadable";
+    /// When the next of its certificates expires, in seconds since 1970; absent without
+    /// TLS.
+    given certificate_expiry_unix_s: Option<u64> => gauge "certificate_expiry_timestamp_seconds";
     /// TLS handshakes that succeeded.
     counter tls_handshakes => "tls_handshakes_total";
     /// Of those the ones that resumed an earlier session.
@@ -52,11 +64,17 @@ figures! {
 impl Sources {
     pub(super) fn listener(&self, index: usize, detail: Detail) -> ListenerFigures {
         let settings = &self.config.listeners[index];
+        let certificates = self.tls[index].as_ref().map(|it| it.counts());
         let given = ListenerGiven {
             name: settings.name.clone(),
             bind: settings.bind.to_string(),
             accepting: !self.is_draining.load(Ordering::Relaxed),
             connections_limit: settings.limits.connections,
+            certificates: certificates.map(|it| it.served),
+            certificates_expired: certificates.map(|it| it.expired),
+            certificates_ending: certificates.map(|it| it.ending),
+            certificates_unreadable: certificates.map(|it| it.unreadable),
+            certificate_expiry_unix_s: certificates.and_then(|it| it.next_expiry_unix_s),
         };
         let cells = self.counters.iter().map(|it| &*it.listeners[index]);
         given.with(cells, detail)

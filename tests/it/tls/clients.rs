@@ -1,7 +1,5 @@
 //! The certificates that clients show, and what is agreed on.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use evenkeel_testkit::tls::Issued;

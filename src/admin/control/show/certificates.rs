@@ -1,0 +1,79 @@
+//! `show certificates`: what listeners serve, and until when.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::super::answer::{Answer, Format};
+use super::super::table::Table;
+use crate::certificates::{CertificateFigures, CertificateTrouble};
+use crate::metrics::quantity::span;
+use crate::observe::calendar::Moment;
+use crate::observe::figures::Sources;
+
+/// Names that a row shows; the others are counted.
+const NAMES_SHOWN: usize = 3;
+
+#[derive(Debug, Serialize)]
+struct CertificatesView {
+    certificates: Vec<CertificateFigures>,
+    unreadable: Vec<CertificateTrouble>,
+}
+
+pub(in super::super) fn certificates(sources: &Sources, format: Format) -> Answer {
+    let served = || sources.tls.iter().flatten();
+    let mut view = CertificatesView {
+        certificates: served().flat_map(|it| it.figures()).collect(),
+        unreadable: served().flat_map(|it| it.troubles()).collect(),
+    };
+    // Those that end first are looked for.
+    view.certificates.sort_by_key(|it| it.not_after_unix_s);
+    format.show(&view, text)
+}
+
+fn text(view: &CertificatesView) -> String {
+    if view.certificates.is_empty() {
+        return "no listener has TLS\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        "LISTENER", "NAMES", ">LEFT", "EXPIRES", "KEY", "ISSUER", "FILE",
+    ]);
+    for it in &view.certificates {
+        let left = match it.left_s {
+            0 => "expired".to_owned(),
+            left => span(Duration::from_secs(left)),
+        };
+        table.row([
+            it.listener.clone(),
+            names(&it.names),
+            left,
+            Moment::from_unix(it.not_after_unix_s).rfc3339() + "Z",
+            it.key.clone(),
+            it.issuer.clone(),
+            it.path.display().to_string(),
+        ]);
+    }
+    let mut text = table.text(0);
+    for trouble in &view.unreadable {
+        let CertificateTrouble {
+            listener,
+            text: why,
+            is_kept,
+        } = trouble;
+        let kept = if *is_kept {
+            "; what was read before stays in use"
+        } else {
+            ""
+        };
+        text.push_str(&format!("{listener}: {why}{kept}\n"));
+    }
+    text
+}
+
+fn names(names: &[String]) -> String {
+    let shown = names[..names.len().min(NAMES_SHOWN)].join(", ");
+    match names.len().saturating_sub(NAMES_SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

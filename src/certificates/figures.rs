@@ -1,0 +1,119 @@
+//! What operators see of certificates.
+
+use std::path::PathBuf;
+
+use evenkeel_tls::Certificate;
+use rustls::pki_types::UnixTime;
+use serde::Serialize;
+
+use super::ServedTls;
+use super::expiry::soon;
+
+/// A certificate that a listener serves.
+#[derive(Debug, Clone, Serialize)]
+pub struct CertificateFigures {
+    /// The listener.
+    pub listener: String,
+    /// The names that it is for: of hosts, then addresses.
+    pub names: Vec<String>,
+    /// Who issued it.
+    pub issuer: String,
+    /// The kind of its key, such as `ECDSA P-256`.
+    pub key: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// From when on it is valid, in seconds since 1970.
+    pub not_before_unix_s: u64,
+    /// Until when it is valid, in seconds since 1970.
+    pub not_after_unix_s: u64,
+    /// For how long it is valid still, in seconds; 0 once it has expired.
+    pub left_s: u64,
+}
+
+/// Something that can't be read of a listener's certificates.
+#[derive(Debug, Clone, Serialize)]
+pub struct CertificateTrouble {
+    /// The listener.
+    pub listener: String,
+    /// What is wrong, with the path.
+    pub text: String,
+    /// Whether what was read before stays in use.
+    pub is_kept: bool,
+}
+
+/// How the certificates of a listener do, without their names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CertificateCounts {
+    /// Those that it serves.
+    pub served: u64,
+    /// Of those the ones that have expired.
+    pub expired: u64,
+    /// Those that expire soon: less than a twelfth of their lifetime is left.
+    pub ending: u64,
+    /// When the next one expires, in seconds since 1970; `None` where all have.
+    pub next_expiry_unix_s: Option<u64>,
+    /// Files that can't be used.
+    pub unreadable: u64,
+}
+
+impl CertificateFigures {
+    fn of(listener: &str, certificate: &Certificate, now: UnixTime) -> Self {
+        let facts = certificate.facts();
+        let addresses = facts.ip_addresses.iter().map(ToString::to_string);
+        let end = facts.not_after.as_secs();
+        CertificateFigures {
+            listener: listener.to_owned(),
+            names: facts.dns_names.into_iter().chain(addresses).collect(),
+            issuer: facts.issuer,
+            key: facts.key.to_string(),
+            path: certificate.path().to_owned(),
+            not_before_unix_s: facts.not_before.as_secs(),
+            not_after_unix_s: end,
+            left_s: end.saturating_sub(now.as_secs()),
+        }
+    }
+}
+
+impl ServedTls {
+    /// Each certificate, in order. Parses all of them.
+    pub fn figures(&self) -> Vec<CertificateFigures> {
+        let now = UnixTime::now();
+        let certificates = self.certificates();
+        let all = certificates.all().iter();
+        all.map(|it| CertificateFigures::of(&self.listener, it, now))
+            .collect()
+    }
+
+    /// What could not be read, as of the last time.
+    pub fn troubles(&self) -> Vec<CertificateTrouble> {
+        let troubles = self.known_troubles();
+        let shown = troubles.iter().map(|it| CertificateTrouble {
+            listener: self.listener.clone(),
+            text: it.text.clone(),
+            is_kept: it.is_kept,
+        });
+        shown.collect()
+    }
+
+    /// How its certificates do.
+    pub fn counts(&self) -> CertificateCounts {
+        let now = UnixTime::now();
+        let certificates = self.certificates();
+        let mut counts = CertificateCounts {
+            served: certificates.all().len() as u64,
+            unreadable: self.known_troubles().len() as u64,
+            ..CertificateCounts::default()
+        };
+        for certificate in certificates.all() {
+            let end = certificate.not_after();
+            if end <= now {
+                counts.expired += 1;
+            } else {
+                counts.ending += u64::from(soon(certificate, now).is_some());
+                let next = counts.next_expiry_unix_s.get_or_insert(u64::MAX);
+                *next = (*next).min(end.as_secs());
+            }
+        }
+        counts
+    }
+}
