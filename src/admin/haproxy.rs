@@ -32,6 +32,7 @@ pub(super) fn check_status(end: ProbeEnd) -> &'static str {
         ProbeEnd::Local => "SOCKERR",
         ProbeEnd::ConnectFailed => "L4CON",
         ProbeEnd::ConnectTimeout => "L4TOUT",
+        ProbeEnd::TlsFailed => "L6RSP",
         ProbeEnd::AnswerTimeout => "L7TOUT",
         ProbeEnd::Malformed | ProbeEnd::Content => "L7RSP",
         ProbeEnd::Status | ProbeEnd::Refused => "L7STS",

@@ -1,20 +1,21 @@
-//! The TLS of listeners as it is at the moment: their certificates, read again whenever
-//! their files change.
+//! TLS as it is at the moment: of listeners, and to endpoints. Files are read again
+//! whenever they change.
 //!
-//! Workers take the configuration of a handshake from [`ServedTls`]; the control thread
-//! replaces what is in it. A certificate that can't be read leaves the last good one in
-//! use.
+//! Workers take the configuration of a handshake from [`ServedTls`] or [`EndpointTls`]; the
+//! control thread replaces what is in it. A file that can't be read leaves what was read
+//! before in use.
 
 mod expiry;
 mod figures;
+mod upstream;
 mod watch;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_tls::{
-    Authorities, Certificates, ClientAuth, Lifetimes, Served, ServerSettings, TicketKeys, Trouble,
-    reading, server_config,
+    Authorities, Certificates, ClientAuth, Lifetimes, Served, ServerSettings, Source, TicketKeys,
+    Trouble, reading, server_config,
 };
 use rustls::ServerConfig;
 
@@ -22,7 +23,9 @@ use crate::config::{self, ClientAuthMode, ClientProtocol, Config, ListenerTls};
 use crate::watching::WatchedPaths;
 use expiry::Warned;
 pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble};
+pub use upstream::{EndpointTls, UpstreamTls};
 pub use watch::CertificateWatch;
+use watch::OfFiles;
 
 /// The TLS of a listener, shared by all workers.
 #[derive(Debug)]
@@ -97,13 +100,24 @@ impl ServedTls {
     fn known_troubles(&self) -> MutexGuard<'_, Vec<Trouble>> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Reads again what has changed, and warns of what ends. Blocks.
+impl OfFiles for ServedTls {
     fn look(&self) {
         self.read_again();
         self.warn_of_ends();
     }
 
+    fn watched(&self) -> WatchedPaths {
+        let mut watched = paths_of(&self.settings.certificates);
+        let clients = self.settings.client.iter();
+        let clients = clients.flat_map(|it| it.ca.iter().chain(&it.crl)).cloned();
+        watched.files.extend(clients);
+        watched
+    }
+}
+
+impl ServedTls {
     /// Reads again what has changed, and serves it. Blocks.
     fn read_again(&self) {
         let before = self.served.current();
@@ -169,16 +183,14 @@ impl ServedTls {
         );
         None
     }
+}
 
-    /// Where its files are.
-    fn watched(&self) -> WatchedPaths {
-        let watched = reading::watched(&self.settings.certificates);
-        let clients = self.settings.client.iter();
-        let clients = clients.flat_map(|it| it.ca.iter().chain(&it.crl)).cloned();
-        WatchedPaths {
-            files: watched.files.into_iter().chain(clients).collect(),
-            folders: watched.folders,
-        }
+/// Where the files of these sources are.
+fn paths_of(sources: &[Source]) -> WatchedPaths {
+    let watched = reading::watched(sources);
+    WatchedPaths {
+        files: watched.files,
+        folders: watched.folders,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The files of certificates, watched: where they change, they are read again.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::ServedTls;
+use super::{ServedTls, UpstreamTls};
 use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
 
 /// When a change counts: a chain and its key are often written one after the other.
@@ -19,32 +20,48 @@ const PACE: Pace = Pace {
 /// How often it is looked whether certificates end, though no file changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
+/// What is made of files that may change.
+pub(super) trait OfFiles: fmt::Debug + Send + Sync {
+    /// Reads again what has changed, uses it, and warns of what ends. Blocks.
+    fn look(&self);
+
+    /// Where its files are.
+    fn watched(&self) -> WatchedPaths;
+}
+
+/// Each of a configuration.
+type Each = Vec<Arc<dyn OfFiles>>;
+
 /// Has certificates read again whose files change.
 #[derive(Debug)]
-pub struct CertificateWatch(watch::Sender<Vec<Arc<ServedTls>>>);
+pub struct CertificateWatch(watch::Sender<Each>);
 
 impl CertificateWatch {
-    /// Of these listeners, once [`keep`](Self::keep) runs.
-    pub fn new(served: &[Option<Arc<ServedTls>>]) -> Self {
-        CertificateWatch(watch::Sender::new(
-            served.iter().flatten().cloned().collect(),
-        ))
+    /// Of these listeners and upstreams, once [`keep`](Self::keep) runs.
+    pub fn new(
+        served: &[Option<Arc<ServedTls>>],
+        upstreams: impl Iterator<Item = Arc<UpstreamTls>>,
+    ) -> Self {
+        CertificateWatch(watch::Sender::new(each(served, upstreams)))
     }
 
     /// Watches those of another configuration from now on.
-    pub fn follow(&self, served: &[Option<Arc<ServedTls>>]) {
-        self.0
-            .send_replace(served.iter().flatten().cloned().collect());
+    pub fn follow(
+        &self,
+        served: &[Option<Arc<ServedTls>>],
+        upstreams: impl Iterator<Item = Arc<UpstreamTls>>,
+    ) {
+        self.0.send_replace(each(served, upstreams));
     }
 
     /// Watches for ever. To be run as a task of the control thread.
     pub fn keep(&self, folders: Arc<WatchedFolders>) -> impl Future<Output = ()> + use<> {
-        let mut served = self.0.subscribe();
+        let mut followed = self.0.subscribe();
         async move {
             loop {
-                let now = served.borrow_and_update().clone();
+                let now = followed.borrow_and_update().clone();
                 if now.is_empty() {
-                    match served.changed().await {
+                    match followed.changed().await {
                         Ok(()) => continue,
                         Err(_) => return,
                     }
@@ -55,13 +72,13 @@ impl CertificateWatch {
                 let mut watch = FileWatch::begin(&folders, known.clone(), PACE).await;
                 loop {
                     // They may have changed before they were watched.
-                    let read = aside(now.clone(), ServedTls::look).await;
+                    let read = aside(now.clone(), |it| it.look()).await;
                     // Folders may have come with them.
                     if read != Some(known.clone()) {
                         break;
                     }
                     tokio::select! {
-                        follows = served.changed() => match follows {
+                        follows = followed.changed() => match follows {
                             Ok(()) => break,
                             // The process is ending.
                             Err(_) => return,
@@ -75,19 +92,29 @@ impl CertificateWatch {
     }
 }
 
+fn each(
+    served: &[Option<Arc<ServedTls>>],
+    upstreams: impl Iterator<Item = Arc<UpstreamTls>>,
+) -> Each {
+    let served = served.iter().flatten().cloned();
+    let served = served.map(|it| -> Arc<dyn OfFiles> { it });
+    let upstreams = upstreams.map(|it| -> Arc<dyn OfFiles> { it });
+    served.chain(upstreams).collect()
+}
+
 /// Does something with each on a thread beside this one, and says where their files are
 /// then. `None` where the process is ending.
-async fn aside(served: Vec<Arc<ServedTls>>, each: fn(&ServedTls)) -> Option<WatchedPaths> {
+async fn aside(all: Each, each: fn(&dyn OfFiles)) -> Option<WatchedPaths> {
     let work = move || {
-        served.iter().for_each(|it| each(it));
-        paths(&served)
+        all.iter().for_each(|it| each(&**it));
+        paths(&all)
     };
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-fn paths(served: &[Arc<ServedTls>]) -> WatchedPaths {
+fn paths(each: &[Arc<dyn OfFiles>]) -> WatchedPaths {
     let mut all = WatchedPaths::default();
-    for one in served {
+    for one in each {
         let WatchedPaths { files, folders } = one.watched();
         all.files.extend(files);
         all.folders.extend(folders);

@@ -13,8 +13,8 @@ use std::task::Poll;
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, ClientInfo};
-use evenkeel_proto::proxy_protocol::{Extensions, Version};
 use evenkeel_proto::{BodyFraming, Credentials, ResponseError};
+use evenkeel_tls::handshake_fault::is_handshake_refusal;
 
 pub(super) use self::connect::Connections;
 use self::head::{Interim, Received, response_buffer};
@@ -324,8 +324,9 @@ impl<'a, 'e> Sent<'a, 'e> {
         scratch.clear();
         if !self.is_reused
             && let Some(version) = self.slot.upstream().config().proxy_protocol
+            && self.slot.tls().is_none()
         {
-            self.write_proxy_header(&mut scratch, version);
+            proxy_header::write_for(&mut scratch, version, self.exchange, request);
         }
         let mut room = ROOM;
         let info = ClientInfo {
@@ -360,22 +361,6 @@ impl<'a, 'e> Sent<'a, 'e> {
             self.pump = Some(Box::new(pump));
         }
         Ok(())
-    }
-
-    /// Tells the endpoint who the client is: it goes out with the head.
-    #[cold]
-    fn write_proxy_header(&self, out: &mut Vec<u8>, version: Version) {
-        let (exchange, request) = (&*self.exchange, self.request);
-        let host = request.head.host_name(request.bytes);
-        let mut room = ROOM;
-        let identity = exchange.progress.identity;
-        let extensions = Extensions {
-            authority: Some(host).filter(|it| !it.is_empty()),
-            unique_id: identity.request_id(request.bytes, &mut room),
-            ..Extensions::default()
-        };
-        let connected_to = exchange.side.local_address();
-        proxy_header::write(out, version, exchange.client, connected_to, extensions);
     }
 
     /// What is read at once of the response, at most.
@@ -596,6 +581,24 @@ impl<'a, 'e> Sent<'a, 'e> {
             },
             _ => Attempt::failed(end),
         }
+    }
+
+    /// Whether the endpoint refuses the handshake of a new connection: in TLS 1.3 it does so
+    /// only after that has ended here.
+    #[cold]
+    fn is_refused(&self, error: &io::Error) -> bool {
+        let alert = error.get_ref().and_then(|it| it.downcast_ref());
+        !self.is_reused && self.interim.count == 0 && alert.is_some_and(is_handshake_refusal)
+    }
+
+    /// The endpoint refuses the handshake.
+    #[cold]
+    fn refused(&self) -> Attempt {
+        let mut attempt = self.lost_connection(Sending::Something);
+        if let Attempt::Failed { end, .. } = &mut attempt {
+            *end = Failure::UpstreamTls.into();
+        }
+        attempt
     }
 
     /// Whether the client repeats a request that its connection is closed under: it

@@ -112,6 +112,7 @@ fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
         bytes,
         valid_len: head.wire.end + consumed,
         decoder,
+        server_name: None,
     })
 }
 
@@ -420,8 +421,11 @@ impl<'a> Attempts<'a> {
 }
 
 fn is_unreachable(end: End) -> bool {
-    use Failure::{ConnectFailed, ConnectTimeout};
-    matches!(end, End::Failure(ConnectFailed | ConnectTimeout))
+    use Failure::{ConnectFailed, ConnectTimeout, UpstreamCertificate, UpstreamTls};
+    matches!(
+        end,
+        End::Failure(ConnectFailed | ConnectTimeout | UpstreamCertificate | UpstreamTls)
+    )
 }
 
 fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: UpstreamConnection) {

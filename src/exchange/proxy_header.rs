@@ -9,7 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use evenkeel_proto::proxy_protocol::{self, Connection, Extensions, Version};
 
-use super::Client;
+use super::identity::ROOM;
+use super::request::RequestBody;
+use super::{Client, Exchange};
 
 /// Appends the header of a client to `out`. `connected_to` is the address that the
 /// client reached here; where a header told another one, that counts.
@@ -31,6 +33,35 @@ pub fn write(
         extensions,
     };
     proxy_protocol::write(out, version, &connection);
+}
+
+/// Appends the header of this exchange's client to `out`, with what its request says. It
+/// goes out with the head, or before the handshake of TLS.
+#[cold]
+pub(super) fn write_for(
+    out: &mut Vec<u8>,
+    version: Version,
+    exchange: &Exchange<'_>,
+    request: &RequestBody<'_>,
+) {
+    let mut room = ROOM;
+    let extensions = match request.server_name {
+        Some(name) => Extensions {
+            authority: Some(name).filter(|it| !it.is_empty()),
+            ..Extensions::default()
+        },
+        None => {
+            let host = request.head.host_name(request.bytes);
+            let identity = exchange.progress.identity;
+            Extensions {
+                authority: Some(host).filter(|it| !it.is_empty()),
+                unique_id: identity.request_id(request.bytes, &mut room),
+                ..Extensions::default()
+            }
+        }
+    };
+    let connected_to = exchange.side.local_address();
+    write(out, version, exchange.client, connected_to, extensions);
 }
 
 /// The address that stands for none, beside this one.

@@ -20,6 +20,8 @@ pub(super) struct RequestBody<'a> {
     pub valid_len: usize,
     /// Stands behind the valid bytes.
     pub decoder: BodyDecoder,
+    /// Of a connection of TCP, the name that its client asks for (SNI); may be empty.
+    pub server_name: Option<&'a [u8]>,
 }
 
 impl RequestBody<'_> {

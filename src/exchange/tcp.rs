@@ -57,7 +57,9 @@ pub async fn carry(
         .map_or(u64::MAX, |total| context.wheel.deadline(total));
     upstream.count_request();
     // Boxed: nothing of it is needed while bytes are carried.
-    let connecting = box_cold(connect(exchange, upstream, proxying, key));
+    let hello = first.as_ref().and_then(|it| it.hello.as_ref());
+    let server_name = hello.map_or(&[][..], |it| &it.server_name);
+    let connecting = box_cold(connect(exchange, upstream, proxying, key, server_name));
     let (slot, mut stream) = match connecting.await {
         Ok(connected) => connected,
         Err(unanswered) => return unanswered.end,
@@ -71,8 +73,11 @@ pub async fn carry(
     let answer = || answered(&slot, connect_time, &answered_at);
     let start = TunnelStart {
         from_client: match upstream.config().proxy_protocol {
-            Some(version) => Some(behind_proxy_header(exchange, version, first)),
-            None => first.map(|it| it.bytes).filter(|it| !it.is_empty()),
+            // Before TLS it has gone out.
+            Some(version) if slot.tls().is_none() => {
+                Some(behind_proxy_header(exchange, version, first))
+            }
+            _ => first.map(|it| it.bytes).filter(|it| !it.is_empty()),
         },
         from_upstream: None,
     };
@@ -145,6 +150,7 @@ async fn connect<'u>(
     upstream: &'u Upstream,
     proxying: &Proxying,
     key: u64,
+    server_name: &[u8],
 ) -> Result<(Slot<'u>, Stream), Unanswered> {
     let wanted = wanted(exchange, upstream, proxying, key);
     // The client's bytes stay where they are meanwhile, so that another endpoint can
@@ -154,6 +160,7 @@ async fn connect<'u>(
         bytes: &[],
         valid_len: 0,
         decoder: BodyDecoder::new(BodyFraming::None),
+        server_name: Some(server_name),
     };
     let both = |slot, stream| (slot, stream);
     try_endpoints::<Connections, _>(exchange, &wanted, upstream, &nothing, both).await

@@ -30,6 +30,8 @@ pub enum ProbeEnd {
     ConnectFailed,
     /// No connection was open in time.
     ConnectTimeout,
+    /// The connection could not be secured.
+    TlsFailed,
     /// The answer was not there in time.
     AnswerTimeout,
     /// The connection broke, or what came is nothing of the protocol.

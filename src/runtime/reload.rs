@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::changes::with_costs;
 use super::health::{NewUpstream, require_healthy};
 use super::heartbeat::LOOK_INTERVAL;
-use super::start::{Process, announce_listener, plans};
+use super::start::{Process, announce_listener, plans, tls_of};
 use super::worker::{Follow, Order};
 use crate::admin::{NewEndpoints, Outcome, ReloadOptions};
 use crate::cache::{caches, go_on_counting};
@@ -703,7 +703,8 @@ impl Process {
         announce(&before.config, &sources.config);
         sources.reloads.begin(sources.loaded_config());
         go_on_counting(&sources.caches, &before.caches);
-        self.certificates.follow(&sources.tls);
+        self.certificates
+            .follow(&sources.tls, tls_of(&self.upstreams));
         self.current.replace(sources);
         self.watched.send_replace(Arc::new(self.watched_now()));
         Ok(InForce {

@@ -13,7 +13,7 @@ use super::listeners::Listeners;
 use super::worker::{Order, Parts, WorkerThread};
 use crate::admin;
 use crate::cache::{Cache, caches};
-use crate::certificates::{CertificateWatch, ServedTls, served_tls};
+use crate::certificates::{CertificateWatch, ServedTls, UpstreamTls, served_tls};
 use crate::config::{Config, Listener};
 use crate::discovery::Discovery;
 use crate::exchange::context::GenerationPlan;
@@ -315,13 +315,13 @@ impl Process {
                 log_writer: observation.log_writer,
             }),
             current,
+            certificates: CertificateWatch::new(&opened.tls, tls_of(&opened.upstreams)),
             upstreams: opened.upstreams,
             discovery: discovery.clone(),
             listeners: opened.listeners,
             orders,
             asked,
             watched,
-            certificates: CertificateWatch::new(&opened.tls),
             status_file: opened.status_file,
             control_file: opened.control_file,
             moved_control_file: None,
@@ -399,6 +399,11 @@ fn spawn(
         let _beating = beating;
         worker.run()
     })
+}
+
+/// The TLS to the endpoints of each upstream that has one.
+pub(super) fn tls_of(upstreams: &[Arc<SharedUpstream>]) -> impl Iterator<Item = Arc<UpstreamTls>> {
+    upstreams.iter().filter_map(|it| it.tls())
 }
 
 fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) -> Sources {

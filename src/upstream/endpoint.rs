@@ -7,6 +7,7 @@ use evenkeel_policy::endpoint::{EndpointId, EndpointState, Flag};
 
 use super::pool::Pool;
 use super::shared::{SharedEndpoint, SharedUpstream};
+use crate::certificates::EndpointTls;
 use crate::config;
 use crate::net::descriptors::Taker;
 use crate::observe::counters::{CountersByEndpoint, EndpointCounters};
@@ -57,6 +58,11 @@ impl Endpoint {
     /// its weight and its limit are those of its [state](Self::state).
     pub fn config(&self) -> &config::Endpoint {
         &self.shared.settings
+    }
+
+    /// How connections to it are secured; `None` for plain text.
+    pub fn tls(&self) -> Option<&EndpointTls> {
+        self.shared.tls.as_ref()
     }
 
     /// What this worker counts of it.
@@ -153,7 +159,8 @@ impl Endpoints {
         self.iter().for_each(|it| it.pool.follow(config));
     }
 
-    /// Closes the idle connections of endpoints with another kind of pool by now. What
+    /// Closes the idle connections of endpoints with another kind of pool or another TLS by
+    /// now. What
     /// is in flight there ends as it began, and its connections are closed.
     fn forget_superseded(&mut self) {
         for endpoint in &mut self.by_id {

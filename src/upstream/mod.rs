@@ -31,7 +31,7 @@ pub use pinned::{Bond, Pinned, PinnedConnections};
 pub use pool::{KeepAlive, Reused, keep_alive};
 pub use shared::{SharedEndpoint, SharedUpstream, shared_upstreams};
 pub use side::{UpstreamSide, UpstreamSides};
-pub(crate) use slot::BACKLOG_FULL;
+pub(crate) use slot::{BACKLOG_FULL, HANDSHAKE_TIMEOUT};
 pub use slot::{Chosen, Dismissed, NoSlot, Slot, Waiting, Wanted};
 
 /// An upstream as one generation of a worker sees it: its settings, and the worker's

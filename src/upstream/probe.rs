@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use evenkeel_proto::probe::{self as protocol, Fault};
 use evenkeel_proto::proxy_protocol::own_header;
 use evenkeel_proto::{BodyError, ResponseError};
+use evenkeel_tls::HandshakeFault;
 use rustix::io::Errno;
 
 use self::talk::{Well, leave, talk};
-use crate::config::{Check, Probe};
+use crate::certificates::EndpointTls;
+use crate::config::{Check, ClientProtocol, Probe};
 use crate::net::Address;
 use crate::net::connect::{connect_when_there_is_room, reason};
 use crate::net::lacks_descriptor;
@@ -100,6 +102,8 @@ pub enum ProbeFailure {
         /// What was looked for.
         wanted: String,
     },
+    /// The connection could not be secured.
+    Tls(HandshakeFault),
     /// An answer of another protocol than HTTP says that the server is not well, or is
     /// none.
     Fault(Fault),
@@ -205,6 +209,7 @@ impl fmt::Display for ProbeFailure {
             ProbeFailure::Content { wanted } => {
                 write!(out, "body does not contain {wanted:?}")
             }
+            ProbeFailure::Tls(fault) => fault.fmt(out),
             ProbeFailure::Fault(fault) => fault.fmt(out),
         }
     }
@@ -212,14 +217,20 @@ impl fmt::Display for ProbeFailure {
 
 impl std::error::Error for ProbeFailure {}
 
-/// Probes the endpoint at `address`, which is called `name`.
+/// Probes the endpoint at `address`, which is called `name`, over the `tls` of its
+/// upstream unless the probe goes elsewhere.
 ///
 /// # Errors
 /// Why it does not pass.
 ///
 /// # Cancellation
 /// Dropping the future closes the connection.
-pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passed, ProbeFailure> {
+pub async fn probe(
+    address: &Address,
+    probe: &Probe,
+    name: &str,
+    tls: Option<&EndpointTls>,
+) -> Result<Passed, ProbeFailure> {
     let begun = Instant::now();
     let address = probed_address(address, probe);
     let progress = Progress(RefCell::new((Awaited::Connection, Came::default())));
@@ -227,9 +238,19 @@ pub async fn probe(address: &Address, probe: &Probe, name: &str) -> Result<Passe
         let mut stream = connect_when_there_is_room(&address, || true)
             .await
             .map_err(ProbeFailure::Connect)?;
-        if let Some(version) = probe.proxy_protocol {
+        let header = probe.proxy_protocol.map_or(&[][..], own_header);
+        if let Some(tls) = tls.filter(|_| probe.takes_tls) {
+            let handshake = "TLS handshake".to_owned();
+            progress.set(Awaited::Words(handshake), Came::default());
+            let protocol = match &probe.check {
+                Check::Http(_) => ClientProtocol::Http,
+                _ => ClientProtocol::Tcp,
+            };
+            let encrypted = tls.encrypt(stream, protocol, header).await;
+            stream = encrypted.map_err(ProbeFailure::Tls)?;
+        } else {
             // Where it can't be sent, the answer tells.
-            let _ = send(&mut stream, own_header(version)).await;
+            let _ = send(&mut stream, header).await;
         }
         progress.set(Awaited::Answer, Came::default());
         let seen = look(&mut stream, probe, name, &progress).await?;
@@ -379,6 +400,7 @@ mod tests {
             port: None,
             check: request.map_or(Check::Connect, Check::Http),
             proxy_protocol: None,
+            takes_tls: true,
         }
     }
 
@@ -391,7 +413,7 @@ mod tests {
         runtime.block_on(async {
             tokio::select! {
                 failed = poller.serve() => panic!("{failed:?}"),
-                probed = probe(address, settings, name) => probed.map_err(|it| it.to_string()),
+                probed = probe(address, settings, name, None) => probed.map_err(|it| it.to_string()),
             }
         })
     }

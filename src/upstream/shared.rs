@@ -18,6 +18,7 @@ use evenkeel_policy::pool::SharedPool;
 
 use super::change::log_change;
 use super::pool::IdleStream;
+use crate::certificates::{EndpointTls, UpstreamTls};
 use crate::config;
 use crate::net::clock;
 
@@ -44,6 +45,8 @@ struct Followed {
     given: Vec<config::Endpoint>,
     /// How idle connections are kept.
     pool: config::Pool,
+    /// How connections are secured; `None` for plain text.
+    tls: Option<Arc<UpstreamTls>>,
     is_probed: bool,
 }
 
@@ -53,6 +56,7 @@ impl Followed {
             listed: config.listed.clone(),
             given: config.endpoints.clone(),
             pool: config.pool.clone(),
+            tls: UpstreamTls::following(config, None),
             is_probed: config.probe.is_some(),
         }
     }
@@ -71,14 +75,28 @@ pub struct SharedEndpoint {
     pub settings: config::Endpoint,
     /// Idle connections that belong to all workers; `None` where it has no limit.
     pub pool: Option<Arc<SharedPool<IdleStream>>>,
+    /// How connections to it are secured; `None` for plain text.
+    pub tls: Option<EndpointTls>,
     is_superseded: AtomicBool,
 }
 
 impl SharedEndpoint {
     /// Whether another one has the endpoint's state, because connections that were each
-    /// worker's became those of all, or the other way round.
+    /// worker's became those of all or the other way round, or because their TLS is
+    /// another.
     pub fn is_superseded(&self) -> bool {
         self.is_superseded.load(Ordering::Relaxed)
+    }
+
+    /// Whether its connections are secured like this, under the name of these settings.
+    fn has_tls(&self, tls: Option<&Arc<UpstreamTls>>, settings: &config::Endpoint) -> bool {
+        match (&self.tls, tls) {
+            (None, None) => true,
+            (Some(own), Some(tls)) => {
+                own.is_of(tls) && self.settings.authority() == settings.authority()
+            }
+            (None, Some(_)) | (Some(_), None) => false,
+        }
     }
 }
 
@@ -101,7 +119,13 @@ impl SharedUpstream {
             followed: Mutex::new(Followed::new(config)),
             name: config.name.clone(),
         };
-        upstream.add_members(&mut upstream.by_id(), &config.endpoints, &config.pool);
+        let tls = upstream.tls();
+        upstream.add_members(
+            &mut upstream.by_id(),
+            &config.endpoints,
+            &config.pool,
+            tls.as_ref(),
+        );
         upstream
     }
 
@@ -118,6 +142,11 @@ impl SharedUpstream {
     /// Whether its endpoints are probed.
     pub fn is_probed(&self) -> bool {
         self.followed().is_probed
+    }
+
+    /// How connections to its endpoints are secured; `None` for plain text.
+    pub fn tls(&self) -> Option<Arc<UpstreamTls>> {
+        self.followed().tls.clone()
     }
 
     /// How idle connections are kept.
@@ -172,13 +201,16 @@ impl SharedUpstream {
     /// Where the list of endpoints is as before, members, weights and limits stay as they
     /// are, also those that were changed at run time. Where it is another one, all of it
     /// holds. [`Dispatcher::configure`] says what becomes of those who wait. Where
-    /// there are no probes any more, endpoints that they put out come back.
+    /// there are no probes any more, endpoints that they put out come back. Where the TLS
+    /// is another, idle connections are closed.
     pub fn follow(&self, config: &config::Upstream, now: Instant) {
         let queue = config.queue.settings;
         self.dispatcher
             .configure(&lane_settings(config), queue, config.health, now);
+        let tls = UpstreamTls::following(config, self.tls().as_ref());
         let (is_listed, was_probed) = {
             let mut followed = self.followed();
+            followed.tls = tls;
             followed.pool = config.pool.clone();
             let is_listed = followed.listed == config.listed;
             followed.listed.clone_from(&config.listed);
@@ -193,7 +225,12 @@ impl SharedUpstream {
                 log_change(&self.name, endpoint.name(), &change, None);
             }
         }
-        if !is_listed {
+        if is_listed {
+            let Followed {
+                given, pool, tls, ..
+            } = &*self.followed();
+            self.add_members(&mut self.by_id(), given, pool, tls.as_ref());
+        } else {
             if let Some(lost) = self.reweighted_summary() {
                 let upstream = &self.name;
                 tracing::warn!(
@@ -222,9 +259,9 @@ impl SharedUpstream {
     pub fn replace_members(&self, endpoints: &[config::Endpoint], now: Instant) {
         let mut followed = self.followed();
         let given = std::mem::replace(&mut followed.given, endpoints.to_vec());
-        let pool = followed.pool.clone();
+        let (pool, tls) = (followed.pool.clone(), followed.tls.clone());
         drop(followed);
-        self.put_members(endpoints, &pool, now);
+        self.put_members(endpoints, &pool, tls.as_ref(), now);
         let given: HashMap<&str, _> = given.iter().map(|it| (&*it.name, it)).collect();
         let members = self.dispatcher.members();
         for (state, settings) in members.endpoints().iter().zip(endpoints) {
@@ -241,7 +278,13 @@ impl SharedUpstream {
         }
     }
 
-    fn put_members(&self, endpoints: &[config::Endpoint], pool: &config::Pool, now: Instant) {
+    fn put_members(
+        &self,
+        endpoints: &[config::Endpoint],
+        pool: &config::Pool,
+        tls: Option<&Arc<UpstreamTls>>,
+        now: Instant,
+    ) {
         // Held until all of them are here: a worker may have a slot before that.
         let mut by_id = self.by_id();
         let members = self.dispatcher.members();
@@ -250,7 +293,7 @@ impl SharedUpstream {
         }
         self.dispatcher
             .replace_members(endpoints.iter().map(policy_settings), now);
-        self.add_members(&mut by_id, endpoints, pool);
+        self.add_members(&mut by_id, endpoints, pool, tls);
     }
 
     /// Adds what is not there yet of the members, which have these settings.
@@ -259,6 +302,7 @@ impl SharedUpstream {
         by_id: &mut Vec<Option<Arc<SharedEndpoint>>>,
         settings: &[config::Endpoint],
         pool: &config::Pool,
+        tls: Option<&Arc<UpstreamTls>>,
     ) {
         let members = self.dispatcher.members();
         for (state, settings) in members.endpoints().iter().zip(settings) {
@@ -268,7 +312,9 @@ impl SharedUpstream {
             }
             let has_limit = settings.max_in_flight.is_some();
             let is_same = |it: &Arc<SharedEndpoint>| {
-                Arc::ptr_eq(&it.state, state) && it.pool.is_some() == has_limit
+                Arc::ptr_eq(&it.state, state)
+                    && it.pool.is_some() == has_limit
+                    && it.has_tls(tls, settings)
             };
             if by_id[index].as_ref().is_some_and(is_same) {
                 continue;
@@ -278,6 +324,7 @@ impl SharedUpstream {
                 state: state.clone(),
                 settings: settings.clone(),
                 pool,
+                tls: tls.map(|it| EndpointTls::new(it, settings)),
                 is_superseded: AtomicBool::new(false),
             });
             if let Some(old) = by_id[index].replace(new) {

@@ -21,6 +21,7 @@ use super::change::log_change;
 use super::endpoint::Endpoint;
 use super::pinned::{Bond, Pinned};
 use super::pool::{KeepAlive, Reused};
+use crate::certificates::EndpointTls;
 use crate::config;
 use crate::net::clock;
 use crate::net::connect;
@@ -29,6 +30,9 @@ use crate::observe::counters::EndpointCounters;
 
 /// Why an endpoint counts as unreachable that lets nobody into its backlog.
 pub(crate) const BACKLOG_FULL: &str = "its backlog is full";
+
+/// Why an endpoint counts as unreachable whose handshake takes too long.
+pub(crate) const HANDSHAKE_TIMEOUT: &str = "the TLS handshake did not end in time";
 
 /// What an exchange wants of an upstream.
 #[derive(Debug, Clone, Copy)]
@@ -368,6 +372,11 @@ impl<'a> Slot<'a> {
         self.endpoint.config()
     }
 
+    /// How connections to the endpoint are secured; `None` for plain text.
+    pub fn tls(&self) -> Option<&EndpointTls> {
+        self.endpoint.tls()
+    }
+
     /// Takes an idle connection, the most recently used first; `now` is the
     /// worker's tick.
     pub fn take_idle(&self, now: u64) -> Reused {
@@ -416,8 +425,8 @@ impl<'a> Slot<'a> {
         ))
     }
 
-    /// Opens a connection. Where the endpoint's backlog is full and no other
-    /// endpoint has room, one exchange at a time asks again until there is room.
+    /// Opens a connection, in plain text. Where the endpoint's backlog is full and no
+    /// other endpoint has room, one exchange at a time asks again until there is room.
     ///
     /// # Errors
     /// As the kernel says; "would block" where another exchange asks already, or

@@ -1,6 +1,7 @@
 //! TLS with clients: handshakes, certificates, and what is refused.
 
 mod clients;
+mod upstream;
 
 use std::fs;
 use std::io::{Read, Write};

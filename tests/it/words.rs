@@ -72,6 +72,9 @@ pub const LOOP: Reason = reason(508, "loop", "came back to the proxy");
 
 // The upstream.
 pub const CONNECT_FAILED: Reason = reason(502, "connect-failed", "no connection to an endpoint");
+pub const UPSTREAM_CERTIFICATE: Reason =
+    reason(502, "upstream-certificate", "certificate of the endpoint");
+pub const UPSTREAM_TLS: Reason = reason(502, "upstream-tls", "handshake with the endpoint");
 pub const UPSTREAM_STATUS_LINE: Reason = reason(502, "upstream-status-line", "status line");
 pub const UPSTREAM_FRAMING: Reason = reason(502, "upstream-framing", "ambiguous");
 pub const UPSTREAM_HEAD_TOO_LARGE: Reason = reason(502, "upstream-head-too-large", "too large");

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use evenkeel_net::Address;
 use evenkeel_policy::route::{Facts, Network, RouteTable};
-use evenkeel_tls::Policy;
 use evenkeel_tls::policy::PolicyError;
+use evenkeel_tls::{Pin, Policy, Source};
 
 pub mod access_log;
 mod action;
@@ -350,6 +350,36 @@ impl ListenerTls {
         }
         Ok(policy)
     }
+}
+
+/// How connections to the endpoints of an upstream are secured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamTls {
+    /// Who vouches for their certificates.
+    pub trust: Trust,
+    /// The name or the IP address that certificates must be for; `None` for the host of
+    /// each endpoint.
+    pub name: Option<String>,
+    /// The certificate that endpoints are shown.
+    pub certificate: Option<Source>,
+    /// The keys that endpoints may have; any where there are none.
+    pub pins: Vec<Pin>,
+}
+
+/// Who vouches for the certificates of endpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// The authorities that the system trusts.
+    System,
+    /// Those in PEM files.
+    Files {
+        /// The files with their certificates.
+        ca: Vec<PathBuf>,
+        /// The files with the certificates that they have revoked.
+        crl: Vec<PathBuf>,
+    },
+    /// Nobody has to: certificates are not verified.
+    Unverified,
 }
 
 impl Listener {

@@ -48,9 +48,18 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "ca_file ca_certificate tls_insecure_skip_verify proxy_ssl_verify transport_socket",
-        Missing("TLS to endpoints is", "name a port that speaks plain HTTP"),
+        "proxy_ssl_trusted_certificate ca_file ca_certificate trust_pool root_cas",
+        key("upstream.NAME.tls", "ca"),
     ),
+    (
+        "proxy_ssl_verify tls_insecure_skip_verify insecure_skip_verify",
+        key("upstream.NAME.tls", "verify"),
+    ),
+    (
+        "proxy_ssl_name tls_server_name verifyhost",
+        key("upstream.NAME.tls", "name"),
+    ),
+    ("transport_socket proxy_ssl", key("upstream.NAME", "tls")),
     (
         "headers set_header set_headers add_header add_headers proxy_set_header proxy_hide_header \
          hide_header header_up header_down request_header request_headers response_header \

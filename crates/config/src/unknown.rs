@@ -412,11 +412,6 @@ mod tests {
     fn a_lack_is_named() {
         for (path, key, expected) in [
             (
-                "upstream.NAME",
-                "proxy_ssl_verify",
-                "TLS to endpoints is not supported yet",
-            ),
-            (
                 "",
                 "rateLimit",
                 "limits on the rate of a client are not supported yet",

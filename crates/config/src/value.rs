@@ -9,8 +9,12 @@ use super::diagnostics::Report;
 use super::setting::{Fault, FromText, Resolve, Setting, resolve_to, wrong_type};
 use super::shape::{Choice, Shape};
 use super::tree::{Node, Value};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+
+use evenkeel_tls::Pin;
+use evenkeel_tls::client::NoPin;
 
 pub(super) use address::port_help;
 pub use address::{
@@ -344,6 +348,42 @@ impl FromText for FilePath {
         } else {
             Ok(Self(PathBuf::from(text)))
         }
+    }
+}
+
+/// The name or the IP address that a certificate is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerName(pub String);
+
+impl FromText for ServerName {
+    const FORM: &'static str = "a host name or an IP address, such as `\"app.internal\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let is_label = |it: &str| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+            !it.is_empty() && it.len() < 64 && it.bytes().all(allowed)
+        };
+        let is_name = text.len() < 254 && text.split('.').all(is_label);
+        // The last label of a name is no number.
+        let is_number = text
+            .rsplit('.')
+            .next()
+            .is_some_and(|it| it.parse::<u32>().is_ok());
+        if text.parse::<IpAddr>().is_ok() || is_name && !is_number {
+            return Ok(Self(text.to_owned()));
+        }
+        let fault = Fault::new(format!("`{text}` is no name of a host"));
+        Err(fault.help("write the name alone, without port and wildcard, as in \"app.internal\""))
+    }
+}
+
+impl FromText for Pin {
+    const FORM: &'static str = "a public key as `\"sha256/…\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        text.parse().map_err(|no_pin: NoPin| {
+            Fault::new(format!("`{text}` is no pin")).help(no_pin.to_string())
+        })
     }
 }
 

@@ -35,7 +35,9 @@ pub use logs::{
 pub(super) use names::Names;
 pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles};
 pub(super) use route::{AnswerParts, actions};
-pub(super) use tls::{CertificateTable, ClientCertificatesTable, ListenerTlsParts};
+pub(super) use tls::{
+    CertificateTable, ClientCertificatesTable, ListenerTlsParts, UpstreamTlsTable,
+};
 pub use tls::{ClientCertificates, ListenerTls};
 pub use upstream::{
     Buffer, Endpoint, EndpointSource, EndpointTable, HealthTable, Interim, NameSource, Pool, Probe,

@@ -49,6 +49,10 @@ reasons! {
         NoSocket => 503, "no-socket", "the proxy could not open a connection";
         /// No endpoint took a connection in time.
         ConnectTimeout => 504, "connect-timeout", "no connection to an endpoint was opened in time";
+        /// The certificate of the endpoint was not accepted.
+        UpstreamCertificate => 502, "upstream-certificate", "the certificate of the endpoint is not accepted";
+        /// The TLS handshake with the endpoint failed otherwise.
+        UpstreamTls => 502, "upstream-tls", "the TLS handshake with the endpoint failed";
         /// The endpoint closed before it answered.
         UpstreamClosed => 502, "upstream-closed", "the endpoint closed the connection without an answer";
         /// The endpoint closed an idle connection as the request was sent, and the
@@ -192,6 +196,8 @@ impl End {
                 failure,
                 Failure::ConnectFailed
                     | Failure::ConnectTimeout
+                    | Failure::UpstreamCertificate
+                    | Failure::UpstreamTls
                     | Failure::UpstreamClosed
                     | Failure::UpstreamInterim
                     | Failure::FirstByteTimeout

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_origin::body::{BodyReader, Framing};
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::deadline::STEP;
 
@@ -37,6 +37,7 @@ enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    AcceptedTls(Box<StreamOwned<ServerConnection, TcpStream>>),
 }
 
 /// A response that has arrived whole.
@@ -116,7 +117,38 @@ impl RawStream {
     pub fn tls(&self) -> Option<&ClientConnection> {
         match &self.socket {
             Socket::Tls(tls) => Some(&tls.conn),
-            Socket::Tcp(_) | Socket::Unix(_) => None,
+            Socket::Tcp(_) | Socket::Unix(_) | Socket::AcceptedTls(_) => None,
+        }
+    }
+
+    /// Goes on over TLS, as its server. The handshake is made right away, and begins
+    /// with what was read and not taken.
+    ///
+    /// # Errors
+    /// When it is no connection of TCP in plain text, or the handshake fails.
+    pub fn accept_tls(self, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let Socket::Tcp(stream) = self.socket else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        stream.set_read_timeout(Some(self.step))?;
+        let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
+        let mut first = &self.input[..];
+        while !first.is_empty() {
+            connection.read_tls(&mut first)?;
+            connection.process_new_packets().map_err(io::Error::other)?;
+        }
+        let mut tls = StreamOwned::new(connection, stream);
+        while tls.conn.is_handshaking() {
+            tls.conn.complete_io(&mut tls.sock)?;
+        }
+        Ok(RawStream::over(Socket::AcceptedTls(Box::new(tls))))
+    }
+
+    /// The state of the encryption of the server's side; `None` on another.
+    pub fn accepted_tls(&mut self) -> Option<&mut ServerConnection> {
+        match &mut self.socket {
+            Socket::AcceptedTls(tls) => Some(&mut tls.conn),
+            Socket::Tcp(_) | Socket::Unix(_) | Socket::Tls(_) => None,
         }
     }
 
@@ -155,6 +187,11 @@ impl RawStream {
                 stream.sock.set_write_timeout(step)?;
                 stream.write_all(bytes.as_ref())
             }
+            Socket::AcceptedTls(stream) => {
+                stream.sock.set_write_timeout(step)?;
+                stream.write_all(bytes.as_ref())?;
+                stream.flush()
+            }
         }
     }
 
@@ -167,6 +204,10 @@ impl RawStream {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
             Socket::Tls(stream) => {
+                stream.conn.send_close_notify();
+                stream.flush()
+            }
+            Socket::AcceptedTls(stream) => {
                 stream.conn.send_close_notify();
                 stream.flush()
             }
@@ -212,6 +253,10 @@ impl RawStream {
                 stream.sock.set_read_timeout(Some(left))?;
                 stream.read(buf)
             }
+            Socket::AcceptedTls(stream) => {
+                stream.sock.set_read_timeout(Some(left))?;
+                stream.read(buf)
+            }
         };
         match read {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -236,6 +281,20 @@ impl RawStream {
         match self.fill(deadline)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
+        }
+    }
+
+    /// The first byte that is still to be read.
+    ///
+    /// # Errors
+    /// When none comes by the deadline.
+    pub fn peek_first(&mut self) -> io::Result<u8> {
+        let deadline = Instant::now() + self.step;
+        loop {
+            match self.input.first() {
+                Some(&first) => return Ok(first),
+                None => self.fill_some(deadline)?,
+            }
         }
     }
 

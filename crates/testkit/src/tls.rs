@@ -5,13 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use rcgen::date_time_ymd;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, RevokedCertParams,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 /// An authority with a key of its own.
 #[derive(Debug)]
@@ -146,6 +147,26 @@ impl Authority {
 }
 
 impl Issued {
+    /// What a server is configured with that shows this certificate, and speaks these
+    /// protocols (ALPN).
+    ///
+    /// # Errors
+    /// When the certificate can't be used.
+    pub fn serving(&self, versions: Versions, alpn: &[&str]) -> io::Result<Arc<ServerConfig>> {
+        let chain = CertificateDer::pem_slice_iter(self.chain.as_bytes());
+        let chain = chain.collect::<Result<_, _>>().map_err(io::Error::other)?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .map_err(io::Error::other)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key.map_err(io::Error::other)?)
+            .map_err(io::Error::other)?;
+        config.alpn_protocols = alpn.iter().map(|it| it.as_bytes().to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+
     /// Writes `STEM.crt` and `STEM.key` into a folder.
     ///
     /// # Errors

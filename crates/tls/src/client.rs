@@ -17,7 +17,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use crate::facts::{self, sha256};
+use crate::facts::{self, Facts, sha256};
 use crate::policy::Policy;
 use crate::resolver::Served;
 use crate::trust::Authorities;
@@ -191,11 +191,13 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if let Some((verifier, authorities)) = &self.by {
-            if authorities.contain(leaf) {
-                verify_alone(leaf, name, now)?;
+            let verified = if authorities.contain(leaf) {
+                verify_alone(leaf, name, now)
             } else {
-                verifier.verify_server_cert(leaf, issuers, name, ocsp, now)?;
-            }
+                let verified = verifier.verify_server_cert(leaf, issuers, name, ocsp, now);
+                verified.map(|_| ())
+            };
+            verified.map_err(|error| with_names(error, leaf, name))?;
         }
         let presented = Pin::of(leaf);
         let is_pinned = self.pins.is_empty() || presented.is_some_and(|it| self.pins.contains(&it));
@@ -228,6 +230,23 @@ impl ServerCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
+}
+
+/// The same error; one about the name has the names as they stand in the certificate.
+fn with_names(error: Error, leaf: &CertificateDer<'_>, name: &ServerName<'_>) -> Error {
+    use CertificateError::{NotValidForName, NotValidForNameContext};
+    let Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) = error else {
+        return error;
+    };
+    let facts = Facts::of(leaf);
+    let dns_names = facts.iter().flat_map(|it| it.dns_names.iter().cloned());
+    let addresses = facts.iter().flat_map(|it| &it.ip_addresses);
+    let presented = dns_names.chain(addresses.map(ToString::to_string));
+    CertificateError::NotValidForNameContext {
+        expected: name.to_owned(),
+        presented: presented.collect(),
+    }
+    .into()
 }
 
 /// Verifies name and validity of a certificate that is itself trusted.

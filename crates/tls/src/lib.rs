@@ -16,6 +16,7 @@
 //! | [`tickets`] | resumption: the keys of tickets and how they rotate |
 //! | [`server`] | the configuration for connections from clients |
 //! | [`client`] | the configuration for connections to endpoints |
+//! | [`handshake_fault`] | why a handshake with an endpoint failed, in words |
 //! | [`error`] | why a file cannot be used |
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod der;
 pub mod error;
 pub mod facts;
 mod file;
+pub mod handshake_fault;
 pub mod key;
 mod pem;
 pub mod policy;
@@ -40,6 +42,7 @@ pub use certificate::Certificate;
 pub use client::{ClientSettings, Pin, Verify, client_config};
 pub use error::{Error, Fault};
 pub use facts::Facts;
+pub use handshake_fault::HandshakeFault;
 pub use key::KeyKind;
 pub use policy::{CipherSuite, Group, Policy, Preset, Version};
 pub use reading::{Source, Trouble, Watched};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -76,7 +76,7 @@ impl Authorities {
     /// The variables `SSL_CERT_FILE` and `SSL_CERT_DIR` name others. Certificates that cannot
     /// be parsed are passed over.
     ///
-    /// Reading them takes some milliseconds: share them by cloning.
+    /// Reading them takes some milliseconds: see [`system_once`](Self::system_once).
     ///
     /// # Errors
     /// None can be read.
@@ -95,6 +95,19 @@ impl Authorities {
             Vec::new(),
             Vec::new(),
         ))
+    }
+
+    /// The same, read once in the life of the process.
+    ///
+    /// # Errors
+    /// None can be read; the next call tries again.
+    pub fn system_once() -> Result<Self, NoSystemAuthorities> {
+        static SYSTEM: OnceLock<Authorities> = OnceLock::new();
+        if let Some(known) = SYSTEM.get() {
+            return Ok(known.clone());
+        }
+        let read = Self::system()?;
+        Ok(SYSTEM.get_or_init(|| read).clone())
     }
 
     /// Neither order nor number of certificates and lists count for the digest.
@@ -139,6 +152,15 @@ impl Authorities {
             .build()
     }
 }
+
+impl PartialEq for Authorities {
+    /// Whether they trust and revoke the same, in whatever order.
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Authorities {}
 
 /// The system has no authorities, with the reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]

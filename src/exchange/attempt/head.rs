@@ -51,6 +51,7 @@ impl Sent<'_, '_> {
         buffer: &mut Buffer,
     ) -> Result<Received, Attempt> {
         match read {
+            Err(error) if self.is_refused(&error) => return Err(self.refused()),
             Ok(len) if len > 0 => {
                 buffer.fill(len);
                 self.counters.bytes_in.add(len as u64);

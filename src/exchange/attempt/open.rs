@@ -1,22 +1,25 @@
 //! Connections to an endpoint: an idle one, or a new one.
 
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::io;
 use std::task::Poll;
 
 use evenkeel_policy::Instant;
+use evenkeel_tls::HandshakeFault;
 
 use super::UpstreamConnection;
 use crate::exchange::request::RequestBody;
 use crate::exchange::room::with_descriptor;
 use crate::exchange::watch::ClientWatch;
-use crate::exchange::{Client, Context, Exchange, TimedOut, restart};
+use crate::exchange::{Client, Context, Exchange, TimedOut, proxy_header, restart};
 use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::connect::{is_backlog_full, is_unreachable, reason};
 use crate::net::stream::Stream;
 use crate::observe::counters::EndpointCounters;
 use crate::observe::sessions::Stage;
-use crate::upstream::{Bond, Reused, Slot};
+use crate::upstream::{Bond, HANDSHAKE_TIMEOUT, Reused, Slot};
 
 /// A connection to an endpoint.
 pub(super) struct Opened {
@@ -97,7 +100,16 @@ fn count_reused(counters: &EndpointCounters, reused: &Reused) {
     }
 }
 
-/// A new connection.
+/// Why there is no connection.
+enum NotOpened {
+    /// The system says so.
+    Connect(io::Error),
+    /// It could not be secured.
+    Tls(HandshakeFault),
+}
+
+/// A new connection: encrypted where its upstream says so, within the time of a
+/// connection.
 pub(super) async fn open(
     exchange: &mut Exchange<'_>,
     slot: &Slot<'_>,
@@ -109,7 +121,19 @@ pub(super) async fn open(
     exchange.set_bounded_timeout(slot.upstream().config().timeouts.connect);
     exchange.progress.track.enter(Stage::Connect);
     let mut reached_at = clock::now();
-    let mut connecting = std::pin::pin!(with_descriptor(context, || slot.connect()));
+    let header = header_before_tls(exchange, slot, request);
+    let protocol = exchange.listener().protocol;
+    let is_handshaking = Cell::new(false);
+    let mut connecting = std::pin::pin!(async {
+        let stream = with_descriptor(context, || slot.connect()).await;
+        let stream = stream.map_err(NotOpened::Connect)?;
+        let Some(tls) = slot.tls() else {
+            return Ok(stream);
+        };
+        is_handshaking.set(true);
+        let encrypted = tls.encrypt(stream, protocol, &header).await;
+        encrypted.map_err(NotOpened::Tls)
+    });
     let connected = context.until_deadline(
         &exchange.timer,
         poll_fn(|cx| match connecting.as_mut().poll(cx) {
@@ -136,7 +160,14 @@ pub(super) async fn open(
                 origin: Origin::New(reached_at),
             });
         }
-        Ok(Some(Err(error))) => {
+        Ok(Some(Err(NotOpened::Tls(fault)))) => {
+            slot.observe_unreachable(fault.summary(), reached_at);
+            match fault {
+                HandshakeFault::Certificate(_) => Failure::UpstreamCertificate,
+                HandshakeFault::Other(_) => Failure::UpstreamTls,
+            }
+        }
+        Ok(Some(Err(NotOpened::Connect(error)))) => {
             if is_backlog_full(&error) {
                 // Room may come about here or elsewhere: the endpoint is busy.
                 return Err(Failure::Saturated);
@@ -150,13 +181,38 @@ pub(super) async fn open(
         }
         Err(TimedOut) => {
             let failure = exchange.timed_out(Failure::ConnectTimeout);
-            // A backlog that stays full has been counted: see `Slot::connect`.
-            if failure == Failure::ConnectTimeout && !slot.config().address.is_unix() {
-                slot.observe_unreachable("it did not answer in time", reached_at);
+            let why = if is_handshaking.get() {
+                Some(HANDSHAKE_TIMEOUT)
+            } else if slot.config().address.is_unix() {
+                // A backlog that stays full has been counted: see `Slot::connect`.
+                None
+            } else {
+                Some("it did not answer in time")
+            };
+            if failure == Failure::ConnectTimeout
+                && let Some(why) = why
+            {
+                slot.observe_unreachable(why, reached_at);
             }
             failure
         }
     };
     counters.connect_failures.add(1);
     Err(failure)
+}
+
+/// The PROXY header of a connection that is to be encrypted: it goes out in plain text,
+/// before the handshake. Empty where there is none.
+fn header_before_tls(
+    exchange: &Exchange<'_>,
+    slot: &Slot<'_>,
+    request: &RequestBody<'_>,
+) -> Vec<u8> {
+    let mut header = Vec::new();
+    if slot.tls().is_some()
+        && let Some(version) = slot.upstream().config().proxy_protocol
+    {
+        proxy_header::write_for(&mut header, version, exchange, request);
+    }
+    header
 }

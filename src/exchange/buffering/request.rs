@@ -142,6 +142,7 @@ impl ReadAhead {
             bytes: &self.bytes[..self.filled],
             valid_len: self.valid_len,
             decoder: self.decoder.clone(),
+            server_name: first.server_name,
         }
     }
 

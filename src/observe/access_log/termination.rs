@@ -38,7 +38,10 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         | Failure::NotTls => (b'P', b'R'),
         Failure::Saturated | Failure::QueueFull | Failure::Busy => (b'S', b'Q'),
         Failure::QueueTimeout => (b's', b'Q'),
-        Failure::NoEndpoint | Failure::ConnectFailed => (b'S', b'C'),
+        Failure::NoEndpoint
+        | Failure::ConnectFailed
+        | Failure::UpstreamCertificate
+        | Failure::UpstreamTls => (b'S', b'C'),
         Failure::NoSocket => (b'R', b'C'),
         Failure::ConnectTimeout => (b's', b'C'),
         Failure::UpstreamClosed | Failure::UpstreamStale => (b'S', b'H'),
@@ -115,6 +118,8 @@ mod tests {
             (F::QueueTimeout, Queue, "sQ--"),
             (F::NoEndpoint, Local, "SC--"),
             (F::ConnectFailed, Connect, "SC--"),
+            (F::UpstreamCertificate, Connect, "SC--"),
+            (F::UpstreamTls, Connect, "SC--"),
             (F::NoSocket, Connect, "RC--"),
             (F::ConnectTimeout, Connect, "sC--"),
             (F::UpstreamClosed, Response, "SH--"),

@@ -199,6 +199,10 @@ impl UpstreamWatch {
     /// Goes on with this configuration. Probes begin anew where they are others.
     fn follow_settings(&mut self, current: Current) {
         let before = self.of.current.replace(current);
+        if before.config().tls != self.of.current().config().tls {
+            // The members are the same, and their connections are not.
+            self.members = None;
+        }
         let are_others = before.config().probe != self.of.current().config().probe;
         if are_others {
             self.endpoints.iter_mut().for_each(EndpointWatch::probe);
@@ -223,7 +227,7 @@ impl UpstreamWatch {
             let known = before.remove(&Arc::as_ptr(&endpoint.state));
             match known.filter(|it| !it.watch.has_returned()) {
                 Some(known) if Arc::ptr_eq(&known.watch.endpoint, &endpoint) => known,
-                // The same one, with another kind of pool.
+                // The same one, with another kind of pool or another TLS.
                 Some(_) => EndpointWatch::new(&self.of, endpoint),
                 None => {
                     self.of.probes().begin(endpoint.state.id());

@@ -8,6 +8,7 @@ use tokio::time::sleep_until;
 
 use super::admission::Admission;
 use super::{LONGEST_TRY, Watch};
+use crate::certificates::EndpointTls;
 use crate::config::{Endpoint, Probe};
 use crate::metrics::quantity::counted;
 use crate::net::clock;
@@ -92,7 +93,8 @@ impl Watch {
             return Seen::Exchange;
         }
         let begun = Instant::now();
-        let outcome = probe_once(endpoint, settings, &self.upstream.common.inquiries).await;
+        let (tls, inquiries) = (self.endpoint.tls.as_ref(), &self.upstream.common.inquiries);
+        let outcome = probe_once(endpoint, settings, tls, inquiries).await;
         let (took, answer) = match &outcome {
             Ok(passed) => (passed.elapsed, passed.answer.to_string()),
             Err(failure) => (begun.elapsed(), failure.to_string()),
@@ -146,14 +148,15 @@ impl Watch {
 pub(super) async fn probe_once(
     endpoint: &Endpoint,
     settings: &Probe,
+    tls: Option<&EndpointTls>,
     inquiries: &[Inquiry],
 ) -> Result<Passed, ProbeFailure> {
-    let outcome = probe(&endpoint.address, settings, endpoint.authority()).await;
+    let outcome = probe(&endpoint.address, settings, endpoint.authority(), tls).await;
     let is_lacking = outcome
         .as_ref()
         .is_err_and(ProbeFailure::is_out_of_descriptors);
     if is_lacking && make_room(inquiries).await {
-        return probe(&endpoint.address, settings, endpoint.authority()).await;
+        return probe(&endpoint.address, settings, endpoint.authority(), tls).await;
     }
     outcome
 }
@@ -183,6 +186,7 @@ fn end_of(outcome: &Result<Passed, ProbeFailure>) -> (ProbeEnd, Option<u16>) {
             Awaited::Connection => (ProbeEnd::ConnectTimeout, None),
             Awaited::Answer | Awaited::Words(_) => (ProbeEnd::AnswerTimeout, None),
         },
+        ProbeFailure::Tls(_) => (ProbeEnd::TlsFailed, None),
         ProbeFailure::Fault(Fault::Refused { .. }) => (ProbeEnd::Refused, None),
         ProbeFailure::Fault(Fault::Missing { .. }) => (ProbeEnd::Content, None),
         ProbeFailure::Broken(_)

@@ -1,8 +1,8 @@
 //! Whether the endpoints that a configuration brings are well, looked at before it comes
 //! into force.
 //!
-//! Only upstreams of which every endpoint is new are looked at: others have endpoints
-//! whose health is known. Of each one endpoint that passes its probe is enough.
+//! Only upstreams of which every endpoint or the TLS is new are looked at: others have
+//! endpoints whose health is known. Of each one endpoint that passes its probe is enough.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::MOST_AT_ONCE;
 use super::probing::probe_once;
+use crate::certificates::{EndpointTls, UpstreamTls};
 use crate::config::{Check, Config, Endpoint, Probe, Upstream};
 use crate::observe::inquiry::Inquiry;
 use crate::runtime::permits::Permits;
@@ -31,6 +32,7 @@ pub(in crate::runtime) struct NewUpstream {
     name: String,
     endpoints: Vec<Endpoint>,
     probe: Probe,
+    tls: Option<Arc<UpstreamTls>>,
 }
 
 /// An upstream without an endpoint that is well.
@@ -65,21 +67,26 @@ impl NewUpstream {
             port: None,
             check: Check::Connect,
             proxy_protocol: upstream.proxy_protocol,
+            takes_tls: true,
         };
         NewUpstream {
             name: upstream.name.clone(),
             endpoints: upstream.endpoints.clone(),
             probe: upstream.probe.clone().unwrap_or_else(connect),
+            tls: UpstreamTls::following(upstream, None),
         }
     }
 }
 
-/// Whether none of the upstream's endpoints was there before. Where there was none, and
-/// there is none, nothing is new.
+/// Whether none of the upstream's endpoints was there before, or their TLS is another. Where
+/// there was none, and there is none, nothing is new.
 fn are_new(upstream: &Upstream, known: &SharedUpstream) -> bool {
     let members = known.members();
     if members.is_empty() && upstream.endpoints.is_empty() {
         return false;
+    }
+    if known.tls().as_deref().map(UpstreamTls::settings) != upstream.tls.as_ref() {
+        return true;
     }
     let members = members.iter().map(|it| &it.settings);
     let members: HashMap<_, _> = members.map(|it| (&*it.name, &it.address)).collect();
@@ -139,9 +146,14 @@ impl NewUpstream {
         for (at, endpoint) in self.endpoints.into_iter().enumerate() {
             let (permits, share) = (permits.clone(), share.clone());
             let (inquiries, probe) = (inquiries.clone(), self.probe.clone());
+            let tls = self.tls.as_ref();
+            let tls = tls.map(|it| EndpointTls::new(it, &endpoint));
             probes.spawn_local(async move {
                 let _permit = permits.acquire(&share).await;
-                (at, probe_once(&endpoint, &probe, &inquiries).await)
+                (
+                    at,
+                    probe_once(&endpoint, &probe, tls.as_ref(), &inquiries).await,
+                )
             });
         }
         while let Ok(Some(probed)) = timeout_at(deadline, probes.join_next()).await {

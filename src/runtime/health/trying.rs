@@ -1,17 +1,21 @@
 //! Tries of endpoints that exchanges could not connect to: is it back?
 
+use std::cell::Cell;
+use std::io;
 use std::time::Duration;
 
 use evenkeel_proto::proxy_protocol::{Version, own_header};
+use evenkeel_tls::HandshakeFault;
 use tokio::time::{sleep, timeout};
 
 use super::{LONGEST_TRY, Watch};
+use crate::config::ClientProtocol;
 use crate::net::clock;
 use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
 use crate::net::lacks_descriptor;
 use crate::net::stream::{Follow, Stream};
 use crate::observe::inquiry::make_room;
-use crate::upstream::BACKLOG_FULL;
+use crate::upstream::{BACKLOG_FULL, HANDSHAKE_TIMEOUT};
 
 /// Time from a failed connection to the first try.
 const FIRST_TRY: Duration = Duration::from_millis(100);
@@ -42,25 +46,39 @@ impl Watch {
                     true
                 };
                 let connecting = connect_when_there_is_room(&self.config().address, may_ask_again);
+                let is_handshaking = Cell::new(false);
+                let connecting = async {
+                    let stream = connecting.await.map_err(NotReached::Connect)?;
+                    is_handshaking.set(true);
+                    self.greet(stream, header).await.map_err(NotReached::Tls)
+                };
                 // The connection is closed before its slot is given back.
                 let connected = timeout(limit, connecting).await;
-                connected.map(|it| it.map(|stream| say_own(stream, header)))
+                connected.unwrap_or_else(|_| {
+                    Err(if is_handshaking.get() {
+                        NotReached::HandshakeTimeout
+                    } else {
+                        NotReached::Timeout
+                    })
+                })
             };
-            if matches!(connected, Ok(Ok(()))) {
+            let Err(error) = connected else {
                 let change = self.dispatcher().reached(self.state(), clock::now());
                 return self.log(change, None);
-            }
-            let why = match connected {
-                Ok(Err(error)) if is_unreachable(&error) => Some(reason(&error)),
-                Ok(Err(error)) if lacks_descriptor(&error) => {
+            };
+            let why = match error {
+                NotReached::Tls(fault) => Some(fault.summary().to_owned()),
+                NotReached::HandshakeTimeout => Some(HANDSHAKE_TIMEOUT.to_owned()),
+                NotReached::Connect(error) if is_unreachable(&error) => Some(reason(&error)),
+                NotReached::Connect(error) if lacks_descriptor(&error) => {
                     make_room(&self.upstream.common.inquiries).await;
                     None
                 }
                 // For want of something here.
-                Ok(_) => None,
+                NotReached::Connect(_) => None,
                 // A backlog that stays full has been counted.
-                Err(_) if self.config().address.is_unix() => None,
-                Err(_) => Some("it did not answer in time".to_owned()),
+                NotReached::Timeout if self.config().address.is_unix() => None,
+                NotReached::Timeout => Some("it did not answer in time".to_owned()),
             };
             if why.is_some() {
                 let now = clock::now();
@@ -69,6 +87,21 @@ impl Watch {
             }
             pause = (pause * 2).min(LONGEST_TRY);
         }
+    }
+
+    /// Tells the endpoint that the connection is no client's, secures it, and closes it.
+    async fn greet(
+        &self,
+        mut stream: Stream,
+        header: Option<Version>,
+    ) -> Result<(), HandshakeFault> {
+        let header = header.map_or(&[][..], own_header);
+        if let Some(tls) = &self.endpoint.tls {
+            tls.encrypt(stream, ClientProtocol::Tcp, header).await?;
+        } else if !header.is_empty() {
+            stream.try_write(header, Follow::Close);
+        }
+        Ok(())
     }
 
     /// As exchanges note it: see `Dispatcher::note_full_backlog`.
@@ -81,9 +114,14 @@ impl Watch {
     }
 }
 
-/// Tells the endpoint that the connection is no client's, and closes it.
-fn say_own(mut stream: Stream, header: Option<Version>) {
-    if let Some(version) = header {
-        stream.try_write(own_header(version), Follow::Close);
-    }
+/// Why an endpoint was not reached.
+enum NotReached {
+    /// The system says so.
+    Connect(io::Error),
+    /// The connection could not be secured.
+    Tls(HandshakeFault),
+    /// No connection was open in time.
+    Timeout,
+    /// The connection was open, and not secured in time.
+    HandshakeTimeout,
 }

@@ -1,20 +1,22 @@
-//! The TLS of listeners: where the certificates are, and whether they can be served.
+//! TLS: where the certificates of listeners are and whether they can be served, and how
+//! endpoints are verified.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use evenkeel_net::Address;
 use evenkeel_tls::{Authorities, Source, reading};
 
-use crate::Redirect;
 use crate::diagnostics::Report;
 use crate::location::Location;
 use crate::setting::{Field, OneOrMore, Placed};
-use crate::surroundings::{NameLookup, Surroundings};
+use crate::surroundings::{NameLookup, Surroundings, absolute};
 use crate::tree::SourcePlace;
+use crate::value::{Destination, EndpointAddress, FilePath};
 use crate::written::{
     CertificateTable, ClientCertificates, ClientCertificatesTable, File, ListenerTls,
-    ListenerTlsParts,
+    ListenerTlsParts, Switch, UpstreamTable, UpstreamTlsTable,
 };
+use crate::{Redirect, Trust, UpstreamTls};
 
 /// A certificate that ends within this time is warned of, in seconds: a week.
 const ENDS_SOON_S: u64 = 7 * 24 * 60 * 60;
@@ -126,6 +128,117 @@ pub(super) fn redirect(port: u16) -> Redirect {
         status: PERMANENT,
         location: Location::new(&location),
     }
+}
+
+/// Builds the TLS to the endpoints of an upstream; `Some(None)` is plain text.
+pub(super) fn upstream(
+    it: &UpstreamTable,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Option<UpstreamTls>> {
+    let table = match it.tls.value.as_ref()? {
+        Switch::Off => return Some(None),
+        Switch::On(table) => table,
+    };
+    if !table.name.written {
+        check_sockets(it, report);
+    }
+    let trust = trust(table, &it.tls.place, surroundings, report);
+    let certificate = match &table.certificate.value {
+        None => Some(None),
+        Some(shown) => {
+            let chain = shown.chain.value.as_ref()?;
+            let key = shown.key.value.as_ref().unwrap_or(chain);
+            let mut path = |it: &Placed<FilePath>| {
+                absolute(&it.value.0, &it.place, surroundings.folder, report)
+            };
+            let source = Source::Pair {
+                chain: path(chain)?,
+                key: path(key)?,
+            };
+            if surroundings.lookup != NameLookup::Skip {
+                look(&source, &shown.place, report);
+            }
+            Some(Some(source))
+        }
+    };
+    let pins = table.pins.value.as_ref()?.iter();
+    Some(Some(UpstreamTls {
+        trust: trust?,
+        name: table.name.value.as_ref().map(|it| it.0.clone()),
+        certificate: certificate?,
+        pins: pins.map(|it| it.value).collect(),
+    }))
+}
+
+/// Reports endpoints whose address is nothing that a certificate could be for.
+fn check_sockets(it: &UpstreamTable, report: &mut Report) {
+    for endpoint in it.endpoints.value.iter().flatten() {
+        let address = endpoint.value.0.address.value.as_ref();
+        let is_socket = |it: &&Placed<EndpointAddress>| matches!(&it.value.destination, Destination::Address(at) if at.is_unix());
+        if let Some(socket) = address.filter(is_socket) {
+            report
+                .mistake(
+                    &socket.place,
+                    "no certificate is for the path of a Unix socket",
+                )
+                .related(&it.tls.place, "TLS, without a name")
+                .help("say which name certificates have: tls = { name = \"app.internal\" }");
+        }
+    }
+}
+
+/// Who vouches for endpoints. Reports files that can't be used.
+fn trust(
+    table: &UpstreamTlsTable,
+    place: &SourcePlace,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Trust> {
+    let is_looked_at = surroundings.lookup != NameLookup::Skip;
+    let verify = table.verify.value.as_ref()?;
+    let (ca, crl) = table.authorities(surroundings.folder, report)?;
+    if !verify.value {
+        if table.ca.written || table.crl.written {
+            let place = if table.ca.written {
+                &table.ca.place
+            } else {
+                &table.crl.place
+            };
+            report
+                .mistake(place, "nobody vouches for what is not verified")
+                .related(&verify.place, "nothing is verified")
+                .help("leave one of the two out");
+        } else if table.pins.value.as_ref().is_some_and(Vec::is_empty) {
+            report
+                .warning(
+                    &verify.place,
+                    "certificates of endpoints are not verified: whoever is between can read \
+                     and change everything",
+                )
+                .help(
+                    "name the file of the authority, or of the endpoint's own certificate: \
+                     ca = \"FILE\"",
+                );
+        }
+        return Some(Trust::Unverified);
+    }
+    if !table.ca.written {
+        if table.crl.written {
+            report
+                .mistake(&table.crl.place, "lists of revoked certificates need `ca`")
+                .help("name the file of the authority whose list it is: ca = \"FILE\"");
+        } else if is_looked_at && let Err(error) = Authorities::system_once() {
+            report
+                .mistake(place, error.to_string())
+                .help("name the file of an authority: tls = { ca = \"FILE\" }");
+        }
+        return Some(Trust::System);
+    }
+    if is_looked_at && let Err(error) = Authorities::read(&ca, &crl) {
+        report.mistake(&table.ca.place, error.to_string());
+    }
+    Some(Trust::Files { ca, crl })
 }
 
 fn source(

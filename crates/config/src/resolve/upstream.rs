@@ -40,6 +40,7 @@ pub(super) fn resolve(
     let file = it.endpoints_file.value.as_ref();
     let endpoints_file = file.map(|it| surroundings.folder.join(&it.0));
     let queue = queue(it, surroundings.folder, report);
+    let tls = super::tls::upstream(it, surroundings, report);
     let fair = it.fair.value.as_ref();
     let busy_status = fair.and_then(|fair| fair.status.value).map(Bounded::get);
     let key = it.key.value.as_ref();
@@ -52,6 +53,7 @@ pub(super) fn resolve(
         endpoints_file,
         via: if it.via.value? { Via::Added } else { Via::Kept },
         forward: forward(it.forward.value.as_ref()?),
+        tls: tls?,
         key: key.map_or(BalanceKey::Uri, |key| key.by.clone()),
         busy_status: busy_status.unwrap_or(502),
         queue: queue?,
@@ -142,7 +144,8 @@ fn health(it: &written::UpstreamTable) -> Option<HealthSettings> {
 
 fn probe(it: &written::HealthTable, header: Option<HeaderVersion>) -> Option<Probe> {
     let user = || it.user.value.as_ref().map(|it| it.0.clone());
-    let check = match it.protocol.value? {
+    let protocol = it.protocol.value?;
+    let check = match protocol {
         ProbeProtocol::Tcp => bytes_of_check(it),
         ProbeProtocol::Http => Check::Http(ProbeRequest {
             method: it.method.value.as_ref()?.0.clone(),
@@ -164,6 +167,8 @@ fn probe(it: &written::HealthTable, header: Option<HeaderVersion>) -> Option<Pro
         check,
         // Another port may be another server's.
         proxy_protocol: header.filter(|_| it.port.value.is_none()),
+        // This one begins a handshake of its own.
+        takes_tls: it.port.value.is_none() && protocol != ProbeProtocol::Tls,
     })
 }
 

@@ -256,9 +256,15 @@ fn destination(text: &str) -> Result<Destination, Fault> {
     }
     if let Some((scheme, rest)) = text.split_once("://") {
         if ["https", "wss", "grpcs"].contains(&scheme) {
-            return Err(fault.help(
-                "TLS to endpoints is not supported yet: name a port that speaks plain HTTP",
-            ));
+            let host = rest.split('/').next().unwrap_or(rest);
+            let host = if host.contains(':') {
+                host.to_owned()
+            } else {
+                with_port(host, 443)
+            };
+            return Err(fault.help(format!(
+                "an endpoint has no scheme: write \"{host}\", and `tls = true` in its upstream"
+            )));
         }
         if let Some(path) = rest.strip_prefix("unix:") {
             // nginx has the path of the request after a colon.

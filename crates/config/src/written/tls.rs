@@ -1,18 +1,19 @@
-//! TLS: the certificates of a listener, and what it agrees on with its clients.
+//! TLS: the certificates of a listener and what it agrees on with its clients, and how
+//! connections to endpoints are secured.
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_tls::{CipherSuite, Group, Preset, Source, UnknownName};
+use evenkeel_tls::{CipherSuite, Group, Pin, Preset, Source, UnknownName};
 
 use super::forms::Switch;
 use crate::ClientAuthMode;
 use crate::cache_value::WholeSeconds;
 use crate::diagnostics::Report;
 use crate::file_value::FolderPath;
-use crate::setting::{OneOrMore, Placed, options};
+use crate::setting::{Field, OneOrMore, Placed, options};
 use crate::surroundings::absolute;
 use crate::tls_value::{CipherName, GroupName};
-use crate::value::FilePath;
+use crate::value::{FilePath, ServerName};
 
 options! {
     /// TLS with the clients of a listener.
@@ -112,20 +113,26 @@ impl ClientCertificatesTable {
         folder: &Path,
         report: &mut Report,
     ) -> Option<ClientCertificates> {
-        let mut paths = |list: Option<&OneOrMore<Placed<FilePath>>>| {
-            let list = list.map_or(&[][..], |it| &it.0);
-            let paths = list
-                .iter()
-                .map(|it| absolute(&it.value.0, &it.place, folder, report));
-            let paths: Vec<_> = paths.collect();
-            paths.into_iter().collect::<Option<Vec<_>>>()
-        };
         let (ca, crl) = (
-            paths(self.ca.value.as_ref())?,
-            paths(self.crl.value.as_ref())?,
+            paths(&self.ca, folder, report)?,
+            paths(&self.crl, folder, report)?,
         );
         self.resolve_with(ClientCertificatesParts { ca, crl })
     }
+}
+
+/// The files of a list, with paths from `folder`.
+fn paths(
+    list: &Field<OneOrMore<Placed<FilePath>>>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Vec<PathBuf>> {
+    let list = list.value.as_ref().map_or(&[][..], |it| &it.0);
+    let paths = list
+        .iter()
+        .map(|it| absolute(&it.value.0, &it.place, folder, report));
+    let paths: Vec<_> = paths.collect();
+    paths.into_iter().collect()
 }
 
 impl ListenerTlsTable {
@@ -184,5 +191,56 @@ impl CertificateTable {
                 None
             }
         }
+    }
+}
+
+options! {
+    /// TLS to the endpoints of an upstream.
+    pub struct UpstreamTlsTable as "the TLS of an upstream" {
+        /// PEM files with the authorities that may vouch for the certificates of
+        /// endpoints. An endpoint may also show a certificate that stands here itself. They
+        /// are read again when they change.
+        ca: OneOrMore<Placed<FilePath>> = Optional("the authorities that the system trusts"),
+        /// PEM files with the certificates that the authorities of `ca` have revoked
+        /// (CRLs). Each authority needs one that is current: without it none of its
+        /// certificates is accepted. They are read again when they change.
+        crl: OneOrMore<Placed<FilePath>> = Optional("none is revoked"),
+        /// The name or the IP address that certificates must be for. A name is sent to
+        /// the endpoint (SNI).
+        name: ServerName = Optional("the host of each endpoint"),
+        /// The certificate that is shown to endpoints that ask for one. Files that change
+        /// are read again; a broken one leaves the last good certificate in use.
+        certificate: ClientCertificateTable = Optional("none"),
+        /// The public keys that endpoints may have, each as `sha256/` and the SHA-256 of
+        /// the SubjectPublicKeyInfo in base64. One of them is enough. They count beside
+        /// `ca` and `name`, and also with `verify = false`.
+        pins: Vec<Placed<Pin>> = Default("[]"),
+        /// Whether certificates are verified. With `false` whoever is between here and an
+        /// endpoint can read and change everything.
+        verify: Placed<bool> = Default("true"),
+    }
+}
+
+options! {
+    /// A certificate that is shown to endpoints.
+    pub struct ClientCertificateTable as "a certificate" {
+        /// A PEM file with the certificate, and behind it those that it was issued by.
+        chain: Placed<FilePath> = Required,
+        /// A PEM file with its key; no output shows it.
+        key: Placed<FilePath> = Optional("in the file of `chain`"),
+    }
+}
+
+impl UpstreamTlsTable {
+    /// The files of `ca` and of `crl`, with paths from `folder`.
+    pub(crate) fn authorities(
+        &self,
+        folder: &Path,
+        report: &mut Report,
+    ) -> Option<(Vec<PathBuf>, Vec<PathBuf>)> {
+        Some((
+            paths(&self.ca, folder, report)?,
+            paths(&self.crl, folder, report)?,
+        ))
     }
 }

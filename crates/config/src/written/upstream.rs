@@ -5,6 +5,7 @@ mod source;
 use std::path::PathBuf;
 
 use super::forms::{Switch, short_for, table_of};
+use super::tls::UpstreamTlsTable;
 use crate::diagnostics::Report;
 use crate::quantity::{DurationValue, Length, Size, Timeout};
 use crate::reserved::ProbeField;
@@ -17,7 +18,7 @@ use crate::value::{
     EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, HexBytes, LoginName, Method,
     Name, ProbePath, ServiceName, StatusRange, Text,
 };
-use crate::{BalanceKey, Check, Family, Lane, MAX_WEIGHT, ProbeProtocol, ResolveTo};
+use crate::{BalanceKey, Check, Family, Lane, MAX_WEIGHT, ProbeProtocol, ResolveTo, UpstreamTls};
 
 use evenkeel_net::Address;
 use evenkeel_policy::balance::{Balance, WeightMode};
@@ -62,6 +63,8 @@ options! {
         via: Via,
         /// Which fields tell endpoints of the client.
         forward: Forward,
+        /// TLS to its endpoints; `None` for plain text.
+        tls: Option<UpstreamTls>,
     } {
         /// How an endpoint is chosen.
         balance: Balance = Default("'adaptive'") => by_hand,
@@ -114,6 +117,9 @@ options! {
         /// of each connection. A connection then carries requests of one client alone.
         /// See [PROXY protocol](proxy-protocol.md).
         proxy_protocol: HeaderVersion = Optional("no header"),
+        /// TLS to its endpoints: a table, `true` for one with its defaults, `false` for
+        /// plain text. See [TLS](tls.md#to-endpoints).
+        tls: Switch<UpstreamTlsTable> = Default("false") => by_hand,
     }
 }
 
@@ -204,6 +210,8 @@ options! {
         check: Check,
         /// The header of the PROXY protocol that each probe begins with.
         proxy_protocol: Option<HeaderVersion>,
+        /// Whether it is made over the TLS of its upstream, where that has one.
+        takes_tls: bool,
     } {
         /// What a probe does with the connection that it opens.
         protocol: ProbeProtocol = Depends(protocol_default, "`\"http\"` with `path`, else `\"tcp\"`") => by_hand,
@@ -230,7 +238,8 @@ options! {
         /// The name that a probe of PostgreSQL, MySQL or MariaDB logs in with,
         /// without a password. It need not exist.
         user: LoginName = Depends(user_default, "`\"evenkeel\"`") => by_hand,
-        /// The port to probe.
+        /// The port to probe. Over a port of its own a probe has neither the TLS nor the
+        /// PROXY header of the upstream.
         port: Bounded<u16, 1, 65535> = Optional("the endpoint's own"),
         /// Time between two probes of an endpoint.
         interval: DurationValue = Default("'2s'"),
@@ -307,8 +316,8 @@ options! {
     /// Bounds on how long an attempt may take.
     pub struct UpstreamTimeoutsTable as "the timeouts of an upstream"
     for #[derive(Debug, Clone)] UpstreamTimeouts {
-        /// Establishing a connection; another endpoint is tried then, and the
-        /// answer is 504 where none is left.
+        /// Establishing a connection, with its TLS handshake; another endpoint is tried
+        /// then, and the answer is 504 where none is left.
         connect: Timeout = Default("'1s'"),
         /// From the last byte of the request to the first of the response; the
         /// answer is 504 beyond it. Each interim response (1xx) begins it anew.

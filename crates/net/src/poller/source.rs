@@ -208,10 +208,19 @@ impl<T: AsFd> Detached<T> {
 
     /// Whether there is something to read, as far as this thread knows.
     pub fn is_known_ready(&self) -> bool {
+        self.has_known(Side::Read.all())
+    }
+
+    /// Whether the peer sends nothing more, as far as this thread knows.
+    pub fn is_known_ended(&self) -> bool {
+        self.has_known(EventFlags::RDHUP | OVER)
+    }
+
+    fn has_known(&self, flags: EventFlags) -> bool {
         let table = self.left.own_table();
         table.is_some_and(|table| {
             let entry = &table.entries.borrow()[self.left.key as usize];
-            entry.ready.intersects(Side::Read.all())
+            entry.ready.intersects(flags)
         })
     }
 

@@ -316,6 +316,11 @@ impl DetachedPlain {
         self.0.is_known_ready() && peek(self.0.as_fd()) != Peeked::Nothing
     }
 
+    /// Whether the peer sends nothing more, as far as this thread knows.
+    pub fn is_known_ended(&self) -> bool {
+        self.0.is_known_ended()
+    }
+
     pub fn is_reserved(&self, taker: Taker) -> bool {
         is_reserved(self, taker)
     }

@@ -432,9 +432,10 @@ impl DetachedTls {
     }
 
     /// What came may be a message of the protocol alone: that is for the next read to
-    /// tell.
+    /// tell. Behind the end of the connection nothing more comes, whatever came before.
     pub fn is_known_stale(&self) -> bool {
-        !self.session.received.is_empty() || self.session.end.is_some()
+        let has_news = !self.session.received.is_empty() || self.session.end.is_some();
+        has_news || self.socket.is_known_ended()
     }
 
     pub fn is_reserved(&self, taker: Taker) -> bool {
