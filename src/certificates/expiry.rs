@@ -10,8 +10,8 @@ use rustls::pki_types::UnixTime;
 use super::ServedTls;
 use crate::metrics::quantity::span;
 
-/// A certificate is warned of when less than this part of its lifetime is left: those of
-/// 90 days a week before their end, those of 6 days half a day before.
+/// A warning comes when less than one part in this many of the lifetime is left. That is a
+/// week for a certificate of 90 days, and half a day for one of 6 days.
 const PART_LEFT: u64 = 12;
 /// Most warnings of one look; the others are counted.
 const SAID_MAX: usize = 10;

@@ -1,4 +1,4 @@
-//! What operators see of certificates.
+//! Figures of certificates, for operators.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub struct CertificateFigures {
     pub listener: String,
     /// The names that it is for: of hosts, then addresses.
     pub names: Vec<String>,
-    /// Who issued it.
+    /// Its issuer.
     pub issuer: String,
     /// The kind of its key, such as `ECDSA P-256`.
     pub key: String,
@@ -30,25 +30,25 @@ pub struct CertificateFigures {
     pub left_s: u64,
 }
 
-/// Something that can't be read of a listener's certificates.
+/// A file of a listener's certificates that can't be used.
 #[derive(Debug, Clone, Serialize)]
 pub struct CertificateTrouble {
     /// The listener.
     pub listener: String,
-    /// What is wrong, with the path.
+    /// The reason, with the path.
     pub text: String,
-    /// Whether what was read before stays in use.
+    /// Whether the certificate of before stays in use.
     pub is_kept: bool,
 }
 
 /// How the certificates of a listener do, without their names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CertificateCounts {
-    /// Those that it serves.
+    /// Certificates that it serves.
     pub served: u64,
-    /// Of those the ones that have expired.
+    /// Expired certificates among them.
     pub expired: u64,
-    /// Those that expire soon: less than a twelfth of their lifetime is left.
+    /// Certificates of which less than a twelfth of their lifetime is left.
     pub ending: u64,
     /// When the next one expires, in seconds since 1970; `None` where all have.
     pub next_expiry_unix_s: Option<u64>,
@@ -84,7 +84,7 @@ impl ServedTls {
             .collect()
     }
 
-    /// What could not be read, as of the last time.
+    /// Files that could not be used at the last reading.
     pub fn troubles(&self) -> Vec<CertificateTrouble> {
         let troubles = self.known_troubles();
         let shown = troubles.iter().map(|it| CertificateTrouble {

@@ -39,7 +39,7 @@ pub struct ServedTls {
     config: RwLock<Arc<ServerConfig>>,
     /// Tells the authorities of clients that `config` has from others.
     clients: Mutex<[u8; 32]>,
-    /// What could not be read, as of the last time.
+    /// Files that could not be used at the last reading.
     troubles: Mutex<Vec<Trouble>>,
     /// The certificates of which it was said that they end.
     warned: Mutex<Warned>,
@@ -185,7 +185,7 @@ impl ServedTls {
     }
 }
 
-/// Where the files of these sources are.
+/// Files and folders of these sources.
 fn paths_of(sources: &[Source]) -> WatchedPaths {
     let watched = reading::watched(sources);
     WatchedPaths {

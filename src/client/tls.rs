@@ -100,7 +100,7 @@ fn begin(connection: &mut ClientConnection) {
     connection.client.is_encrypted(client);
 }
 
-/// What a handshake says of a client.
+/// The facts about a client from its handshake.
 fn tls_client(negotiated: &Negotiated<'_>, forwards_certificate: bool) -> TlsClient {
     let certificate = negotiated.peer_certificates.first();
     TlsClient {
@@ -113,7 +113,7 @@ fn tls_client(negotiated: &Negotiated<'_>, forwards_certificate: bool) -> TlsCli
     }
 }
 
-/// Who a client is by its certificate.
+/// The identities in a client's certificate.
 fn identities(certificate: &[u8]) -> Vec<Box<[u8]>> {
     let Some(facts) = Facts::of(certificate) else {
         return Vec::new();

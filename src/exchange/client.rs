@@ -14,22 +14,21 @@ use super::remote::{RelayedClient, Remote};
 use super::{Context, Worker};
 use crate::observe::sessions::{NO_SESSION, SessionKey};
 
-/// What is known of a client by TLS.
+/// The facts about a client from its TLS handshake.
 #[derive(Debug, Clone, Default)]
 pub struct TlsClient {
     /// The name of the server that it asked for (SNI); empty where it named none.
     pub server_name: Box<str>,
     /// The protocol that was agreed on (ALPN); empty where there is none.
     pub protocol: Box<[u8]>,
-    /// Who it is by the certificate that it has shown, each with its kind in front, such
-    /// as `dns:a.test`.
+    /// Identities in its certificate, each with its kind in front, such as `dns:a.test`.
     pub identities: Vec<Box<[u8]>>,
     /// The value of `Client-Cert`, where endpoints get that.
     pub certificate_field: Option<Box<[u8]>>,
 }
 
 impl TlsClient {
-    /// Who it is by its certificate.
+    /// Identities in its certificate.
     pub fn identities(&self) -> impl Iterator<Item = &[u8]> {
         self.identities.iter().map(|it| &**it)
     }
@@ -47,7 +46,7 @@ pub struct Client {
     is_unnamed: bool,
     /// The address that it connected to, where a PROXY header told it.
     told_destination: Option<Box<SocketAddr>>,
-    /// What is known of it by TLS.
+    /// Facts from its TLS handshake.
     tls: Option<Box<TlsClient>>,
     /// The client of the request in hand, where a trusted proxy sent that.
     relayed: Option<Box<RelayedClient>>,
@@ -102,7 +101,7 @@ impl Client {
         self.tls = Some(Box::new(tls));
     }
 
-    /// What is known of it by TLS; `None` on a connection without.
+    /// Facts from its TLS handshake; `None` on a plain connection.
     pub fn tls(&self) -> Option<&TlsClient> {
         self.tls.as_deref()
     }

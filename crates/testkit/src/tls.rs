@@ -84,7 +84,7 @@ impl Authority {
         })
     }
 
-    /// What a client is configured with that trusts this authority alone.
+    /// Configuration of a client that trusts this authority alone.
     ///
     /// # Errors
     /// When the versions are none.

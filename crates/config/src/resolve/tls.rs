@@ -30,7 +30,7 @@ pub(super) fn listeners(
     let mut all = Vec::new();
     for listener in file.listener.value.iter().flatten() {
         let Some(table) = &listener.tls.value else {
-            // What is wrong with one that is written is said already.
+            // A mistake in a written table is reported already.
             all.push((!listener.tls.written).then_some(None));
             continue;
         };
@@ -99,8 +99,7 @@ fn clients(
 /// The port of HTTPS (RFC 9110 §4.2.2).
 const HTTPS: u16 = 443;
 
-/// Where clients of HTTPS connect: the well-known port, unless the listeners with TLS have
-/// another one.
+/// The port of HTTPS: the well-known one, unless the listeners with TLS have another one.
 pub(super) fn https_port(file: &File) -> u16 {
     let listeners = file.listener.value.iter().flatten();
     let listeners = listeners.filter(|it| it.tls.written);

@@ -19,7 +19,7 @@ options! {
     /// TLS with the clients of a listener.
     pub struct ListenerTlsTable as "the TLS of a listener"
     for #[derive(Debug, Clone, PartialEq, Eq)] ListenerTls with ListenerTlsParts {
-        /// Where the certificates are, in the order written.
+        /// Sources of certificates, in the order written.
         certificates: Vec<Source>,
         /// The value of `Strict-Transport-Security`; `None` for none.
         strict_transport: Option<String>,
@@ -35,7 +35,7 @@ options! {
         /// gets an ECDSA one where it can, else an RSA one. Files that change are read
         /// again; one that is broken then leaves the last good certificate in use.
         certificates: OneOrMore<CertificateTable> = Required => by_hand,
-        /// What a client gets that asks for a name which no certificate has.
+        /// Answer to a client that asks for a name without a certificate.
         unknown_name: UnknownName = Default("'default'"),
         /// Versions, cipher suites and groups, as Mozilla recommends them.
         preset: Preset = Default("'intermediate'"),
@@ -49,7 +49,7 @@ options! {
         client: ClientCertificatesTable = Optional("none is asked for") => by_hand,
         /// Has browsers come by HTTPS alone from their first visit on (HSTS,
         /// `Strict-Transport-Security`): a table, or `true` for one with its defaults.
-        /// Where an endpoint sends the field itself, that one is passed on. Browsers keep
+        /// An endpoint's own field is passed on instead. Browsers keep
         /// to it for `max_age`: they do not come by plain HTTP again, even if the
         /// certificate is gone.
         hsts: Switch<HstsTable> = Default("false") => by_hand,
@@ -80,7 +80,7 @@ options! {
 }
 
 options! {
-    /// What browsers are told of HTTPS (RFC 6797).
+    /// The policy that browsers follow (RFC 6797).
     pub struct HstsTable as "the HSTS of a listener" {
         /// For how long.
         max_age: WholeSeconds = Default("'365d'"),
@@ -136,7 +136,7 @@ fn paths(
 }
 
 impl ListenerTlsTable {
-    /// What browsers are told; `Some(None)` for nothing.
+    /// Value of `Strict-Transport-Security`; `Some(None)` for no field.
     pub(crate) fn strict_transport(&self) -> Option<Option<String>> {
         match self.hsts.value.as_ref()? {
             Switch::Off => Some(None),
@@ -148,7 +148,7 @@ impl ListenerTlsTable {
 options! {
     /// A certificate, or a folder of certificates.
     pub struct CertificateTable as "a certificate" {
-        /// A PEM file with the certificate, and behind it those that it was issued by.
+        /// A PEM file with the certificate first, then its issuers.
         chain: Placed<FilePath> = Optional("`folder` in place of it"),
         /// A PEM file with its key; no output shows it.
         key: Placed<FilePath> = Optional("in the file of `chain`"),
@@ -159,7 +159,7 @@ options! {
 }
 
 impl CertificateTable {
-    /// Where it is, with paths from `folder`. Reports what does not go together.
+    /// Its source, with paths from `folder`. Reports keys that exclude each other.
     pub(crate) fn source(&self, folder: &Path, report: &mut Report) -> Option<Source> {
         let mut path = |it: &Path, place| absolute(it, place, folder, report);
         match (&self.chain.value, &self.key.value, &self.folder.value) {

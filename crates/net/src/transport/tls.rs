@@ -35,12 +35,12 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Where a thread has records for as long as a call takes.
+/// Scratch memory of a thread: records live in it for the length of one call.
 #[derive(Default)]
 struct Scratch {
     read: Vec<u8>,
     sealed: Vec<u8>,
-    /// Where the records in `sealed` end.
+    /// End of each record in `sealed`.
     ends: Vec<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Drop for Tls {
     }
 }
 
-/// What each method does is said at `Stream`'s of the same name.
+/// Each method is documented at the method of `Stream` with the same name.
 impl Tls {
     pub fn accept(socket: Plain, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         let session = Session::accept(config)?;
@@ -124,7 +124,7 @@ impl Tls {
                 }
             }
             let is_over = !self.session.is_handshaking();
-            // What is left goes with the first answer where a request is there already.
+            // A request came with the handshake: tickets travel with its answer.
             if is_over && !self.session.received.is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -272,7 +272,7 @@ impl Tls {
         if bytes.is_empty() {
             return Some(Ok(0));
         }
-        // What waits goes in front, if there is room for it there.
+        // Waiting messages go in front of the data, if they fit there.
         if self.session.outgoing.rest().len() > SEALED_LEN - WRITE_LEN - WRITE_LEN / 64
             && let Err(error) = self.flush()?
         {
@@ -431,8 +431,8 @@ impl DetachedTls {
         self.socket.is_of_this_thread()
     }
 
-    /// What came may be a message of the protocol alone: that is for the next read to
-    /// tell. Behind the end of the connection nothing more comes, whatever came before.
+    /// Unread bytes of the socket may be a ticket: only the next read can tell. Behind the
+    /// end of the connection nothing more comes.
     pub fn is_known_stale(&self) -> bool {
         let has_news = !self.session.received.is_empty() || self.session.end.is_some();
         has_news || self.socket.is_known_ended()

@@ -26,7 +26,7 @@ pub(in super::super) fn certificates(sources: &Sources, format: Format) -> Answe
         certificates: served().flat_map(|it| it.figures()).collect(),
         unreadable: served().flat_map(|it| it.troubles()).collect(),
     };
-    // Those that end first are looked for.
+    // The most urgent certificate comes first.
     view.certificates.sort_by_key(|it| it.not_after_unix_s);
     format.show(&view, text)
 }

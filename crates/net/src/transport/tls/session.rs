@@ -1,7 +1,7 @@
 //! A TLS connection without its socket: records in, records out.
 //!
-//! An idle session holds no buffer: what is left of a record, of plaintext, and of
-//! records that the kernel did not take has memory only while there is some.
+//! An idle session holds no buffer. Partial records, unread plaintext and unsent records
+//! take memory only while there are any.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) const WRITE_LEN: usize = RECORDS * RECORD_LEN;
 /// Room for the records of one write, and for handshake messages in front of them.
 pub(super) const SEALED_LEN: usize = WRITE_LEN + RECORDS * RECORD_OVERHEAD + RECORD_LEN;
 
-/// What a connection agreed on.
+/// The outcome of a handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct Negotiated<'a> {
     /// Such as `TLSv1_3`.
@@ -155,10 +155,10 @@ impl Connection {
     }
 }
 
-/// What a TLS connection keeps between two calls.
+/// State of a TLS connection between two calls.
 pub(super) struct Session {
     connection: Connection,
-    /// What came and is not understood yet: a part of a record, or of a handshake message.
+    /// Received bytes that are incomplete: a part of a record, or of a handshake message.
     incoming: Vec<u8>,
     /// Plaintext that nobody has read yet.
     pub received: Waiting,
@@ -180,7 +180,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Where a session puts what a record says.
+/// Destination of a record's content.
 struct Sink<'a> {
     room: &'a mut [u8],
     filled: usize,
@@ -198,7 +198,7 @@ impl Sink<'_> {
     }
 }
 
-/// What follows a step through records.
+/// Result of a step through records.
 enum Step {
     Again,
     /// Nothing is to be done without further records.
@@ -372,8 +372,8 @@ impl Session {
             outgoing: &mut self.outgoing,
         };
         loop {
-            // After a failure too, when only the alert is taken that tells the peer: rustls
-            // goes by places in these bytes.
+            // Also after a failure, to get the alert for the peer: rustls keeps offsets into
+            // these bytes, and panics without them.
             let left = &mut records[used..];
             let (discard, step) = match &mut self.connection {
                 Connection::Server(it) => step(it.process_tls_records(left), &mut sink),
@@ -467,7 +467,7 @@ impl Session {
             outgoing: &mut self.outgoing,
         };
         loop {
-            // What is left there is a part of a message: rustls goes by places in it.
+            // A part of a message may be left there: rustls keeps offsets into it.
             let left = &mut self.incoming[..];
             let (discard, written) = match &mut self.connection {
                 Connection::Server(it) => {
@@ -491,7 +491,7 @@ impl Session {
     }
 }
 
-/// What is written into a record.
+/// Content of a record to write.
 #[derive(Clone, Copy)]
 enum Message<'a> {
     Data(&'a [u8]),

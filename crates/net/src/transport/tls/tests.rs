@@ -245,7 +245,7 @@ fn an_idle_session_holds_no_buffer() {
     assert_eq!(server.held_bytes(), 0);
 }
 
-/// What somebody makes of bytes who means harm.
+/// Changes bytes as an attacker would.
 fn spoil(bytes: &mut Vec<u8>, random: &mut fastrand::Rng) {
     let at = random.usize(..bytes.len().max(1));
     match random.u8(..6) {
@@ -267,7 +267,7 @@ fn nothing_that_comes_makes_it_panic() {
         let random = &mut fastrand::Rng::with_seed(seed);
         let mut both = ends_of(VERSIONS[usize::from(random.bool())], random.bool());
         let mut scratch = vec![0; SEALED_LEN];
-        // What both say is spoiled from this flight on, and goes both ways.
+        // Both directions are spoiled from this flight on.
         let spoiled_from = random.u8(..7);
         for flight in 0..8 {
             for from in [1, 0] {
