@@ -4,28 +4,16 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::PoisonError;
 
-use evenkeel_tls::Certificate;
 use rustls::pki_types::UnixTime;
 
 use super::ServedTls;
 use crate::metrics::quantity::span;
 
-/// A warning comes when less than one part in this many of the lifetime is left. That is a
-/// week for a certificate of 90 days, and half a day for one of 6 days.
-const PART_LEFT: u64 = 12;
 /// Most warnings of one look; the others are counted.
 const SAID_MAX: usize = 10;
 
 /// By file: the end of the certificate that was warned of, and whether it has come.
 pub(super) type Warned = HashMap<PathBuf, (u64, bool)>;
-
-/// For how long a certificate is valid still, in seconds, where that is short.
-pub(super) fn soon(certificate: &Certificate, now: UnixTime) -> Option<u64> {
-    let (start, end) = (certificate.not_before(), certificate.not_after());
-    let lifetime = end.as_secs().saturating_sub(start.as_secs());
-    let left = end.as_secs().saturating_sub(now.as_secs());
-    (left <= lifetime / PART_LEFT).then_some(left)
-}
 
 impl ServedTls {
     /// Warns once of each certificate that ends soon, and once when it has ended.
@@ -37,7 +25,7 @@ impl ServedTls {
         let mut now_ending = Warned::new();
         let (mut said, mut unsaid) = (0, 0);
         for certificate in certificates.all() {
-            let Some(left) = soon(certificate, now) else {
+            let Some(left) = certificate.ends_soon(now) else {
                 continue;
             };
             let path = certificate.path();

@@ -7,7 +7,6 @@ use rustls::pki_types::UnixTime;
 use serde::Serialize;
 
 use super::ServedTls;
-use super::expiry::soon;
 
 /// A certificate that a listener serves.
 #[derive(Debug, Clone, Serialize)]
@@ -109,7 +108,7 @@ impl ServedTls {
             if end <= now {
                 counts.expired += 1;
             } else {
-                counts.ending += u64::from(soon(certificate, now).is_some());
+                counts.ending += u64::from(certificate.ends_soon(now).is_some());
                 let next = counts.next_expiry_unix_s.get_or_insert(u64::MAX);
                 *next = (*next).min(end.as_secs());
             }

@@ -196,6 +196,16 @@ impl Certificate {
         self.not_after
     }
 
+    /// Seconds until its end, if less than a twelfth of its lifetime is left: a week of 90
+    /// days, half a day of 6 days. 0 once it has expired.
+    #[must_use]
+    pub fn ends_soon(&self, now: UnixTime) -> Option<u64> {
+        const PARTS: u64 = 12;
+        let (start, end) = (self.not_before().as_secs(), self.not_after().as_secs());
+        let left = end.saturating_sub(now.as_secs());
+        (left <= end.saturating_sub(start) / PARTS).then_some(left)
+    }
+
     /// Whether it is valid at this time.
     #[must_use]
     pub fn is_valid_at(&self, now: UnixTime) -> bool {

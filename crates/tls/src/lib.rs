@@ -47,6 +47,7 @@ pub use key::KeyKind;
 pub use policy::{CipherSuite, Group, Policy, Preset, Version};
 pub use reading::{Source, Trouble, Watched};
 pub use resolver::{Served, UnknownName};
+pub use rustls_pki_types::UnixTime;
 pub use server::{ServerSettings, server_config};
 pub use store::Certificates;
 pub use tickets::{Lifetimes, TicketKeys};

@@ -1,10 +1,8 @@
 //! TLS: where the certificates of listeners are and whether they can be served, and how
 //! endpoints are verified.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use evenkeel_net::Address;
-use evenkeel_tls::{Authorities, Source, reading};
+use evenkeel_tls::{Authorities, Source, UnixTime, reading};
 
 use crate::diagnostics::Report;
 use crate::location::Location;
@@ -17,9 +15,6 @@ use crate::written::{
     ListenerTlsParts, Switch, UpstreamTable, UpstreamTlsTable,
 };
 use crate::{Redirect, Trust, UpstreamTls};
-
-/// A certificate that ends within this time is warned of, in seconds: a week.
-const ENDS_SOON_S: u64 = 7 * 24 * 60 * 60;
 
 /// Builds the TLS of each listener, in order.
 pub(super) fn listeners(
@@ -269,14 +264,15 @@ fn look(source: &Source, place: &SourcePlace, report: &mut Report) {
     if certificates.is_empty() && matches!(source, Source::Folder(_)) {
         report.mistake(place, "there is no certificate in this folder");
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |it| it.as_secs());
+    let now = UnixTime::now();
     for certificate in certificates.all() {
-        let left = certificate.not_after().as_secs().saturating_sub(now);
+        let Some(left) = certificate.ends_soon(now) else {
+            continue;
+        };
         let path = certificate.path().display();
         if left == 0 {
             report.warning(place, format!("the certificate in {path} has expired"));
-        } else if left < ENDS_SOON_S {
+        } else {
             let hours = left / 3600;
             report.warning(
                 place,
