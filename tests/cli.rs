@@ -555,7 +555,7 @@ fn a_wrong_command_says_what_would_be_right() {
         ),
         (
             &["ctl", "show", "foo"],
-            "there are upstreams, listeners, routes, files, cache, sessions",
+            "there are upstreams, listeners, routes, files, cache, certificates, sessions",
         ),
         (
             &["ctl", "--socket", "x", "set", "foo"],

@@ -7,6 +7,7 @@
 
 mod expiry;
 mod figures;
+mod of_files;
 mod upstream;
 mod watch;
 
@@ -23,9 +24,9 @@ use crate::config::{self, ClientAuthMode, ClientProtocol, Config, ListenerTls};
 use crate::watching::WatchedPaths;
 use expiry::Warned;
 pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble};
+use of_files::OfFiles;
 pub use upstream::{EndpointTls, UpstreamTls};
 pub use watch::CertificateWatch;
-use watch::OfFiles;
 
 /// The TLS of a listener, shared by all workers.
 #[derive(Debug)]

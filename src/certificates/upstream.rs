@@ -19,8 +19,8 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 
+use super::of_files::OfFiles;
 use super::paths_of;
-use super::watch::OfFiles;
 use crate::config::{self, ClientProtocol, Trust};
 use crate::net::connect::reason;
 use crate::net::stream::{Follow, HandshakeError, Stream};

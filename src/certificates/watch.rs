@@ -1,6 +1,5 @@
 //! The files of certificates, watched: where they change, they are read again.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::of_files::OfFiles;
 use super::{ServedTls, UpstreamTls};
 use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
 
@@ -19,15 +19,6 @@ const PACE: Pace = Pace {
 
 /// How often it is looked whether certificates end, though no file changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
-
-/// What is made of files that may change.
-pub(super) trait OfFiles: fmt::Debug + Send + Sync {
-    /// Reads again what has changed, uses it, and warns of what ends. Blocks.
-    fn look(&self);
-
-    /// Where its files are.
-    fn watched(&self) -> WatchedPaths;
-}
 
 /// Each of a configuration.
 type Each = Vec<Arc<dyn OfFiles>>;

@@ -57,9 +57,12 @@ pub async fn carry(
         .map_or(u64::MAX, |total| context.wheel.deadline(total));
     upstream.count_request();
     // Boxed: nothing of it is needed while bytes are carried.
-    let hello = first.as_ref().and_then(|it| it.hello.as_ref());
-    let server_name = hello.map_or(&[][..], |it| &it.server_name);
-    let connecting = box_cold(connect(exchange, upstream, proxying, key, server_name));
+    let connecting = {
+        // A copy: a borrow of `first` would make the state of a tunnel longer.
+        let hello = first.as_ref().and_then(|it| it.hello.as_ref());
+        let server_name = hello.map(|it| it.server_name.clone()).unwrap_or_default();
+        box_cold(connect(exchange, upstream, proxying, key, server_name))
+    };
     let (slot, mut stream) = match connecting.await {
         Ok(connected) => connected,
         Err(unanswered) => return unanswered.end,
@@ -72,12 +75,14 @@ pub async fn carry(
     let answered_at = Cell::new(None);
     let answer = || answered(&slot, connect_time, &answered_at);
     let start = TunnelStart {
-        from_client: match upstream.config().proxy_protocol {
-            // Before TLS it has gone out.
-            Some(version) if slot.tls().is_none() => {
-                Some(behind_proxy_header(exchange, version, first))
-            }
-            _ => first.map(|it| it.bytes).filter(|it| !it.is_empty()),
+        // Before TLS it has gone out.
+        from_client: match upstream
+            .config()
+            .proxy_protocol
+            .filter(|_| slot.tls().is_none())
+        {
+            Some(version) => Some(behind_proxy_header(exchange, version, first)),
+            None => first.map(|it| it.bytes).filter(|it| !it.is_empty()),
         },
         from_upstream: None,
     };
@@ -150,7 +155,7 @@ async fn connect<'u>(
     upstream: &'u Upstream,
     proxying: &Proxying,
     key: u64,
-    server_name: &[u8],
+    server_name: Box<[u8]>,
 ) -> Result<(Slot<'u>, Stream), Unanswered> {
     let wanted = wanted(exchange, upstream, proxying, key);
     // The client's bytes stay where they are meanwhile, so that another endpoint can
@@ -160,7 +165,7 @@ async fn connect<'u>(
         bytes: &[],
         valid_len: 0,
         decoder: BodyDecoder::new(BodyFraming::None),
-        server_name: Some(server_name),
+        server_name: Some(&server_name),
     };
     let both = |slot, stream| (slot, stream);
     try_endpoints::<Connections, _>(exchange, &wanted, upstream, &nothing, both).await

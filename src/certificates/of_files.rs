@@ -1,0 +1,14 @@
+//! The TLS of a listener or an upstream, as the watch over its files sees it.
+
+use std::fmt;
+
+use crate::watching::WatchedPaths;
+
+/// TLS whose files may change.
+pub(super) trait OfFiles: fmt::Debug + Send + Sync {
+    /// Reads again what has changed, uses it, and warns of what ends. Blocks.
+    fn look(&self);
+
+    /// Its files and folders.
+    fn watched(&self) -> WatchedPaths;
+}
