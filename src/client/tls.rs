@@ -24,7 +24,7 @@ use crate::exchange::{Context, Http1Side, Next, TlsClient, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
-use crate::net::stream::{HandshakeError, Negotiated, Stream};
+use crate::net::stream::{HandshakeError, Stream};
 
 /// Encrypts a connection; `None` where it is closed.
 ///
@@ -55,11 +55,8 @@ pub(super) async fn handshake(
         }
     };
     let refused = match agree(worker, &mut connection).await {
-        Ok(()) if has_expired(&connection) => Failure::TlsHandshake,
-        Ok(()) => {
-            begin(&mut connection);
-            return Some(connection);
-        }
+        Ok(()) if begin(&mut connection) => return Some(connection),
+        Ok(()) => Failure::TlsHandshake,
         // A probe, or a client that thought better of it.
         Err(Refused::Gone) => return None,
         Err(Refused::For(failure)) => failure,
@@ -75,49 +72,35 @@ pub(super) async fn handshake(
     None
 }
 
-/// Whether a client has resumed a session that began with a certificate which has ended
-/// since: resumption itself does not look at it.
-fn has_expired(connection: &ClientConnection) -> bool {
-    let negotiated = connection.http1.stream.negotiated();
-    let certificate = negotiated.filter(|it| it.is_resumed);
-    let certificate = certificate.and_then(|it| it.peer_certificates.first());
-    let facts = certificate.and_then(|it| Facts::of(it));
-    facts.is_some_and(|it| it.not_after < UnixTime::now())
-}
-
-/// Counts the handshake, and notes what it says of the client.
-fn begin(connection: &mut ClientConnection) {
+/// Counts the handshake, and notes the client's facts. `false` where the client has resumed
+/// a session whose certificate has expired since: resumption itself does not look at it.
+fn begin(connection: &mut ClientConnection) -> bool {
     let Some(negotiated) = connection.http1.stream.negotiated() else {
-        return;
+        return true;
     };
+    let certificate = negotiated.peer_certificates.first();
+    let facts = certificate.and_then(|it| Facts::of(it));
+    let has_expired = |it: &Facts| it.not_after < UnixTime::now();
+    if negotiated.is_resumed && facts.as_ref().is_some_and(has_expired) {
+        return false;
+    }
     let listener = &connection.client.listener;
     let counters = listener.counters();
     counters.tls_handshakes.add(1);
     if negotiated.is_resumed {
         counters.tls_resumed.add(1);
     }
-    let client = tls_client(&negotiated, listener.forwards_certificates());
-    connection.client.is_encrypted(client);
-}
-
-/// The facts about a client from its handshake.
-fn tls_client(negotiated: &Negotiated<'_>, forwards_certificate: bool) -> TlsClient {
-    let certificate = negotiated.peer_certificates.first();
-    TlsClient {
+    let forwarded = certificate.filter(|_| listener.forwards_certificates());
+    connection.client.is_encrypted(TlsClient {
         server_name: negotiated.server_name.unwrap_or_default().into(),
-        protocol: negotiated.protocol.unwrap_or_default().into(),
-        identities: certificate.map_or_else(Vec::new, |it| identities(it)),
-        certificate_field: certificate
-            .filter(|_| forwards_certificate)
-            .map(|it| certificate_field(it)),
-    }
+        identities: facts.as_ref().map_or_else(Vec::new, identities),
+        certificate_field: forwarded.map(|it| certificate_field(it)),
+    });
+    true
 }
 
 /// The identities in a client's certificate.
-fn identities(certificate: &[u8]) -> Vec<Box<[u8]>> {
-    let Some(facts) = Facts::of(certificate) else {
-        return Vec::new();
-    };
+fn identities(facts: &Facts) -> Vec<Box<[u8]>> {
     let named = |kind: &str, name: &dyn Display| format!("{kind}:{name}").into_bytes().into();
     let all = |kind: &'static str, names: &[String]| {
         names.iter().map(|it| named(kind, it)).collect::<Vec<_>>()

@@ -19,8 +19,6 @@ use crate::observe::sessions::{NO_SESSION, SessionKey};
 pub struct TlsClient {
     /// The name of the server that it asked for (SNI); empty where it named none.
     pub server_name: Box<str>,
-    /// The protocol that was agreed on (ALPN); empty where there is none.
-    pub protocol: Box<[u8]>,
     /// Identities in its certificate, each with its kind in front, such as `dns:a.test`.
     pub identities: Vec<Box<[u8]>>,
     /// The value of `Client-Cert`, where endpoints get that.
