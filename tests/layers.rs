@@ -20,12 +20,13 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 
 /// The crates, from the bottom up.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "evenkeel_proto",
     "evenkeel_policy",
     "evenkeel_cache",
     "evenkeel_metrics",
     "evenkeel_tls",
+    "evenkeel_acme",
     "evenkeel_net",
     "evenkeel_config",
     "evenkeel_origin",

@@ -1,13 +1,13 @@
 //! A name server of Debian's, for names that change.
 
 use std::io;
-use std::net::{TcpStream, UdpSocket};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use crate::deadline::{STEP, holds_within};
-use crate::process::Running;
+use crate::process::{Running, free_port};
 use crate::temp::TempDir;
 
 /// `dnsmasq`, at a free port of 127.0.0.1.
@@ -25,12 +25,8 @@ impl NameServer {
     /// # Errors
     /// It can't have a folder, or a port.
     pub fn new() -> io::Result<Self> {
-        // None of those that connections get: it is not held while the server is down.
-        let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000)).take(1_000);
-        let is_free = |port: &u16| UdpSocket::bind(("127.0.0.1", *port)).is_ok();
-        let port = ports.find(is_free);
         Ok(NameServer {
-            port: port.ok_or(io::ErrorKind::AddrInUse)?,
+            port: free_port()?,
             dir: TempDir::new()?,
             running: None,
         })

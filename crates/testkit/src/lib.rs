@@ -11,9 +11,11 @@
 //! * [`dns`]: a name server.
 //! * [`changes`]: load on the program while it changes.
 //! * [`caching`]: the program as a cache of very many pages.
+//! * [`acme`]: an issuer of certificates by ACME.
 //! * [`tls`]: certificates, and clients that trust their issuer.
 //! * [`deadline`]: waiting for conditions, never for luck.
 
+pub mod acme;
 pub mod caching;
 pub mod changes;
 pub mod deadline;
@@ -28,6 +30,7 @@ pub mod temp;
 pub mod tls;
 pub mod wakes;
 
+pub use acme::{Pebble, PebbleSetup};
 pub use dns::NameServer;
 pub use evenkeel_origin::{
     self as origin, Origin, OriginHandle, OriginListener, OriginOptions, OriginStats,

@@ -2,6 +2,7 @@
 //! it.
 
 use std::io::{self, BufRead, BufReader};
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -35,8 +36,16 @@ impl Running {
     ///
     /// # Errors
     /// When it cannot be started; the error names it.
-    pub fn start(mut command: Command) -> io::Result<Self> {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    pub fn start(command: Command) -> io::Result<Self> {
+        Self::start_to(command, Stdio::piped())
+    }
+
+    /// Starts a program whose standard output goes elsewhere.
+    ///
+    /// # Errors
+    /// When it cannot be started; the error names it.
+    pub fn start_to(mut command: Command, stdout: Stdio) -> io::Result<Self> {
+        let child = command.stdin(Stdio::null()).stdout(stdout).spawn();
         let mut child = child.map_err(|error| named(&command, &error))?;
         let pid = Pid::from_child(&child);
         deadline::note_started(pid);
@@ -162,6 +171,21 @@ pub fn run(mut command: Command, limit: Duration) -> io::Result<Output> {
             ))
         }
     }
+}
+
+/// A port of 127.0.0.1 that is free, over TCP and UDP. It is not held.
+///
+/// # Errors
+/// None was found.
+pub fn free_port() -> io::Result<u16> {
+    // None of those that connections get: programs start after this returns.
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000)).take(1_000);
+    let is_free = |port: &u16| {
+        UdpSocket::bind(("127.0.0.1", *port)).is_ok()
+            && TcpListener::bind(("127.0.0.1", *port)).is_ok()
+    };
+    let port = ports.find(is_free);
+    port.ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
 fn named(command: &Command, error: &io::Error) -> io::Error {

@@ -1,0 +1,420 @@
+//! One look at a name: is its certificate due, who orders it, and of which issuer.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use instant_acme::CertificateIdentifier;
+
+use crate::certificate::Held;
+use crate::challenges::Challenges;
+use crate::clock::Clock;
+use crate::dns::Dns;
+use crate::error::{Error, Failure, FailureKind};
+use crate::issuer::{Issuer, blocking};
+use crate::lease::{LASTS, Lease, Leases};
+use crate::name::Name;
+use crate::order::{Orders, Wanted};
+use crate::schedule;
+use crate::settings::{ChallengeKind, Settings};
+use crate::storage::{Failures, Storage, seconds, time};
+
+/// A whole attempt at one issuer takes no longer.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(600);
+
+/// The pause until an issuer that could not be asked is asked again for its suggestion.
+const ASK_AGAIN: Duration = Duration::from_secs(6 * 3600);
+
+/// A name to look at.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) name: Name,
+    /// An operator wants it ordered now.
+    pub(crate) is_asked_for: bool,
+    /// The issuer is asked for its suggestion.
+    pub(crate) asks_issuer: bool,
+    pub(crate) suggested: Option<SystemTime>,
+    pub(crate) passed_over: usize,
+    /// The failures so far, as far as this process knows.
+    pub(crate) failures: Option<Failures>,
+    /// When the pause after them is over.
+    pub(crate) paused_until: Option<SystemTime>,
+}
+
+/// The result of a look at a name.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// The certificate as it is now; `None` where it was not read.
+    pub(crate) held: Option<Option<Held>>,
+    /// When the issuer suggests a renewal, and when it is asked again.
+    pub(crate) suggestion: Option<(Option<SystemTime>, Duration)>,
+    pub(crate) outcome: Outcome,
+}
+
+/// How a look at a name ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It is ordered later.
+    NotDue {
+        /// When.
+        at: SystemTime,
+    },
+    /// A new certificate is in place.
+    Obtained,
+    /// Another process orders it.
+    Busy,
+    /// It failed before: in another process, or before a start. The pause is not over.
+    FailedBefore(Failures),
+    /// It was not obtained.
+    Failed {
+        /// With this one.
+        failures: Failures,
+        kind: FailureKind,
+    },
+}
+
+/// The parts that all attempts share.
+pub(crate) struct Attempts {
+    orders: Orders,
+    issuers: Vec<Issuer>,
+    /// Issuers that want to be left alone for a name, by directory and name, until when.
+    left_alone: Mutex<HashMap<(String, Name), SystemTime>>,
+}
+
+impl Attempts {
+    /// # Errors
+    /// The settings cannot be used, or the storage cannot be opened.
+    pub(crate) fn new(settings: Settings, clock: &Arc<dyn Clock>) -> Result<Self, Error> {
+        if settings.issuers.is_empty() {
+            return Err(Error::NoIssuer);
+        }
+        if settings.challenges.is_empty() {
+            return Err(Error::NoChallenge);
+        }
+        let dns = settings.dns.map(|it| Dns::new(it, clock)).transpose()?;
+        if dns.is_none() && settings.challenges.contains(&ChallengeKind::Dns01) {
+            return Err(Error::NoDns);
+        }
+        let storage = Storage::open(&settings.storage)?;
+        let issuers = settings.issuers.into_iter();
+        let issuers = issuers.map(|it| Issuer::new(it, &storage));
+        let issuers = issuers.collect::<Result<_, _>>()?;
+        Ok(Self {
+            orders: Orders {
+                leases: Arc::new(Leases::new(&storage, Arc::clone(clock))),
+                challenges: Arc::new(Challenges::new(storage.challenges())),
+                storage,
+                kinds: settings.challenges,
+                dns,
+                clock: Arc::clone(clock),
+                limit: Mutex::default(),
+            },
+            issuers,
+            left_alone: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn challenges(&self) -> Arc<Challenges> {
+        Arc::clone(&self.orders.challenges)
+    }
+
+    /// Removes files that a crash has left behind.
+    pub(crate) async fn sweep(&self, now: SystemTime) {
+        let storage = self.orders.storage.clone();
+        // The next sweep tries again.
+        let _ = blocking(move || {
+            storage.sweep(now);
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Looks at a name, and orders its certificate where it is due. `ordering` is called once
+    /// it is.
+    pub(crate) async fn attend(&self, task: &Task, ordering: impl Fn()) -> Looked {
+        let mut looked = Looked {
+            held: None,
+            suggestion: None,
+            outcome: Outcome::Busy,
+        };
+        match self.look(task, &mut looked, ordering).await {
+            Ok(outcome) => looked.outcome = outcome,
+            Err(failure) if failure.kind == FailureKind::Busy => {}
+            Err(failure) => looked.outcome = self.failed(task, failure).await,
+        }
+        looked
+    }
+
+    async fn look(
+        &self,
+        task: &Task,
+        looked: &mut Looked,
+        ordering: impl Fn(),
+    ) -> Result<Outcome, Failure> {
+        let held = self.held(&task.name).await;
+        looked.held = Some(held.clone());
+        if task.asks_issuer
+            && let Some(held) = &held
+        {
+            looked.suggestion = Some(self.suggestion(held).await);
+        }
+        let suggested = looked.suggestion.map_or(task.suggested, |it| it.0);
+        if let Some(outcome) = self.reason_to_wait(task, held.as_ref(), suggested).await? {
+            return Ok(outcome);
+        }
+        let (leases, key) = (Arc::clone(&self.orders.leases), task.name.to_string());
+        let Some(lease) = blocking(move || leases.take(&key)).await? else {
+            return Ok(Outcome::Busy);
+        };
+        let lease = Arc::new(lease);
+        let done = async {
+            // Another process may have ordered it, or failed, before the lease was ours.
+            let again = self.held(&task.name).await;
+            let outcome = if again == held {
+                self.reason_to_wait(task, again.as_ref(), suggested).await?
+            } else {
+                looked.held = Some(again.clone());
+                again.as_ref().map(|it| Outcome::NotDue {
+                    at: schedule::by_fraction(it),
+                })
+            };
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
+            }
+            ordering();
+            self.order(task, again.filter(|_| suggested.is_some()))
+                .await?;
+            looked.held = Some(self.held(&task.name).await);
+            Ok(Outcome::Obtained)
+        };
+        let done = tokio::select! {
+            done = done => done,
+            lost = keep_lease(&lease, &self.orders.clock) => Err(lost),
+        };
+        blocking(move || {
+            drop(lease);
+            Ok(())
+        })
+        .await?;
+        done
+    }
+
+    /// Why nothing is ordered now.
+    async fn reason_to_wait(
+        &self,
+        task: &Task,
+        held: Option<&Held>,
+        suggested: Option<SystemTime>,
+    ) -> Result<Option<Outcome>, Failure> {
+        let now = self.orders.clock.now();
+        if task.is_asked_for {
+            return Ok(None);
+        }
+        let due = held.map(|it| suggested.unwrap_or_else(|| schedule::by_fraction(it)));
+        let due = due.max(task.paused_until);
+        if let Some(at) = due.filter(|it| *it > now) {
+            return Ok(Some(Outcome::NotDue { at }));
+        }
+        let (storage, name) = (self.orders.storage.clone(), task.name.to_string());
+        let failures = blocking(move || storage.failures(&name)).await?;
+        let is_news = failures != task.failures;
+        let failures = failures.filter(|it| is_news && time(it.next) > now);
+        Ok(failures.map(Outcome::FailedBefore))
+    }
+
+    /// The certificate of a name. A file that is broken counts as none.
+    async fn held(&self, name: &Name) -> Option<Held> {
+        let path = self.orders.storage.certificate(&name.to_string());
+        match blocking(move || Ok(Held::read(&path))).await {
+            Ok(Ok(held)) => held,
+            Ok(Err(text)) => {
+                tracing::warn!(%name, "acme: certificate of {name}: {text}; another is ordered");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Notes a failure, and how long the pause after it is.
+    async fn failed(&self, task: &Task, failure: Failure) -> Outcome {
+        let now = self.orders.clock.now();
+        let (storage, name) = (self.orders.storage.clone(), task.name.to_string());
+        let known = task.failures.as_ref().map_or(0, |it| it.count);
+        let pause = |count| {
+            let pause = schedule::pause(count, fastrand::f64());
+            pause.max(failure.retry_after.unwrap_or_default())
+        };
+        let note = |before: Option<Failures>| {
+            let count = before.map_or(0, |it| it.count).max(known).saturating_add(1);
+            Failures {
+                count,
+                at: seconds(now),
+                next: seconds(now + pause(count)),
+                text: failure.text.clone(),
+            }
+        };
+        let stored = {
+            let (storage, name) = (storage.clone(), name.clone());
+            blocking(move || storage.failures(&name)).await
+        };
+        let failures = note(stored.ok().flatten());
+        let noted = failures.clone();
+        // The storage may be what has failed. The pause is kept all the same.
+        let _ = blocking(move || storage.keep_failures(&name, &noted)).await;
+        Outcome::Failed {
+            failures,
+            kind: failure.kind,
+        }
+    }
+
+    /// Orders a certificate of the first issuer that gives one.
+    async fn order(&self, task: &Task, replaces: Option<Held>) -> Result<(), Failure> {
+        let mut failed: Option<Failure> = None;
+        for issuer in self.issuers_for(&task.name).await? {
+            let directory = &issuer.settings.directory;
+            let of_issuer = |held: &&Held| held.directory.as_deref() == Some(directory);
+            let replaces = replaces.as_ref().filter(of_issuer);
+            let wanted = Wanted {
+                name: task.name.clone(),
+                replaces: replaces.and_then(|it| it.id.clone()),
+                passed_over: task.passed_over,
+            };
+            let attempt = self.orders.attempt(&wanted, issuer);
+            let done = tokio::select! {
+                done = attempt => done,
+                () = self.orders.clock.sleep(LONGEST_ATTEMPT) => {
+                    let minutes = LONGEST_ATTEMPT.as_secs() / 60;
+                    let text = format!("it was not done within {minutes} minutes");
+                    Err(Failure::new(FailureKind::Issuer, text))
+                }
+            };
+            let failure = match done {
+                Ok(()) => {
+                    let (storage, name) = (self.orders.storage.clone(), task.name.to_string());
+                    return blocking(move || storage.forget_failures(&name)).await;
+                }
+                Err(failure) => failure,
+            };
+            if matches!(failure.kind, FailureKind::Local | FailureKind::Busy) {
+                return Err(failure);
+            }
+            self.leave_alone(&task.name, directory, failure.retry_after);
+            let text = format!("{directory}: {}", failure.text);
+            failed = Some(match failed {
+                None => Failure { text, ..failure },
+                Some(before) => Failure {
+                    kind: failure.kind,
+                    text: format!("{}; {text}", before.text),
+                    retry_after: before.retry_after.min(failure.retry_after),
+                },
+            });
+        }
+        Err(failed.unwrap_or_else(|| {
+            let text = "all issuers want to be left alone";
+            let mut failure = Failure::new(FailureKind::Issuer, text);
+            failure.retry_after = self.left_alone_for(&task.name);
+            failure
+        }))
+    }
+
+    /// The issuers that are tried, in order. One at which an order is pending comes first.
+    async fn issuers_for(&self, name: &Name) -> Result<Vec<&Issuer>, Failure> {
+        let (storage, text) = (self.orders.storage.clone(), name.to_string());
+        let pending = blocking(move || storage.order(&text)).await?;
+        let pending = pending.filter(|it| it.url.is_some());
+        let now = self.orders.clock.now();
+        let left_alone = self
+            .left_alone
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_free = |issuer: &&Issuer| {
+            let key = (issuer.settings.directory.clone(), name.clone());
+            left_alone.get(&key).is_none_or(|until| *until <= now)
+        };
+        let mut issuers: Vec<_> = self.issuers.iter().filter(is_free).collect();
+        let is_pending = |it: &&Issuer| {
+            let directory = &it.settings.directory;
+            pending
+                .as_ref()
+                .is_some_and(|it| it.directory == *directory)
+        };
+        issuers.sort_by_key(|it| !is_pending(it));
+        Ok(issuers)
+    }
+
+    fn leave_alone(&self, name: &Name, directory: &str, retry_after: Option<Duration>) {
+        let key = (directory.to_owned(), name.clone());
+        let mut left_alone = self
+            .left_alone
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match retry_after {
+            Some(after) => left_alone.insert(key, self.orders.clock.now() + after),
+            None => left_alone.remove(&key),
+        };
+    }
+
+    /// How long it takes until an issuer may be asked again.
+    fn left_alone_for(&self, name: &Name) -> Option<Duration> {
+        let now = self.orders.clock.now();
+        let left_alone = self
+            .left_alone
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let of_name = left_alone.iter().filter(|((_, of), _)| of == name);
+        let until = of_name.map(|(_, until)| *until).min()?;
+        until.duration_since(now).ok()
+    }
+
+    /// When the issuer suggests a renewal (RFC 9773), and when it is asked again.
+    async fn suggestion(&self, held: &Held) -> (Option<SystemTime>, Duration) {
+        let mut issuers = self.issuers.iter();
+        let of = |it: &&Issuer| Some(&it.settings.directory) == held.directory.as_ref();
+        let (Some(issuer), Some(id)) = (issuers.find(of), &held.id) else {
+            return (None, ASK_AGAIN);
+        };
+        match self.asked(issuer, id).await {
+            Ok(Some((window, again))) => (Some(schedule::in_window(held, window)), again),
+            Ok(None) => (None, ASK_AGAIN),
+            Err(failure) => {
+                let directory = &issuer.settings.directory;
+                tracing::debug!("acme: {directory} suggests no renewal: {}", failure.text);
+                (None, failure.retry_after.unwrap_or(ASK_AGAIN))
+            }
+        }
+    }
+
+    async fn asked(
+        &self,
+        issuer: &Issuer,
+        id: &CertificateIdentifier<'static>,
+    ) -> Result<Option<((SystemTime, SystemTime), Duration)>, Failure> {
+        let clock = &self.orders.clock;
+        let Some(session) = issuer.known_session(clock).await? else {
+            return Ok(None);
+        };
+        let (info, again) = match session.account.renewal_info(id).await {
+            Ok(info) => info,
+            Err(instant_acme::Error::Unsupported(_)) => return Ok(None),
+            Err(error) => return Err(session.failure(error)),
+        };
+        let window = info.suggested_window;
+        let seconds = |it: i64| time(u64::try_from(it).unwrap_or(0));
+        let start = seconds(window.start.unix_timestamp());
+        let end = seconds(window.end.unix_timestamp());
+        Ok(Some(((start, end), again)))
+    }
+}
+
+/// Renews a lease until another process has taken it over.
+async fn keep_lease(lease: &Arc<Lease>, clock: &Arc<dyn Clock>) -> Failure {
+    loop {
+        clock.sleep(LASTS / 3).await;
+        let lease = Arc::clone(lease);
+        // Where the storage cannot be written, others may take the lease over. It shows then.
+        if let Ok(false) = blocking(move || lease.renew()).await {
+            let text = "another process has taken the lease over";
+            return Failure::new(FailureKind::Busy, text);
+        }
+    }
+}

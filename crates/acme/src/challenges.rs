@@ -1,0 +1,234 @@
+//! The answers to challenges that are running, for any thread and any machine.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use rustls::crypto::aws_lc_rs::sign::any_ecdsa_type;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::PrivateKeyDer;
+
+use crate::name::Name;
+use crate::storage;
+
+/// The protocol (ALPN) that a TLS-ALPN-01 handshake offers, and no other beside it.
+pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
+
+/// The longest answer that is read from the storage, in bytes.
+const MAX_ANSWER: u64 = 1024;
+
+/// The answers to challenges that are running.
+///
+/// Those of this process are in memory. Those of other machines are in the storage that they
+/// share with this one.
+#[derive(Debug)]
+pub struct Challenges {
+    folder: PathBuf,
+    /// The answers in memory.
+    count: AtomicUsize,
+    answers: RwLock<Answers>,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    /// Key authorizations by token.
+    http: HashMap<String, Arc<str>>,
+    /// Certificates by server name.
+    tls_alpn: HashMap<String, Arc<CertifiedKey>>,
+}
+
+/// An answer that is given until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Presented {
+    challenges: Arc<Challenges>,
+    key: Key,
+}
+
+#[derive(Debug)]
+enum Key {
+    Http { token: String },
+    TlsAlpn { server_name: String },
+}
+
+impl Challenges {
+    /// Challenges whose answers are kept in this folder too.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            count: AtomicUsize::new(0),
+            answers: RwLock::default(),
+        }
+    }
+
+    /// The key authorization that answers an HTTP-01 challenge of this process.
+    ///
+    /// The key authorization is the body of the response to `GET /.well-known/acme-challenge/TOKEN` (RFC 8555,
+    /// section 8.3).
+    #[must_use]
+    pub fn key_authorization(&self, token: &str) -> Option<Arc<str>> {
+        if self.is_empty() {
+            return None;
+        }
+        self.read().http.get(token).cloned()
+    }
+
+    /// The key authorization that answers an HTTP-01 challenge of any machine on the storage.
+    ///
+    /// Blocks: it reads a file.
+    #[must_use]
+    pub fn read_key_authorization(&self, token: &str) -> Option<String> {
+        let is_known = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
+        let is_token = (1..=128).contains(&token.len()) && token.bytes().all(is_known);
+        if is_token {
+            self.read_answer(token)
+        } else {
+            None
+        }
+    }
+
+    /// The certificate that answers a TLS-ALPN-01 challenge of this process (RFC 8737).
+    ///
+    /// The certificate is for a client that offers [`ACME_TLS_ALPN`] and asks for `server_name`.
+    #[must_use]
+    pub fn tls_alpn(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        if self.is_empty() {
+            return None;
+        }
+        let server_name = server_name.to_ascii_lowercase();
+        self.read().tls_alpn.get(&server_name).cloned()
+    }
+
+    /// The certificate that answers a TLS-ALPN-01 challenge of any machine on the storage.
+    ///
+    /// Blocks: it reads a file.
+    #[must_use]
+    pub fn read_tls_alpn(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        let Some(Name::Host(server_name)) = Name::parse(server_name) else {
+            return None;
+        };
+        let answer = self.read_answer(&alpn_file(&server_name))?;
+        let (name, key_authorization) = answer.split_once(' ')?;
+        certificate(&Name::parse(name)?, key_authorization).ok()
+    }
+
+    /// Whether no challenge of this process is running. It reads one atomic.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+
+    /// Answers an HTTP-01 challenge from now on. Blocks.
+    ///
+    /// # Errors
+    /// The storage cannot be written.
+    pub(crate) fn present_http(
+        self: &Arc<Self>,
+        token: &str,
+        key_authorization: &str,
+    ) -> io::Result<Presented> {
+        let key = Key::Http {
+            token: token.to_owned(),
+        };
+        storage::replace(&self.folder.join(key.file()), key_authorization.as_bytes())?;
+        let mut answers = self.write();
+        answers
+            .http
+            .insert(token.to_owned(), key_authorization.into());
+        self.count_again(&answers);
+        drop(answers);
+        Ok(Presented {
+            challenges: self.clone(),
+            key,
+        })
+    }
+
+    /// Answers a TLS-ALPN-01 challenge from now on. Blocks.
+    ///
+    /// # Errors
+    /// The storage cannot be written.
+    pub(crate) fn present_tls_alpn(
+        self: &Arc<Self>,
+        name: &Name,
+        key_authorization: &str,
+    ) -> io::Result<Presented> {
+        let server_name = name.alpn_server_name();
+        let certificate = certificate(name, key_authorization).map_err(io::Error::other)?;
+        let key = Key::TlsAlpn {
+            server_name: server_name.clone(),
+        };
+        let answer = format!("{name} {key_authorization}");
+        storage::replace(&self.folder.join(key.file()), answer.as_bytes())?;
+        let mut answers = self.write();
+        answers.tls_alpn.insert(server_name, certificate);
+        self.count_again(&answers);
+        drop(answers);
+        Ok(Presented {
+            challenges: self.clone(),
+            key,
+        })
+    }
+
+    fn count_again(&self, answers: &Answers) {
+        let count = answers.http.len() + answers.tls_alpn.len();
+        self.count.store(count, Relaxed);
+    }
+
+    fn read_answer(&self, file: &str) -> Option<String> {
+        let bytes = storage::read(&self.folder.join(file), MAX_ANSWER).ok()??;
+        String::from_utf8(bytes).ok()
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Answers> {
+        self.answers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Answers> {
+        self.answers.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Presented {
+    fn drop(&mut self) {
+        let mut answers = self.challenges.write();
+        match &self.key {
+            Key::Http { token } => drop(answers.http.remove(token)),
+            Key::TlsAlpn { server_name } => drop(answers.tls_alpn.remove(server_name)),
+        }
+        self.challenges.count_again(&answers);
+        drop(answers);
+        // A file that stays is removed by age.
+        let _ = std::fs::remove_file(self.challenges.folder.join(self.key.file()));
+    }
+}
+
+impl Key {
+    fn file(&self) -> String {
+        match self {
+            Self::Http { token } => token.clone(),
+            Self::TlsAlpn { server_name } => alpn_file(server_name),
+        }
+    }
+}
+
+/// No token has a dot in it.
+fn alpn_file(server_name: &str) -> String {
+    format!("{server_name}.alpn")
+}
+
+/// The certificate for a TLS-ALPN-01 handshake (RFC 8737, section 3).
+fn certificate(name: &Name, key_authorization: &str) -> Result<Arc<CertifiedKey>, rcgen::Error> {
+    let mut params = CertificateParams::new([name.to_string()])?;
+    params.distinguished_name = DistinguishedName::new();
+    let digest = digest(&SHA256, key_authorization.as_bytes());
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];
+    let key = KeyPair::generate()?;
+    let certificate = params.self_signed(&key)?;
+    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    let key = any_ecdsa_type(&key).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
+    let chain = vec![certificate.der().clone()];
+    Ok(Arc::new(CertifiedKey::new(chain, key)))
+}

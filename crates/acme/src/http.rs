@@ -1,0 +1,186 @@
+//! Requests to an issuer over HTTPS, each with a deadline.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use rustls::ClientConfig;
+
+use crate::clock::Clock;
+use crate::error::with_causes;
+
+/// How long a request may take, with its response.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The largest response that is read, in bytes.
+const MAX_RESPONSE: usize = 1 << 20;
+
+/// When the state of a renewal is asked for again, where the server does not say.
+const RENEWAL_INFO_EVERY: &str = "21600";
+
+/// How long a server may want to be left alone. Its word is not taken for more.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(7 * 86_400);
+
+/// A client of HTTPS that keeps its connections.
+#[derive(Clone)]
+pub(crate) struct Https(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>);
+
+/// The facts in the headers of responses.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// Of the last response, if it was a failure.
+    retry_after: Option<Duration>,
+    /// The time of the server, and of this machine when it came.
+    date: Option<(SystemTime, SystemTime)>,
+}
+
+/// The requests of one attempt.
+pub(crate) struct Requests {
+    https: Https,
+    clock: Arc<dyn Clock>,
+    heard: Arc<Mutex<Heard>>,
+}
+
+impl Https {
+    pub(crate) fn new(config: &Arc<ClientConfig>) -> Self {
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(ClientConfig::clone(config))
+            .https_only()
+            .enable_http1()
+            .build();
+        Self(Client::builder(TokioExecutor::new()).build(connector))
+    }
+}
+
+impl Requests {
+    pub(crate) fn new(https: Https, clock: Arc<dyn Clock>) -> (Self, Arc<Mutex<Heard>>) {
+        let heard = Arc::default();
+        let requests = Self {
+            https,
+            clock,
+            heard: Arc::clone(&heard),
+        };
+        (requests, heard)
+    }
+}
+
+impl Heard {
+    /// How long the server wants to be left alone, by its last response.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// How far the clock of the server is from ours, by its last response, and whether it is
+    /// ahead.
+    pub(crate) fn clock_skew(&self) -> Option<(Duration, bool)> {
+        let (theirs, ours) = self.date?;
+        Some(match theirs.duration_since(ours) {
+            Ok(ahead) => (ahead, true),
+            Err(behind) => (behind.duration(), false),
+        })
+    }
+}
+
+impl HttpClient for Requests {
+    fn request(
+        &self,
+        request: Request<BodyWrapper<Bytes>>,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let is_get = request.method() == Method::GET;
+        let response = self.https.0.request(request);
+        let (clock, heard) = (Arc::clone(&self.clock), Arc::clone(&self.heard));
+        Box::pin(async move {
+            let whole = async {
+                let response = response.await.map_err(|it| other(with_causes(&it)))?;
+                let (parts, body) = response.into_parts();
+                let body = Limited::new(body, MAX_RESPONSE).collect().await;
+                Ok::<_, Error>((parts, body.map_err(Error::Other)?.to_bytes()))
+            };
+            let (mut parts, body) = tokio::select! {
+                whole = whole => whole?,
+                () = clock.sleep(DEADLINE) => {
+                    let seconds = DEADLINE.as_secs();
+                    return Err(other(format!("no whole response within {seconds} s")));
+                }
+            };
+            let now = clock.now();
+            let is_failure = parts.status.is_client_error() || parts.status.is_server_error();
+            {
+                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                let retry_after = retry_after(&parts.headers, now);
+                heard.retry_after = retry_after.filter(|_| is_failure);
+                let date = date(&parts.headers, DATE.as_str());
+                heard.date = date.map(|it| (it, now)).or(heard.date);
+            }
+            // The client would complain about the JSON.
+            let content = parts.headers.get(CONTENT_TYPE);
+            let content = content.and_then(|it| it.to_str().ok());
+            let is_json = content.is_some_and(|it| it.contains("json"));
+            if is_failure && !is_json {
+                return Err(other(format!("the server answered {}", parts.status)));
+            }
+            if is_get && !is_failure && !parts.headers.contains_key(RETRY_AFTER) {
+                // The client takes no state of a renewal without it.
+                let every = HeaderValue::from_static(RENEWAL_INFO_EVERY);
+                parts.headers.insert(RETRY_AFTER, every);
+            }
+            Ok(Response::from_parts(parts, Full::new(body)).into())
+        })
+    }
+}
+
+fn other(text: String) -> Error {
+    Error::Other(text.into())
+}
+
+/// `Retry-After`, in seconds or as a date.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let after = match value.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let until = date(headers, RETRY_AFTER.as_str())?;
+            until.duration_since(now).unwrap_or_default()
+        }
+    };
+    Some(after.min(MAX_RETRY_AFTER))
+}
+
+fn date(headers: &HeaderMap, name: &str) -> Option<SystemTime> {
+    let value = headers.get(name)?.to_str().ok()?;
+    httpdate::parse_http_date(value.trim()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_read() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_000);
+        for (value, expected) in [
+            ("120", Some(120)),
+            (" 0 ", Some(0)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(777)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("99999999999", Some(7 * 86_400)),
+            ("-1", None),
+            ("soon", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
+            let found = retry_after(&headers, now).map(|it| it.as_secs());
+            assert_eq!(found, expected, "{value}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! Certificates by ACME (RFC 8555) that look after themselves.
+//!
+//! No socket of the load balancer is touched here: the program answers challenges with
+//! [`Challenges`], and serves the files that [`Manager::certificate_path`] names.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`settings`] | issuers, challenges, and where files are kept |
+//! | [`manager`] | the names, and when each of them is ordered |
+//! | [`status`] | the state of each name, as an operator sees it |
+//! | [`challenges`] | the answers to challenges that are running |
+//! | [`clock`] | the time, which tests set |
+//! | [`error`] | why the settings or the storage cannot be used |
+#![forbid(unsafe_code)]
+
+mod attempt;
+mod certificate;
+pub mod challenges;
+pub mod clock;
+mod dns;
+pub mod error;
+mod http;
+mod issuer;
+mod lease;
+pub mod manager;
+mod name;
+mod order;
+mod schedule;
+pub mod settings;
+pub mod status;
+mod storage;
+
+pub use challenges::{ACME_TLS_ALPN, Challenges};
+pub use clock::{Clock, SystemClock};
+pub use error::Error;
+pub use manager::Manager;
+pub use settings::{
+    ChallengeKind, DnsSettings, ExternalAccount, Issuer, Settings, TsigAlgorithm, UpdateSettings,
+};
+pub use status::{LastError, NotFollowed, State, Status};

@@ -1,0 +1,419 @@
+//! The names, and when each of them is ordered.
+//!
+//! ```text
+//!              due                     lease taken            certificate in place
+//!   waiting ─────────▶ looked at ─────────────▶ ordering ─────────────────────────▶ waiting
+//!      ▲                  │ not due after all      │ failed: a longer pause
+//!      └──────────────────┴────────────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::Notify;
+
+use crate::attempt::{Attempts, Outcome, Task};
+use crate::certificate::{Held, date};
+use crate::challenges::Challenges;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, FailureKind};
+use crate::name::Name;
+use crate::schedule;
+use crate::settings::Settings;
+use crate::status::{LastError, NotFollowed, State, Status};
+use crate::storage::{self, Failures, time};
+
+/// Names that are looked at or ordered at once.
+const AT_ONCE: usize = 8;
+
+/// The longest sleep. The time of day may jump, and a machine may sleep.
+const LONGEST_SLEEP: Duration = Duration::from_secs(300);
+
+/// The pause until a lease of another process is looked at again.
+const AFTER_BUSY: Duration = Duration::from_secs(10);
+
+/// The pause after a start, where the last attempt failed before it.
+const AFTER_RESTART: Duration = Duration::from_secs(60);
+
+/// Why a text is never ordered.
+const NO_NAME: &str = "it is no name of a host, no wildcard name and no address";
+
+/// How often files that were left behind are removed.
+const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
+
+/// Keeps certificates for names: orders them, and renews them in time.
+///
+/// Nothing happens until [`keep`](Self::keep) runs. All other methods may be called from any
+/// thread, and none of them blocks.
+pub struct Manager {
+    attempts: Attempts,
+    clock: Arc<dyn Clock>,
+    names: Mutex<BTreeMap<String, Entry>>,
+    changed: Notify,
+}
+
+/// The state of a name.
+#[derive(Debug)]
+struct Entry {
+    /// `None` where the text is no name that a certificate can have.
+    name: Option<Name>,
+    held: Option<Held>,
+    /// When it is looked at again.
+    next: SystemTime,
+    /// When it is ordered, as far as that is known.
+    order_at: Option<SystemTime>,
+    /// The end of the pause after a failure or a success. Only an operator orders before it.
+    paused_until: Option<SystemTime>,
+    /// The time in the window that the issuer suggests, and when it is asked again.
+    suggested: Option<SystemTime>,
+    ask_issuer_at: SystemTime,
+    /// An operator wants it ordered now.
+    is_asked_for: bool,
+    is_running: bool,
+    is_ordering: bool,
+    /// It was looked at since the start.
+    is_known: bool,
+    /// Failures in a row, also of other processes.
+    failures: Option<Failures>,
+    /// Challenges that were not passed, in a row.
+    passed_over: usize,
+}
+
+impl Manager {
+    /// Opens the storage, and reads the authorities of issuers. Blocks.
+    ///
+    /// # Errors
+    /// The settings cannot be used, or the storage cannot be opened.
+    pub fn new(settings: Settings) -> Result<Self, Error> {
+        Self::with_clock(settings, Arc::new(SystemClock))
+    }
+
+    /// The same with another clock.
+    ///
+    /// # Errors
+    /// As of [`Manager::new`].
+    pub fn with_clock(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        Ok(Self {
+            attempts: Attempts::new(settings, &clock)?,
+            clock,
+            names: Mutex::default(),
+            changed: Notify::new(),
+        })
+    }
+
+    /// The answers to challenges that are running.
+    #[must_use]
+    pub fn challenges(&self) -> Arc<Challenges> {
+        self.attempts.challenges()
+    }
+
+    /// The file of the certificate of a name: one PEM file with the chain and the key.
+    /// Renewals replace the whole file at once. `*.` is written as `_.`.
+    #[must_use]
+    pub fn certificate_path(storage: &Path, name: &str) -> PathBuf {
+        storage::certificate_path(storage, name)
+    }
+
+    /// Keeps a certificate for each of these names from now on, and for no others. The files
+    /// of the others stay.
+    ///
+    /// A text that is no name of a host, no wildcard name and no address is never ordered.
+    /// Its status says so.
+    pub fn follow(&self, names: Vec<String>) {
+        let now = self.clock.now();
+        let mut entries = self.names();
+        let mut before = std::mem::take(&mut *entries);
+        // Issuers are not asked about very many certificates in the same second.
+        let spread = Duration::from_secs(names.len() as u64);
+        for text in names {
+            let name = Name::parse(&text);
+            let key = name.as_ref().map_or(text, Name::to_string);
+            let entry = before.remove(&key);
+            let entry = entry.unwrap_or_else(|| {
+                let ask_issuer_at = now + spread.mul_f64(fastrand::f64());
+                Entry::new(&key, name, now, ask_issuer_at)
+            });
+            entries.insert(key, entry);
+        }
+        drop(entries);
+        self.changed.notify_one();
+    }
+
+    /// Orders a certificate now, whatever the schedule says.
+    ///
+    /// # Errors
+    /// The name is not followed.
+    pub fn renew(&self, name: &str) -> Result<(), NotFollowed> {
+        let key = Name::parse(name).ok_or(NotFollowed)?.to_string();
+        let mut entries = self.names();
+        let entry = entries.get_mut(&key).ok_or(NotFollowed)?;
+        entry.is_asked_for = true;
+        entry.next = self.clock.now();
+        drop(entries);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// The state of each name, in the order of the names.
+    #[must_use]
+    pub fn status(&self) -> Vec<Status> {
+        let entries = self.names();
+        let status = entries.iter().map(|(name, entry)| entry.status(name));
+        status.collect()
+    }
+
+    /// Orders and renews certificates, for ever. It needs a tokio runtime with I/O and time.
+    ///
+    /// # Cancellation
+    /// Safe: dropping it gives up what is running, and releases its leases. The next call goes
+    /// on with orders that were not finished.
+    pub async fn keep(&self) {
+        for entry in self.names().values_mut() {
+            entry.is_running = false;
+            entry.is_ordering = false;
+        }
+        let mut running = FuturesUnordered::new();
+        let mut sweep_at = self.clock.now();
+        loop {
+            let now = self.clock.now();
+            if now >= sweep_at {
+                self.attempts.sweep(now).await;
+                sweep_at = now + SWEEP_EVERY;
+            }
+            while running.len() < AT_ONCE
+                && let Some(task) = self.take_due(now)
+            {
+                running.push(self.attend(task));
+            }
+            let sleep = self.until_next(now, running.len() < AT_ONCE);
+            tokio::select! {
+                Some(()) = running.next(), if !running.is_empty() => {}
+                () = self.changed.notified() => {}
+                () = self.clock.sleep(sleep) => {}
+            }
+        }
+    }
+
+    /// The name that has been due for the longest.
+    fn take_due(&self, now: SystemTime) -> Option<Task> {
+        let mut entries = self.names();
+        let due = entries.iter_mut().filter(|(_, it)| it.is_due(now));
+        let (_, entry) = due.min_by_key(|(_, it)| it.next)?;
+        entry.is_running = true;
+        Some(Task {
+            name: entry.name.clone()?,
+            is_asked_for: std::mem::take(&mut entry.is_asked_for),
+            asks_issuer: entry.ask_issuer_at <= now,
+            suggested: entry.suggested,
+            passed_over: entry.passed_over,
+            paused_until: entry.paused_until,
+            failures: entry.failures.clone(),
+        })
+    }
+
+    fn until_next(&self, now: SystemTime, has_room: bool) -> Duration {
+        let entries = self.names();
+        let waiting = entries
+            .values()
+            .filter(|it| it.name.is_some() && !it.is_running);
+        let next = waiting.map(|it| it.next).min().filter(|_| has_room);
+        let sleep = next.map(|it| it.duration_since(now).unwrap_or_default());
+        sleep.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)
+    }
+
+    /// Looks at a name that is due, and orders its certificate where that is due too.
+    async fn attend(&self, task: Task) {
+        let key = task.name.to_string();
+        let ordering = || {
+            if let Some(entry) = self.names().get_mut(&key) {
+                entry.is_ordering = true;
+            }
+        };
+        let done = self.attempts.attend(&task, ordering).await;
+        let now = self.clock.now();
+        let mut entries = self.names();
+        let Some(entry) = entries.get_mut(&key) else {
+            return;
+        };
+        entry.is_running = false;
+        entry.is_ordering = false;
+        if let Some(held) = done.held {
+            if held != entry.held {
+                entry.suggested = None;
+                entry.ask_issuer_at = now;
+            }
+            entry.held = held;
+        }
+        if let Some((suggested, again)) = done.suggestion {
+            entry.suggested = suggested;
+            entry.ask_issuer_at = now + schedule::ask_again(again);
+        }
+        match done.outcome {
+            Outcome::NotDue { at } => entry.wait_for(at, now),
+            Outcome::Obtained => {
+                entry.failures = None;
+                entry.passed_over = 0;
+                let held = entry.held.as_ref();
+                let paused_until = now + held.map_or(AFTER_BUSY, schedule::pause_after_success);
+                let at = held.map_or(paused_until, schedule::by_fraction);
+                entry.paused_until = Some(paused_until);
+                entry.wait_for(at.max(paused_until), now);
+                entry.tell_obtained(&key);
+            }
+            Outcome::Busy => {
+                entry.is_asked_for |= task.is_asked_for;
+                entry.next = now + AFTER_BUSY;
+            }
+            Outcome::FailedBefore(failures) => {
+                let mut next = time(failures.next);
+                if !entry.is_known {
+                    // An operator may have mended the cause, and started the program again.
+                    next = next.min(time(failures.at) + AFTER_RESTART);
+                }
+                entry.failures = Some(failures);
+                entry.paused_until = Some(next);
+                entry.wait_for(next, now);
+            }
+            Outcome::Failed { failures, kind } => {
+                if matches!(kind, FailureKind::Challenge(_)) {
+                    entry.passed_over += 1;
+                }
+                entry.tell_failed(&key, &failures, now);
+                let next = time(failures.next);
+                entry.failures = Some(failures);
+                entry.paused_until = Some(next);
+                entry.wait_for(next, now);
+            }
+        }
+        entry.is_known = true;
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn new(text: &str, name: Option<Name>, now: SystemTime, ask_issuer_at: SystemTime) -> Self {
+        if name.is_none() {
+            tracing::error!("acme: no certificate is ordered for {text:?}: {NO_NAME}");
+        }
+        Self {
+            name,
+            held: None,
+            next: now,
+            order_at: None,
+            paused_until: None,
+            suggested: None,
+            ask_issuer_at,
+            is_asked_for: false,
+            is_running: false,
+            is_ordering: false,
+            is_known: false,
+            failures: None,
+            passed_over: 0,
+        }
+    }
+
+    fn is_due(&self, now: SystemTime) -> bool {
+        self.name.is_some() && !self.is_running && self.next <= now
+    }
+
+    /// Waits until an order is due, or the issuer is asked for its suggestion.
+    fn wait_for(&mut self, order_at: SystemTime, now: SystemTime) {
+        self.order_at = Some(order_at);
+        let asks = self.held.as_ref().is_some_and(|it| it.id.is_some());
+        let ask_at = self.ask_issuer_at.max(now);
+        self.next = if asks { order_at.min(ask_at) } else { order_at };
+        if self.is_asked_for {
+            self.next = now;
+        }
+    }
+
+    fn status(&self, name: &str) -> Status {
+        let last_error = match (&self.name, &self.failures) {
+            (None, _) => Some(LastError {
+                at: self.next,
+                text: NO_NAME.to_owned(),
+            }),
+            (_, Some(failures)) => Some(LastError {
+                at: time(failures.at),
+                text: failures.text.clone(),
+            }),
+            (_, None) => None,
+        };
+        let state = if self.is_ordering {
+            State::Ordering
+        } else if last_error.is_some() {
+            State::Failed
+        } else if self.held.is_some() {
+            State::Valid
+        } else {
+            State::Missing
+        };
+        let next_attempt = self.order_at.unwrap_or(self.next);
+        Status {
+            name: name.to_owned(),
+            state,
+            issuer: self.held.as_ref().and_then(|it| it.directory.clone()),
+            not_after: self.held.as_ref().map(|it| it.not_after),
+            next_attempt: self.name.as_ref().map(|_| next_attempt),
+            failures: self.failures.as_ref().map_or(0, |it| it.count),
+            last_error,
+        }
+    }
+
+    fn tell_obtained(&self, name: &str) {
+        let Some(held) = &self.held else {
+            return;
+        };
+        let issuer = held.directory.as_deref().unwrap_or("an unknown issuer");
+        let (until, next) = (
+            date(held.not_after),
+            date(self.order_at.unwrap_or(self.next)),
+        );
+        tracing::info!(
+            name,
+            "acme: certificate of {name}: obtained from {issuer}, valid until {until}; it is \
+             renewed about {next}"
+        );
+    }
+
+    fn tell_failed(&self, name: &str, failures: &Failures, now: SystemTime) {
+        let (count, text) = (failures.count, &failures.text);
+        let next = date(time(failures.next));
+        let times = match count {
+            1 => "once".to_owned(),
+            count => format!("{count} times in a row"),
+        };
+        // A twelfth of the lifetime: a week of 90 days.
+        let is_urgent = |it: &Held| it.not_after < now + it.lifetime() / 12;
+        match &self.held {
+            Some(held) if !is_urgent(held) => {
+                let until = date(held.not_after);
+                tracing::warn!(
+                    name,
+                    "acme: certificate of {name}: not renewed, failed {times}: {text}; it is tried \
+                     again at {next}, and the old one is valid until {until}"
+                );
+            }
+            Some(held) => {
+                let until = date(held.not_after);
+                tracing::error!(
+                    name,
+                    "acme: certificate of {name}: not renewed, failed {times}: {text}; it is tried \
+                     again at {next}, and the old one ends at {until}"
+                );
+            }
+            None => tracing::error!(
+                name,
+                "acme: certificate of {name}: not obtained, failed {times}: {text}; it is tried \
+                 again at {next}"
+            ),
+        }
+    }
+}

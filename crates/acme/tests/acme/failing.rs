@@ -1,0 +1,414 @@
+//! Issuers that are down, slow or wrong, and crashes in between.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_acme::{ChallengeKind, ExternalAccount, Issuer, Manager, Settings, State};
+use evenkeel_testkit::deadline::{holds_within, until, within};
+use evenkeel_testkit::process::free_port;
+use evenkeel_testkit::tls::Authority;
+use evenkeel_testkit::{Pebble, PebbleSetup, TempDir};
+
+use crate::front::{Front, Then};
+use crate::support::{Ahead, Answers, Kept, LIMIT, files, issuer};
+
+const NAME: &str = "a.example.com";
+const MINUTE: Duration = Duration::from_secs(60);
+
+type Change = fn(String) -> String;
+
+fn settings(storage: &Path, issuers: Vec<Issuer>) -> Settings {
+    Settings {
+        storage: storage.to_owned(),
+        issuers,
+        challenges: vec![ChallengeKind::Http01],
+        dns: None,
+    }
+}
+
+fn start(storage: &Path, answers: &Answers, issuers: Vec<Issuer>) -> Kept {
+    let kept = Kept::idle(settings(storage, issuers), &[NAME], Ahead::new());
+    answers.ask(&kept.manager);
+    kept.keep()
+}
+
+/// A folder, what answers challenges, Pebble and a front before it.
+fn with_front() -> (TempDir, Answers, Pebble, Front) {
+    let (dir, answers) = (TempDir::new().unwrap(), Answers::new());
+    let pebble = answers.pebble();
+    let front = Front::new(&pebble);
+    (dir, answers, pebble, front)
+}
+
+/// How long it is until the next attempt.
+fn pause(kept: &Kept) -> Duration {
+    let next = kept.status(NAME).next_attempt.unwrap();
+    next.duration_since(evenkeel_acme::Clock::now(&*kept.clock))
+        .unwrap()
+}
+
+#[test]
+fn bad_nonces_are_no_reason_for_another_order() {
+    within(LIMIT, || {
+        let (dir, answers) = (TempDir::new().unwrap(), Answers::new());
+        let pebble = Pebble::start_with(&PebbleSetup {
+            environment: vec![("PEBBLE_WFE_NONCEREJECT".to_owned(), "40".to_owned())],
+            ..answers.setup()
+        });
+        let pebble = pebble.unwrap();
+        let kept = start(dir.path(), &answers, vec![issuer(&pebble)]);
+        // Three bad ones in a row make an attempt fail. The next one goes on.
+        until("a certificate", || {
+            if kept.status(NAME).state == State::Failed {
+                kept.clock.advance(MINUTE * 600);
+            }
+            kept.status(NAME).state == State::Valid
+        });
+        assert!(pebble.count("badNonce") + pebble.count("nonce") > 0);
+        assert_eq!(pebble.orders(), 1);
+    });
+}
+
+#[test]
+fn an_issuer_that_is_down_is_tried_again_later_and_later() {
+    within(LIMIT, || {
+        let (dir, answers) = (TempDir::new().unwrap(), Answers::new());
+        let pebble = answers.pebble();
+        let down = Issuer {
+            directory: format!("https://127.0.0.1:{}/dir", free_port().unwrap()),
+            ..issuer(&pebble)
+        };
+        let kept = start(dir.path(), &answers, vec![down]);
+        let mut exact = MINUTE;
+        for failures in 1..=4 {
+            let text = kept.until_failed(NAME, failures);
+            assert!(text.contains("Connection refused"), "{text}");
+            let pause = pause(&kept);
+            assert!(
+                pause < exact.mul_f64(1.11) && pause > exact.mul_f64(0.85),
+                "{pause:?}"
+            );
+            kept.clock.advance(exact.mul_f64(1.11));
+            exact *= 2;
+        }
+        // A restart does not begin anew, nor does it wait for long.
+        drop(kept);
+        let kept = start(dir.path(), &answers, vec![issuer(&pebble)]);
+        until("failures are known", || kept.status(NAME).failures >= 4);
+        kept.clock.advance(MINUTE * 60);
+        kept.until_valid(NAME);
+        assert_eq!(kept.status(NAME).failures, 0);
+    });
+}
+
+#[test]
+fn an_issuer_that_does_not_answer_has_a_deadline() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        front.rule(|path| match path {
+            "/order-plz" => Then::Hang,
+            _ => Then::Pass,
+        });
+        let kept = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        until("an order", || front.count("/order-plz") > 0);
+        assert_eq!(kept.status(NAME).state, State::Ordering);
+        kept.clock.advance(Duration::from_secs(31));
+        let text = kept.until_failed(NAME, 1);
+        assert!(text.ends_with("no whole response within 30 s"), "{text}");
+    });
+}
+
+#[test]
+fn an_issuer_that_is_broken_is_named() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        front.rule(|path| match path {
+            "/order-plz" => {
+                let page = "<html>oops</html>".to_owned();
+                Then::Answer("500 Internal Server Error", "Content-Type: text/html", page)
+            }
+            _ => Then::Pass,
+        });
+        let kept = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        let text = kept.until_failed(NAME, 1);
+        let directory = front.issuer(&pebble).directory;
+        let expected = format!("{directory}: the server answered 500 Internal Server Error");
+        assert_eq!(text, expected);
+        front.rule(|_| Then::Pass);
+        kept.clock.advance(MINUTE * 2);
+        kept.until_valid(NAME);
+        assert_eq!(pebble.orders(), 1);
+    });
+}
+
+#[test]
+fn an_issuer_that_wants_to_be_left_alone_is() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        front.rule(|path| match path {
+            "/order-plz" => {
+                let problem = "{\"type\":\"urn:ietf:params:acme:error:rateLimited\",\
+                               \"detail\":\"too many certificates\"}";
+                let headers = "Content-Type: application/problem+json\r\nRetry-After: 7200";
+                Then::Answer("429 Too Many Requests", headers, problem.to_owned())
+            }
+            _ => Then::Pass,
+        });
+        let kept = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        let text = kept.until_failed(NAME, 1);
+        assert!(
+            text.ends_with("rateLimited: too many certificates"),
+            "{text}"
+        );
+        let pause = pause(&kept);
+        assert!(pause > MINUTE * 119 && pause <= MINUTE * 120, "{pause:?}");
+        front.rule(|_| Then::Pass);
+        kept.clock.advance(MINUTE * 121);
+        kept.until_valid(NAME);
+    });
+}
+
+#[test]
+fn the_next_issuer_is_asked_after_the_first_has_failed() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        front.rule(|_| Then::Answer("503 Service Unavailable", "", String::new()));
+        let issuers = vec![front.issuer(&pebble), issuer(&pebble)];
+        let kept = start(dir.path(), &answers, issuers);
+        kept.until_valid(NAME);
+        assert!(front.count("/dir") > 0);
+        assert_eq!(kept.status(NAME).issuer, Some(pebble.directory()));
+        assert_eq!(files(&dir, "accounts").len(), 1);
+    });
+}
+
+#[test]
+fn a_chain_that_does_not_fit_never_comes_into_use() {
+    fn of_another(_: String) -> String {
+        let authority = Authority::new().unwrap();
+        authority.issue(&[NAME]).unwrap().chain
+    }
+    fn of_another_issuer(body: String) -> String {
+        let leaf = body.split_inclusive("-----END CERTIFICATE-----\n").next();
+        leaf.unwrap().to_owned() + &Authority::new().unwrap().pem()
+    }
+    fn cut_off(mut body: String) -> String {
+        body.truncate(body.len() / 3);
+        body
+    }
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        let kept = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        let good = kept.until_valid(NAME).facts();
+        let spoilt: [(Change, &str); 3] = [
+            (of_another, "does not belong to"),
+            (of_another_issuer, "its chain does not fit"),
+            (cut_off, "no whole PEM"),
+        ];
+        for (failures, (change, why)) in (1..).zip(spoilt) {
+            front.rule(move |path| match path {
+                path if path.starts_with("/certZ/") => Then::Change(change),
+                _ => Then::Pass,
+            });
+            kept.manager.renew(NAME).unwrap();
+            let text = kept.until_failed(NAME, failures);
+            assert!(text.contains(why), "{text}");
+            assert_eq!(kept.certificate(NAME).facts(), good);
+        }
+        assert_eq!(pebble.orders(), 4);
+        assert_eq!(files(&dir, "certificates").len(), 1);
+    });
+}
+
+#[test]
+fn a_wrong_clock_is_named_and_costs_no_order() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        let clock = Ahead::new();
+        clock.advance(MINUTE * 60 * 24 * 365);
+        let issuers = vec![front.issuer(&pebble)];
+        let kept = Kept::idle(settings(dir.path(), issuers), &[NAME], clock);
+        answers.ask(&kept.manager);
+        let kept = kept.keep();
+        let text = kept.until_failed(NAME, 1);
+        assert!(
+            text.contains("is the clock of this machine right?"),
+            "{text}"
+        );
+        kept.clock.advance(MINUTE * 2);
+        kept.until_failed(NAME, 2);
+        drop(kept);
+        // The clock is set.
+        let kept = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        kept.manager.renew(NAME).unwrap();
+        kept.until_valid(NAME);
+        assert_eq!(pebble.orders(), 1);
+    });
+}
+
+/// A crash while the issuer has a request of this path: no second certificate is ordered.
+fn crash_at(path: &'static str) {
+    within(LIMIT, move || {
+        let (dir, answers, pebble, front) = with_front();
+        front.rule(move |asked| match asked {
+            asked if asked.starts_with(path) => Then::Hang,
+            _ => Then::Pass,
+        });
+        let first = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        until("the request", || front.count(path) > 0);
+        // Nothing of the first one cleans up in the copy.
+        let copy = TempDir::new().unwrap();
+        copy_folder(dir.path(), copy.path());
+        drop(first);
+        front.rule(|_| Then::Pass);
+        let kept = start(copy.path(), &answers, vec![front.issuer(&pebble)]);
+        // The lease of the first has to run out.
+        let is_valid = || {
+            kept.clock.advance(Duration::from_secs(1));
+            kept.status(NAME).state == State::Valid
+        };
+        assert!(holds_within(LIMIT, is_valid), "{:?}", kept.status(NAME));
+        assert_eq!((pebble.orders(), pebble.accounts()), (1, 1));
+        assert_eq!(files(&copy, "orders"), [""; 0]);
+    });
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir_all(&to).unwrap();
+            copy_folder(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), &to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_crash_before_the_challenge_orders_no_second_certificate() {
+    crash_at("/authZ/");
+}
+
+#[test]
+fn a_crash_in_the_challenge_orders_no_second_certificate() {
+    crash_at("/chalZ/");
+}
+
+#[test]
+fn a_crash_while_finalising_orders_no_second_certificate() {
+    crash_at("/finalize-order/");
+}
+
+#[test]
+fn a_crash_before_the_download_orders_no_second_certificate() {
+    crash_at("/certZ/");
+}
+
+#[test]
+fn two_processes_on_one_storage_order_once() {
+    within(LIMIT, || {
+        let (dir, answers) = (TempDir::new().unwrap(), Answers::new());
+        let pebble = answers.pebble();
+        let one = start(dir.path(), &answers, vec![issuer(&pebble)]);
+        let other = start(dir.path(), &answers, vec![issuer(&pebble)]);
+        let mut both = [&one, &other].map(|kept| {
+            holds_within(LIMIT, || {
+                other.clock.advance(Duration::from_millis(100));
+                one.clock.advance(Duration::from_millis(100));
+                kept.status(NAME).state == State::Valid
+            })
+        });
+        assert_eq!(both, [true; 2]);
+        both.sort_unstable();
+        assert_eq!(
+            one.certificate(NAME).facts(),
+            other.certificate(NAME).facts()
+        );
+        assert_eq!((pebble.orders(), pebble.accounts()), (1, 1));
+    });
+}
+
+#[test]
+fn an_account_that_was_forgotten_is_made_anew() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        let kept = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        let first = kept.until_valid(NAME).facts();
+        let other = answers.pebble();
+        front.switch_to(&other);
+        kept.manager.renew(NAME).unwrap();
+        until("another certificate", || {
+            kept.certificate(NAME).facts() != first
+        });
+        kept.until_valid(NAME);
+        assert_eq!((other.orders(), other.accounts()), (1, 1));
+    });
+}
+
+#[test]
+fn a_challenge_that_is_not_passed_says_why_and_another_kind_is_tried() {
+    within(LIMIT, || {
+        let (dir, answers) = (TempDir::new().unwrap(), Answers::new());
+        let pebble = Pebble::start(free_port().unwrap(), answers.tls_port).unwrap();
+        let settings = Settings {
+            challenges: vec![ChallengeKind::Http01, ChallengeKind::TlsAlpn01],
+            ..settings(dir.path(), vec![issuer(&pebble)])
+        };
+        let kept = Kept::idle(settings, &[NAME], Ahead::new());
+        answers.ask(&kept.manager);
+        let kept = kept.keep();
+        let text = kept.until_failed(NAME, 1);
+        assert!(text.contains("http-01: connection: "), "{text}");
+        kept.clock.advance(MINUTE * 2);
+        kept.until_valid(NAME);
+        assert_eq!(pebble.orders(), 2);
+    });
+}
+
+#[test]
+fn an_account_is_bound_to_an_external_one() {
+    within(LIMIT, || {
+        let (dir, answers) = (TempDir::new().unwrap(), Answers::new());
+        let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+        let pebble = Pebble::start_with(&PebbleSetup {
+            external_accounts: vec![("kid-1".to_owned(), key.to_owned())],
+            ..answers.setup()
+        });
+        let pebble = pebble.unwrap();
+        let kept = start(dir.path(), &answers, vec![issuer(&pebble)]);
+        let text = kept.until_failed(NAME, 1);
+        assert!(text.contains("externalAccountRequired"), "{text}");
+        drop(kept);
+        let bound = Issuer {
+            external_account: Some(ExternalAccount {
+                key_id: "kid-1".to_owned(),
+                hmac_key: key.to_owned(),
+            }),
+            ..issuer(&pebble)
+        };
+        let kept = start(dir.path(), &answers, vec![bound]);
+        kept.manager.renew(NAME).unwrap();
+        kept.until_valid(NAME);
+    });
+}
+
+#[test]
+fn a_profile_that_is_unknown_is_refused() {
+    within(LIMIT, || {
+        let (dir, answers) = (TempDir::new().unwrap(), Answers::new());
+        let pebble = answers.pebble();
+        let issuer = Issuer {
+            profile: Some("huge".to_owned()),
+            ..issuer(&pebble)
+        };
+        let kept = start(dir.path(), &answers, vec![issuer]);
+        let text = kept.until_failed(NAME, 1);
+        assert!(text.contains("huge"), "{text}");
+        let missing = Manager::certificate_path(dir.path(), NAME);
+        assert!(!missing.exists());
+        assert_eq!(kept.status(NAME).not_after, None);
+    });
+}
