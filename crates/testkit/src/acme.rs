@@ -22,8 +22,9 @@ pub struct Pebble {
     port: u16,
     management_port: u16,
     running: Running,
-    /// The name server that says that every name is at 127.0.0.1.
-    _names: Option<Running>,
+    /// The name server that says that every name is at 127.0.0.1, and the port at which its
+    /// records are set.
+    names: Option<(Running, u16)>,
 }
 
 /// How Pebble is started.
@@ -111,7 +112,7 @@ impl Pebble {
             port,
             management_port,
             running,
-            _names: names,
+            names,
         })
     }
 
@@ -123,6 +124,12 @@ impl Pebble {
     /// The port of its directory, at 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port of 127.0.0.1 at which the records of its own name server are set, with
+    /// requests such as `POST /set-txt` (pebble-challtestsrv).
+    pub fn names_port(&self) -> Option<u16> {
+        self.names.as_ref().map(|it| it.1)
     }
 
     /// The file of the authority that vouches for its own certificate, as PEM.
@@ -191,17 +198,19 @@ impl Pebble {
 }
 
 /// Starts a name server that says that every name is at 127.0.0.1.
-fn start_names(dir: &TempDir, port: u16) -> io::Result<Running> {
+fn start_names(dir: &TempDir, port: u16) -> io::Result<(Running, u16)> {
+    let management_port = free_port()?;
     let mut command = Command::new(program("pebble-challtestsrv"));
     command.args(["-dnsserver", &format!("127.0.0.1:{port}")]);
     command.args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", ""]);
     for other in ["-http01", "-https01", "-doh", "-tlsalpn01"] {
         command.args([other, ""]);
     }
-    command.args(["-management", &format!("127.0.0.1:{}", free_port()?)]);
+    command.args(["-management", &format!("127.0.0.1:{management_port}")]);
     let running = start_logged(command, &dir.join("names.log"))?;
     wait_for("pebble-challtestsrv", port)?;
-    Ok(running)
+    wait_for("pebble-challtestsrv", management_port)?;
+    Ok((running, management_port))
 }
 
 /// Starts a program that writes more than a pipe holds.

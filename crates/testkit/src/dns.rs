@@ -1,4 +1,4 @@
-//! A name server of Debian's, for names that change.
+//! Name servers of Debian's: one for names that change, and one that takes updates.
 
 use std::io;
 use std::net::TcpStream;
@@ -98,5 +98,83 @@ impl NameServer {
             running.terminate();
             running.wait(Duration::from_secs(10));
         }
+    }
+}
+
+/// BIND, at a free port of 127.0.0.1. It has zones of its own, and takes updates of them
+/// (RFC 2136) that are signed by its keys (RFC 8945).
+#[derive(Debug)]
+pub struct Bind {
+    /// The port at which it listens.
+    pub port: u16,
+    _running: Running,
+    _dir: TempDir,
+}
+
+/// A key that signs updates.
+#[derive(Debug, Clone, Copy)]
+pub struct TsigKey {
+    /// Its name.
+    pub name: &'static str,
+    /// Its algorithm, such as `hmac-sha256`.
+    pub algorithm: &'static str,
+    /// The secret, in base64.
+    pub secret: &'static str,
+}
+
+impl Bind {
+    /// Starts it with these zones: their names, and the lines of their records beside those
+    /// of the zone itself.
+    ///
+    /// # Errors
+    /// It can't be started, or does not listen in time.
+    pub fn start(zones: &[(&str, &str)], keys: &[TsigKey]) -> io::Result<Self> {
+        let (dir, port) = (TempDir::new()?, free_port()?);
+        let folder = dir.path().display();
+        // With recursion, aliases are followed from one zone to another.
+        let mut config = format!(
+            "options {{ directory \"{folder}\"; pid-file none; session-keyfile none; \
+             listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; \
+             recursion yes; dnssec-validation no; notify no; }};\n\
+             controls {{ }};\n"
+        );
+        let mut may_update = String::new();
+        for key in keys {
+            let TsigKey {
+                name,
+                algorithm,
+                secret,
+            } = key;
+            config.push_str(&format!(
+                "key \"{name}\" {{ algorithm {algorithm}; secret \"{secret}\"; }};\n"
+            ));
+            may_update.push_str(&format!("key \"{name}\"; "));
+        }
+        for (zone, records) in zones {
+            let file = dir.join(&format!("{zone}.zone"));
+            let of_zone = "$TTL 60\n@ SOA ns admin 1 60 60 600 60\n@ NS ns\nns A 127.0.0.1\n";
+            std::fs::write(&file, format!("{of_zone}{records}\n"))?;
+            config.push_str(&format!(
+                "zone \"{zone}\" {{ type primary; file \"{}\"; allow-update {{ {may_update}}}; }};\n",
+                file.display()
+            ));
+        }
+        let file = dir.join("named.conf");
+        std::fs::write(&file, config)?;
+        let log = std::fs::File::create(dir.join("named.log"))?;
+        let mut command = Command::new("named");
+        command.args(["-g", "-n", "1", "-c"]).arg(&file).stderr(log);
+        let running = Running::start(command)?;
+        // Zones are loaded before it listens over TCP.
+        if holds_within(STEP, || TcpStream::connect(("127.0.0.1", port)).is_ok()) {
+            return Ok(Bind {
+                port,
+                _running: running,
+                _dir: dir,
+            });
+        }
+        let log = std::fs::read_to_string(dir.join("named.log")).unwrap_or_default();
+        let why = format!("named does not listen: {log}");
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 }

@@ -6,9 +6,10 @@
 //! * [`process`]: other programs, as servers and as clients.
 //! * [`slow_disk`]: a file system whose reads wait for the test.
 //! * [`shown_disk`]: what that and the slow disk of the measurements share.
+//! * [`memory_disk`]: a file system that is full or read-only.
 //! * [`many_hosts`]: a large configuration.
 //! * [`wakes`]: a waker that counts.
-//! * [`dns`]: a name server.
+//! * [`dns`]: name servers.
 //! * [`changes`]: load on the program while it changes.
 //! * [`caching`]: the program as a cache of very many pages.
 //! * [`acme`]: an issuer of certificates by ACME.
@@ -21,6 +22,7 @@ pub mod changes;
 pub mod deadline;
 pub mod dns;
 pub mod many_hosts;
+pub mod memory_disk;
 pub mod process;
 pub mod proxy;
 pub mod raw;
@@ -31,10 +33,11 @@ pub mod tls;
 pub mod wakes;
 
 pub use acme::{Pebble, PebbleSetup};
-pub use dns::NameServer;
+pub use dns::{Bind, NameServer, TsigKey};
 pub use evenkeel_origin::{
     self as origin, Origin, OriginHandle, OriginListener, OriginOptions, OriginStats,
 };
+pub use memory_disk::MemoryDisk;
 pub use proxy::{Proxy, ProxySetup};
 pub use raw::{RawClient, RawOrigin, RawStream, Response};
 pub use slow_disk::{Reads, SlowDisk};

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_acme::{ChallengeKind, ExternalAccount, Issuer, Manager, Settings, State};
 use evenkeel_testkit::deadline::{holds_within, until, within};
 use evenkeel_testkit::process::free_port;
 use evenkeel_testkit::tls::Authority;
-use evenkeel_testkit::{Pebble, PebbleSetup, TempDir};
+use evenkeel_testkit::{MemoryDisk, Pebble, PebbleSetup, TempDir};
 
 use crate::front::{Front, Then};
 use crate::support::{Ahead, Answers, Kept, LIMIT, files, issuer};
@@ -135,6 +136,12 @@ fn an_issuer_that_is_broken_is_named() {
         let directory = front.issuer(&pebble).directory;
         let expected = format!("{directory}: the server answered 500 Internal Server Error");
         assert_eq!(text, expected);
+        let events = kept.events();
+        let told = format!("not obtained, failed once: {expected}; it is tried again at ");
+        assert!(
+            events.contains(&told) && events.contains("ERROR"),
+            "{events}"
+        );
         front.rule(|_| Then::Pass);
         kept.clock.advance(MINUTE * 2);
         kept.until_valid(NAME);
@@ -410,5 +417,88 @@ fn a_profile_that_is_unknown_is_refused() {
         let missing = Manager::certificate_path(dir.path(), NAME);
         assert!(!missing.exists());
         assert_eq!(kept.status(NAME).not_after, None);
+    });
+}
+
+#[test]
+fn a_storage_that_is_full_keeps_the_certificate_and_costs_no_order() {
+    within(LIMIT, || {
+        let Some(disk) = MemoryDisk::new(256 << 10).unwrap() else {
+            return;
+        };
+        let (_, answers, pebble, front) = with_front();
+        let storage = disk.path().join("acme");
+        let kept = start(&storage, &answers, vec![front.issuer(&pebble)]);
+        let first = kept.until_valid(NAME).facts();
+        disk.fill().unwrap();
+        kept.manager.renew(NAME).unwrap();
+        let text = kept.until_failed(NAME, 1);
+        assert!(
+            text.starts_with("the storage is full: No space left on device"),
+            "{text}"
+        );
+        assert_eq!(kept.certificate(NAME).facts(), first);
+        assert_eq!(pebble.orders(), 1);
+        assert!(
+            kept.events()
+                .contains("not renewed, failed once: the storage is full")
+        );
+        disk.make_room().unwrap();
+        // It gets full when the new certificate is there.
+        let disk = Arc::new(disk);
+        let of_rule = disk.clone();
+        let mut is_full = false;
+        front.rule(move |path| {
+            if path.starts_with("/certZ/") && !is_full {
+                of_rule.fill().unwrap();
+                is_full = true;
+            }
+            Then::Pass
+        });
+        kept.clock.advance(MINUTE * 2);
+        kept.manager.renew(NAME).unwrap();
+        let text = kept.until_failed(NAME, 2);
+        assert!(text.starts_with("the storage is full"), "{text}");
+        assert_eq!(kept.certificate(NAME).facts(), first);
+        disk.make_room().unwrap();
+        kept.manager.renew(NAME).unwrap();
+        until("the new certificate", || {
+            kept.certificate(NAME).facts() != first
+        });
+        kept.until_valid(NAME);
+        assert_eq!(pebble.orders(), 2);
+        front.rule(|_| Then::Pass);
+    });
+}
+
+#[test]
+fn a_storage_that_is_read_only_keeps_the_certificate_and_costs_no_order() {
+    within(LIMIT, || {
+        let Some(disk) = MemoryDisk::new(256 << 10).unwrap() else {
+            return;
+        };
+        let (_, answers, pebble, front) = with_front();
+        let storage = disk.path().join("acme");
+        let issuers = vec![front.issuer(&pebble)];
+        let kept = start(&storage, &answers, issuers.clone());
+        let first = kept.until_valid(NAME).facts();
+        drop(kept);
+        disk.make_read_only().unwrap();
+        let kept = start(&storage, &answers, issuers);
+        assert_eq!(kept.until_valid(NAME).facts(), first);
+        kept.manager.renew(NAME).unwrap();
+        let text = kept.until_failed(NAME, 1);
+        assert!(
+            text.starts_with("the storage is read-only: Read-only file system"),
+            "{text}"
+        );
+        assert_eq!(kept.certificate(NAME).facts(), first);
+        assert_eq!(pebble.orders(), 1);
+        disk.make_writable().unwrap();
+        kept.clock.advance(MINUTE * 2);
+        kept.manager.renew(NAME).unwrap();
+        until("the new certificate", || {
+            kept.certificate(NAME).facts() != first
+        });
     });
 }

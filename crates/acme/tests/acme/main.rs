@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod dns;
 mod failing;
 mod front;
 mod obtaining;

@@ -42,6 +42,14 @@ fn obtain(challenge: ChallengeKind, name: &'static str) {
             assert_eq!(files(&dir, folder), [""; 0], "{folder}");
         }
         assert!(kept.manager.challenges().is_empty());
+        let (directory, events) = (pebble.directory(), kept.events());
+        for told in [
+            format!("INFO evenkeel_acme::issuer: acme: an account was made at {directory}: "),
+            format!("acme: certificate of {name}: ordered from {directory}"),
+            format!("acme: certificate of {name}: obtained from {directory}, valid until 20"),
+        ] {
+            assert_eq!(events.matches(&told).count(), 1, "{told} in {events}");
+        }
         let path = Manager::certificate_path(dir.path(), name);
         let mode = fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

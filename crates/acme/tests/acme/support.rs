@@ -198,6 +198,7 @@ pub struct Kept {
     pub manager: Arc<Manager>,
     pub clock: Arc<Ahead>,
     storage: PathBuf,
+    events: Events,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -212,6 +213,7 @@ impl Kept {
             manager: Arc::new(manager),
             clock,
             storage,
+            events: Events::default(),
             stop: None,
             thread: None,
         }
@@ -219,9 +221,12 @@ impl Kept {
 
     pub fn keep(mut self) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let manager = self.manager.clone();
+        let (manager, events) = (self.manager.clone(), self.events.clone());
         self.stop = Some(stop);
         self.thread = Some(std::thread::spawn(move || {
+            let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time();
+            let subscriber = subscriber.with_writer(move || events.clone()).finish();
+            let _subscribed = tracing::subscriber::set_default(subscriber);
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().build().unwrap();
             runtime.block_on(async {
@@ -269,9 +274,29 @@ impl Kept {
         next()
     }
 
+    /// The events so far, a line each.
+    pub fn events(&self) -> String {
+        String::from_utf8(self.events.0.lock().unwrap().clone()).unwrap()
+    }
+
     #[track_caller]
     pub fn certificate(&self, name: &str) -> Arc<Certificate> {
         certificate_at(&Manager::certificate_path(&self.storage, name))
+    }
+}
+
+/// The lines of events.
+#[derive(Debug, Clone, Default)]
+struct Events(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Events {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
