@@ -68,6 +68,11 @@ pub enum Fault {
         /// Its length in bytes.
         found: u64,
     },
+    /// It is too short for a key that secrets are sealed with.
+    ShortKey {
+        /// Its length in bytes.
+        found: u64,
+    },
 }
 
 impl Error {
@@ -122,6 +127,9 @@ impl fmt::Display for Error {
             Fault::BrokenCrl => f.write_str("a certificate revocation list in it cannot be parsed"),
             Fault::TicketKeyLength { found } => {
                 write!(f, "has {found} bytes: a file of ticket keys has 48 or 80")
+            }
+            Fault::ShortKey { found } => {
+                write!(f, "has {found} bytes: a key has at least 32")
             }
         }
     }

@@ -14,6 +14,7 @@
 //! | [`policy`] | versions, cipher suites and groups |
 //! | [`trust`] | authorities, revocation lists, and whether clients show certificates |
 //! | [`tickets`] | resumption: the keys of tickets and how they rotate |
+//! | [`sealed`] | secrets that are stored where others can read |
 //! | [`server`] | the configuration for connections from clients |
 //! | [`client`] | the configuration for connections to endpoints |
 //! | [`handshake_fault`] | why a handshake with an endpoint failed, in words |
@@ -32,6 +33,7 @@ mod pem;
 pub mod policy;
 pub mod reading;
 pub mod resolver;
+pub mod sealed;
 pub mod server;
 mod staple;
 pub mod store;
@@ -48,7 +50,8 @@ pub use policy::{CipherSuite, Group, Policy, Preset, Version};
 pub use reading::{Source, Trouble, Watched};
 pub use resolver::{Served, UnknownName};
 pub use rustls_pki_types::UnixTime;
+pub use sealed::SealingKey;
 pub use server::{ServerSettings, server_config};
 pub use store::Certificates;
-pub use tickets::{Lifetimes, TicketKeys};
+pub use tickets::{FileKeys, Lifetimes, TicketCounts, TicketKeys};
 pub use trust::{Authorities, ClientAuth};

@@ -1,8 +1,9 @@
 //! Tickets by which clients resume sessions, and the keys that seal them.
 //!
-//! All workers and all listeners share one [`TicketKeys`]. A new key seals tickets after each
-//! [`Lifetimes::rotation`]; the one before it opens them until the last has run out. A ticket
-//! is bound to a context, the client-auth policy of its listener: elsewhere it does not open.
+//! All workers and all listeners of a process share one [`TicketKeys`]. A new key seals
+//! tickets after each [`Lifetimes::rotation`]; the one before it opens them until the last has
+//! run out. Keys from files, where there are any, seal instead of such keys. A ticket is bound
+//! to a context, the client-auth policy of its listener: elsewhere it does not open.
 //!
 //! A ticket is `name (16) ‖ nonce (12) ‖ sealed ‖ tag (16)`. Sealed by AES-256-GCM-SIV
 //! (RFC 8452) are the time of issue and the session. Nonces are random: this cipher bears
@@ -10,7 +11,8 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -32,7 +34,7 @@ const EXPORTED_LEN: usize = NAME_LEN + SECRET_LEN + 8;
 /// The first byte of an export.
 const EXPORT_VERSION: u8 = 1;
 /// More keys are not kept: each import brings some.
-const MAX_KEYS: usize = 64;
+const MAX_KEYS: usize = 256;
 
 /// How long keys and tickets are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,17 +57,56 @@ impl Default for Lifetimes {
 
 /// The keys that tickets are sealed and opened with.
 pub struct TicketKeys {
-    /// The first key seals; all of them open.
-    ring: RwLock<Vec<Arc<Key>>>,
-    lifetimes: Lifetimes,
+    ring: RwLock<Ring>,
     time: Arc<dyn TimeProvider>,
+    /// Tickets whose key was not there.
+    unknown: AtomicU64,
+}
+
+struct Ring {
+    /// The first key seals; all of them open. Those from files come first, then those that
+    /// were made here, the newest first.
+    keys: Vec<Arc<Key>>,
+    lifetimes: Lifetimes,
+    /// How often another key was made, as it was time.
+    rotations: u64,
+}
+
+/// A key that was made here, for other machines.
+#[derive(Clone)]
+pub struct OwnKey {
+    /// Its name, which is in each ticket. It is no secret.
+    pub name: [u8; NAME_LEN],
+    /// How long it opens tickets still.
+    pub left: Duration,
+    /// The key, for [`TicketKeys::import`]. Safety: it is secret.
+    pub exported: Zeroizing<Vec<u8>>,
+}
+
+impl fmt::Debug for OwnKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnKey").finish_non_exhaustive()
+    }
+}
+
+/// Counts of keys and tickets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TicketCounts {
+    /// Keys that open tickets.
+    pub keys: u64,
+    /// How often another key was made, as it was time.
+    pub rotations: u64,
+    /// Tickets whose key was not there.
+    pub unknown: u64,
 }
 
 /// The origin of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// Made by a process, and replaced by time.
-    Generated,
+    /// Made here, and replaced by time.
+    Own,
+    /// Made by another process. It opens tickets and seals none.
+    Other,
     /// Read from a file. It stays.
     File,
 }
@@ -102,7 +143,69 @@ impl Key {
         let mut secret = Zeroizing::new([0; SECRET_LEN]);
         rand::fill(&mut name).ok()?;
         rand::fill(&mut *secret).ok()?;
-        Self::new(name, secret, now, Origin::Generated)
+        Self::new(name, secret, now, Origin::Own)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.secret == other.secret
+    }
+}
+
+/// Keys from files of nginx's form, which several machines share.
+///
+/// A file has 48 or 80 random bytes; the first 16 are the key's name. The key of the first
+/// file seals, and those of the others open. To change the key, put a new file first, and
+/// remove the last one after a ticket's lifetime.
+///
+/// Keys are taken from such a file, but tickets have a form of our own: nginx does not open
+/// them.
+#[derive(Clone)]
+pub struct FileKeys(Vec<Arc<Key>>);
+
+impl FileKeys {
+    /// Reads them. No file at all is fine.
+    ///
+    /// # Errors
+    /// A file can't be used.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, Error> {
+        let mut keys = Vec::new();
+        for path in paths {
+            let (bytes, _) = file::read(path, 1 << 20)?;
+            let found = bytes.len() as u64;
+            let wrong = || Error::new(path, Fault::TicketKeyLength { found });
+            if !matches!(found, 48 | 80) {
+                return Err(wrong());
+            }
+            let (name, seed) = bytes.split_first_chunk::<NAME_LEN>().ok_or_else(wrong)?;
+            let label = b"evenkeel session tickets, AES-256-GCM-SIV";
+            let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, seed), label);
+            let mut secret = Zeroizing::new([0; SECRET_LEN]);
+            secret.copy_from_slice(derived.as_ref());
+            keys.push(Key::new(*name, secret, 0, Origin::File).ok_or_else(wrong)?);
+        }
+        Ok(Self(keys))
+    }
+
+    /// The number of keys.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl PartialEq for FileKeys {
+    /// Whether they are the same keys in the same order.
+    fn eq(&self, other: &Self) -> bool {
+        let mut pairs = self.0.iter().zip(&other.0);
+        self.0.len() == other.0.len() && pairs.all(|(one, other)| one.is_same(other))
+    }
+}
+
+impl Eq for FileKeys {}
+
+impl fmt::Debug for FileKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileKeys({})", self.0.len())
     }
 }
 
@@ -124,46 +227,32 @@ impl TicketKeys {
         time: Arc<dyn TimeProvider>,
     ) -> Result<Self, rustls::Error> {
         let key = Key::generate(seconds(&*time)).ok_or(rustls::Error::FailedToGetRandomBytes)?;
-        Ok(Self {
-            ring: RwLock::new(vec![key]),
+        let ring = Ring {
+            keys: vec![key],
             lifetimes,
+            rotations: 0,
+        };
+        Ok(Self {
+            ring: RwLock::new(ring),
             time,
+            unknown: AtomicU64::new(0),
         })
     }
 
-    /// Keys from files of nginx's form, which several machines share. A file has 48 or 80
-    /// random bytes; the first 16 are the key's name. The key of the first file seals, and
-    /// those of the others open. To change the key, put a new file first, and remove the
-    /// last one after a ticket's lifetime.
+    /// Uses other lifetimes from now on, for the keys and tickets that are there too.
+    pub fn set_lifetimes(&self, lifetimes: Lifetimes) {
+        self.ring_to_write().lifetimes = lifetimes;
+    }
+
+    /// Seals and opens tickets with the keys of these files, in place of those of other files.
     ///
-    /// Keys are taken from such a file, but tickets have a form of our own: nginx does not
-    /// open them. Without any file a key is made, and replaced by time.
-    ///
-    /// # Errors
-    /// A file can't be used.
-    pub fn from_files(paths: &[PathBuf], lifetimes: Lifetimes) -> Result<Self, Error> {
-        let time = Arc::new(DefaultTimeProvider);
-        let now = seconds(&*time);
-        let mut keys = Vec::new();
-        for path in paths {
-            let (bytes, _) = file::read(path, 1 << 20)?;
-            let found = bytes.len() as u64;
-            let wrong = || Error::new(path, Fault::TicketKeyLength { found });
-            if !matches!(found, 48 | 80) {
-                return Err(wrong());
-            }
-            let (name, seed) = bytes.split_first_chunk::<NAME_LEN>().ok_or_else(wrong)?;
-            let label = b"evenkeel session tickets, AES-256-GCM-SIV";
-            let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, seed), label);
-            let mut secret = Zeroizing::new([0; SECRET_LEN]);
-            secret.copy_from_slice(derived.as_ref());
-            keys.push(Key::new(*name, secret, now, Origin::File).ok_or_else(wrong)?);
-        }
-        Ok(Self {
-            ring: RwLock::new(keys),
-            lifetimes,
-            time,
-        })
+    /// Keys that were made here open their tickets until the last of them has run out. They
+    /// seal again where there is no file.
+    pub fn use_files(&self, files: FileKeys) {
+        let keys = &mut self.ring_to_write().keys;
+        keys.retain(|it| it.origin != Origin::File);
+        keys.splice(0..0, files.0);
+        keys.truncate(MAX_KEYS);
     }
 
     /// Makes a new key where it is time, and drops those whose tickets have all run out.
@@ -174,26 +263,57 @@ impl TicketKeys {
     }
 
     /// The keys for the next process of the same machine, for [`TicketKeys::import`]. Keys
-    /// from files are left out. Safety: the bytes are as secret as the keys.
+    /// from files are left out.
+    ///
+    /// Safety: the bytes are as secret as the keys.
     #[must_use]
     pub fn export(&self) -> Zeroizing<Vec<u8>> {
         let ring = self.ring_at(seconds(&*self.time));
-        let mut exported = Zeroizing::new(Vec::with_capacity(1 + ring.len() * EXPORTED_LEN));
-        exported.push(EXPORT_VERSION);
-        for key in ring.iter().filter(|it| it.origin == Origin::Generated) {
-            exported.extend_from_slice(&key.name);
-            exported.extend_from_slice(&*key.secret);
-            exported.extend_from_slice(&key.made.to_be_bytes());
+        let keys = ring.keys.iter();
+        exported(keys.filter(|it| it.origin != Origin::File))
+    }
+
+    /// The keys that were made here, for other machines, the one that seals first. None
+    /// while keys from files seal.
+    #[must_use]
+    pub fn own(&self) -> Vec<OwnKey> {
+        let now = seconds(&*self.time);
+        let ring = self.ring_at(now);
+        let time = ring.lifetimes.rotation + ring.lifetimes.ticket;
+        let first = ring.keys.first().filter(|it| it.origin == Origin::Own);
+        let keys = first.map_or(&[][..], |_| &ring.keys);
+        let own = keys.iter().filter(|it| it.origin == Origin::Own);
+        let own = own.map(|it| OwnKey {
+            name: it.name,
+            left: time.saturating_sub(age(it.made, now)),
+            exported: exported([it].into_iter()),
+        });
+        own.collect()
+    }
+
+    /// Counts of keys and tickets. Makes no new key, though it may be time.
+    #[must_use]
+    pub fn counts(&self) -> TicketCounts {
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        TicketCounts {
+            keys: ring.keys.len() as u64,
+            rotations: ring.rotations,
+            unknown: self.unknown.load(Relaxed),
         }
-        exported
+    }
+
+    /// Adds what the process before has counted.
+    pub fn add(&self, rotations: u64, unknown: u64) {
+        self.ring_to_write().rotations += rotations;
+        self.unknown.fetch_add(unknown, Relaxed);
     }
 
     /// Opens tickets with these keys too, until the last of them has run out. Tickets are
-    /// sealed with a key of one's own as before.
+    /// sealed with a key of one's own as before. Gives how many were not there yet.
     ///
     /// # Errors
     /// The bytes are no export of this version.
-    pub fn import(&self, exported: &[u8]) -> Result<(), NoExport> {
+    pub fn import(&self, exported: &[u8]) -> Result<usize, NoExport> {
         let keys = match exported.split_first() {
             Some((&EXPORT_VERSION, keys)) if keys.len() % EXPORTED_LEN == 0 => keys,
             _ => return Err(NoExport),
@@ -204,17 +324,19 @@ impl TicketKeys {
             let (secret, made) = rest.split_first_chunk().ok_or(NoExport)?;
             let made = made.try_into().map_err(|_| NoExport)?;
             let secret = Zeroizing::new(*secret);
-            let key = Key::new(*name, secret, u64::from_be_bytes(made), Origin::Generated);
+            let key = Key::new(*name, secret, u64::from_be_bytes(made), Origin::Other);
             imported.push(key.ok_or(NoExport)?);
         }
-        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        let now = seconds(&*self.time);
+        let mut ring = self.ring_to_write();
+        let before = ring.keys.len();
         for key in imported {
-            if !ring.iter().any(|it| it.name == key.name) {
-                ring.push(key);
+            let is_there = ring.keys.iter().any(|it| it.name == key.name);
+            if !is_there && !ring.has_run_out(&key, now) && ring.keys.len() < MAX_KEYS {
+                ring.keys.push(key);
             }
         }
-        ring.truncate(MAX_KEYS);
-        Ok(())
+        Ok(ring.keys.len() - before)
     }
 
     /// A ticketer for rustls that seals and opens tickets in this context.
@@ -224,48 +346,24 @@ impl TicketKeys {
         Arc::new(Bound { keys, context })
     }
 
+    fn ring_to_write(&self) -> RwLockWriteGuard<'_, Ring> {
+        self.ring.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The keys at a time. The first is one that may still seal.
-    fn ring_at(&self, now: u64) -> RwLockReadGuard<'_, Vec<Arc<Key>>> {
+    fn ring_at(&self, now: u64) -> RwLockReadGuard<'_, Ring> {
         let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_due(&ring, now) {
+        if !ring.is_due(now) {
             return ring;
         }
         drop(ring);
-        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
-        if self.is_due(&ring, now) {
-            let is_old = ring
-                .first()
-                .is_none_or(|it| self.has_sealed_enough(it, now));
-            // Without random bytes the old key goes on sealing.
-            if is_old && let Some(key) = Key::generate(now) {
-                ring.insert(0, key);
-                ring.truncate(MAX_KEYS);
-            }
-            let first = ring.first().map(|it| it.name);
-            ring.retain(|it| Some(it.name) == first || !self.has_run_out(it, now));
-        }
-        drop(ring);
+        self.ring_to_write().rotate(now);
         self.ring.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_due(&self, ring: &[Arc<Key>], now: u64) -> bool {
-        ring.first()
-            .is_none_or(|it| self.has_sealed_enough(it, now))
-            || ring.iter().skip(1).any(|it| self.has_run_out(it, now))
-    }
-
-    fn has_sealed_enough(&self, key: &Key, now: u64) -> bool {
-        key.origin == Origin::Generated && age(key.made, now) >= self.lifetimes.rotation
-    }
-
-    fn has_run_out(&self, key: &Key, now: u64) -> bool {
-        let lifetime = self.lifetimes.rotation + self.lifetimes.ticket;
-        key.origin == Origin::Generated && age(key.made, now) >= lifetime
     }
 
     fn seal(&self, context: &[u8; 32], session: &[u8]) -> Option<Vec<u8>> {
         let now = seconds(&*self.time);
-        let key = self.ring_at(now).first()?.clone();
+        let key = self.ring_at(now).keys.first()?.clone();
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).ok()?;
         let mut ticket =
@@ -289,11 +387,14 @@ impl TicketKeys {
         let now = seconds(&*self.time);
         let (name, rest) = ticket.split_first_chunk::<NAME_LEN>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
-        let key = self
-            .ring_at(now)
-            .iter()
-            .find(|it| it.name == *name)?
-            .clone();
+        let ring = self.ring_at(now);
+        let lifetime = ring.lifetimes.ticket;
+        let key = ring.keys.iter().find(|it| it.name == *name).cloned();
+        drop(ring);
+        let Some(key) = key else {
+            self.unknown.fetch_add(1, Relaxed);
+            return None;
+        };
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let mut sealed = sealed.to_vec();
         let opened = key
@@ -304,15 +405,65 @@ impl TicketKeys {
         let len = opened.len();
         sealed.truncate(len);
         sealed.drain(..ISSUED_LEN);
-        (age(issued, now) < self.lifetimes.ticket).then_some(sealed)
+        (age(issued, now) < lifetime).then_some(sealed)
     }
+}
+
+impl Ring {
+    /// Makes a new key where it is time, and drops those whose tickets have all run out.
+    fn rotate(&mut self, now: u64) {
+        let is_old = |it: &Arc<Key>| self.has_sealed_enough(it, now);
+        // Without random bytes the old key goes on sealing.
+        if self.keys.first().is_none_or(is_old)
+            && let Some(key) = Key::generate(now)
+        {
+            self.keys.insert(0, key);
+            self.rotations += 1;
+            self.keys.truncate(MAX_KEYS);
+        }
+        let mut keys = std::mem::take(&mut self.keys);
+        let first = keys.first().map(|it| it.name);
+        keys.retain(|it| Some(it.name) == first || !self.has_run_out(it, now));
+        self.keys = keys;
+    }
+
+    fn is_due(&self, now: u64) -> bool {
+        let is_old = |it: &Arc<Key>| self.has_sealed_enough(it, now);
+        self.keys.first().is_none_or(is_old)
+            || self.keys.iter().skip(1).any(|it| self.has_run_out(it, now))
+    }
+
+    fn has_sealed_enough(&self, key: &Key, now: u64) -> bool {
+        match key.origin {
+            Origin::Own => age(key.made, now) >= self.lifetimes.rotation,
+            Origin::Other => true,
+            Origin::File => false,
+        }
+    }
+
+    fn has_run_out(&self, key: &Key, now: u64) -> bool {
+        let lifetime = self.lifetimes.rotation + self.lifetimes.ticket;
+        key.origin != Origin::File && age(key.made, now) >= lifetime
+    }
+}
+
+/// Keys as [`TicketKeys::import`] reads them.
+fn exported<'a>(keys: impl Iterator<Item = &'a Arc<Key>>) -> Zeroizing<Vec<u8>> {
+    let keys: Vec<_> = keys.collect();
+    // No reallocation leaves a copy behind.
+    let mut exported = Zeroizing::new(Vec::with_capacity(1 + keys.len() * EXPORTED_LEN));
+    exported.push(EXPORT_VERSION);
+    for key in keys {
+        exported.extend_from_slice(&key.name);
+        exported.extend_from_slice(&*key.secret);
+        exported.extend_from_slice(&key.made.to_be_bytes());
+    }
+    exported
 }
 
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TicketKeys")
-            .field("lifetimes", &self.lifetimes)
-            .finish_non_exhaustive()
+        f.debug_struct("TicketKeys").finish_non_exhaustive()
     }
 }
 
@@ -340,7 +491,9 @@ impl ProducesTickets for Bound {
     }
 
     fn lifetime(&self) -> u32 {
-        u32::try_from(self.keys.lifetimes.ticket.as_secs()).unwrap_or(u32::MAX)
+        let ring = self.keys.ring.read();
+        let ring = ring.unwrap_or_else(PoisonError::into_inner);
+        u32::try_from(ring.lifetimes.ticket.as_secs()).unwrap_or(u32::MAX)
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {

@@ -9,4 +9,5 @@ mod ends;
 mod handshakes;
 mod issuing;
 mod policies;
+mod sealed;
 mod tickets;

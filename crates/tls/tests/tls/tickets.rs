@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_testkit::TempDir;
-use evenkeel_tls::{Lifetimes, TicketKeys};
+use evenkeel_tls::{FileKeys, Lifetimes, TicketKeys};
 use rustls::time_provider::TimeProvider;
 use rustls_pki_types::UnixTime;
 
@@ -116,8 +116,8 @@ fn the_next_process_opens_the_tickets_of_the_one_before() {
     let ticket = before.bound_to(HERE).encrypt(b"session").unwrap();
     clock.pass(6 * HOUR);
     let after = keys(&clock);
-    after.import(&before.export()).unwrap();
-    after.import(&before.export()).unwrap();
+    assert_eq!(after.import(&before.export()), Ok(1));
+    assert_eq!(after.import(&before.export()), Ok(0));
     let tickets = after.bound_to(HERE);
     assert!(tickets.decrypt(&ticket).is_some());
     // Its own key seals, and the other one runs out by its own age.
@@ -140,7 +140,12 @@ fn keys_come_from_files_and_the_first_seals() {
         path
     };
     let (one, two) = (file("one", vec![1; 80]), file("two", (0..48).collect()));
-    let read = |paths: &[_]| Arc::new(TicketKeys::from_files(paths, Lifetimes::default()).unwrap());
+    let clock = Clock::new();
+    let read = |paths: &[_]| {
+        let keys = keys(&clock);
+        keys.use_files(FileKeys::read(paths).unwrap());
+        keys
+    };
     let tickets = read(&[one.clone(), two.clone()]).bound_to(HERE);
     let ticket = tickets.encrypt(b"session").unwrap();
     assert_eq!(ticket[..16], [1; 16]);
@@ -151,9 +156,49 @@ fn keys_come_from_files_and_the_first_seals() {
             .decrypt(&elsewhere.encrypt(b"session").unwrap())
             .is_some()
     );
-    assert!(read(&[two]).bound_to(HERE).decrypt(&ticket).is_none());
+    assert!(
+        read(std::slice::from_ref(&two))
+            .bound_to(HERE)
+            .decrypt(&ticket)
+            .is_none()
+    );
     let short = file("short", vec![7; 47]);
-    let error = TicketKeys::from_files(&[one, short], Lifetimes::default()).unwrap_err();
+    let error = FileKeys::read(&[one.clone(), short]).unwrap_err();
     let text = "short: has 47 bytes: a file of ticket keys has 48 or 80";
     assert!(error.to_string().ends_with(text), "{error}");
+    let same = FileKeys::read(&[one.clone(), two.clone()]).unwrap();
+    assert_eq!(same, FileKeys::read(&[one.clone(), two.clone()]).unwrap());
+    assert_ne!(same, FileKeys::read(&[two, one]).unwrap());
+}
+
+#[test]
+fn keys_from_files_come_and_go_in_a_running_process() {
+    let temp = TempDir::new().unwrap();
+    let path = temp.join("one");
+    fs::write(&path, [1; 48]).unwrap();
+    let clock = Clock::new();
+    let keys = keys(&clock);
+    let tickets = keys.bound_to(HERE);
+    let made_here = tickets.encrypt(b"session").unwrap();
+    keys.use_files(FileKeys::read(&[path]).unwrap());
+    let of_file = tickets.encrypt(b"session").unwrap();
+    assert_eq!(of_file[..16], [1; 16]);
+    assert!(tickets.decrypt(&made_here).is_some());
+    // It is not replaced by time, and the next process reads it itself.
+    clock.pass(11 * HOUR);
+    assert!(!keys.export().windows(16).any(|it| it == [1; 16]));
+    clock.pass(1000 * HOUR);
+    assert_eq!(tickets.encrypt(b"session").unwrap()[..16], [1; 16]);
+    assert_eq!(keys.export().len(), 1);
+    keys.use_files(FileKeys::read(&[]).unwrap());
+    assert!(tickets.decrypt(&of_file).is_none());
+    let made_here = tickets.encrypt(b"session").unwrap();
+    assert_ne!(made_here[..16], [1; 16]);
+    keys.set_lifetimes(Lifetimes {
+        rotation: Duration::from_secs(10),
+        ticket: Duration::from_secs(10),
+    });
+    assert_eq!(tickets.lifetime(), 10);
+    clock.pass(10);
+    assert!(tickets.decrypt(&made_here).is_none());
 }
