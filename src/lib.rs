@@ -19,6 +19,7 @@ pub mod lifecycle;
 pub mod observe;
 pub mod runtime;
 pub mod scheduling;
+pub mod shared_server;
 #[cfg(test)]
 mod simulation;
 pub mod upstream;

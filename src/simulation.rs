@@ -150,7 +150,10 @@ fn plan_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> GenerationPl
         config: config.clone(),
         listeners: listeners.collect(),
         upstreams: shared.to_vec(),
-        tls: crate::certificates::served_tls(config, &[]).unwrap(),
+        tls: {
+            let tickets = crate::certificates::Tickets::start(&config.tickets).unwrap();
+            crate::certificates::served_tls(config, &[], &tickets).unwrap()
+        },
         caches: crate::cache::caches(config, &[]).unwrap(),
         disks: Arc::new(Disks::start(config).unwrap()),
         outlets: outlets(config, shared),

@@ -37,11 +37,12 @@ const CRATES: [&str; 13] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 15] = [
+const LAYERS: [&str; 16] = [
     "scheduling",
     "lifecycle",
     "watching",
     "files",
+    "shared_server",
     "cache",
     "certificates",
     "observe",

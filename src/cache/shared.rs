@@ -28,13 +28,14 @@ use std::time::Duration;
 use evenkeel_cache::ledger::{Ledger, Order, Position};
 use evenkeel_cache::purge::{Purge, Strength};
 use evenkeel_cache::{Key, Object, Request, Secret, vary};
-use redis::IntoConnectionInfo;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use figures::Counters;
 use link::Looked;
 use server::Failure;
 use value::{Hash, Names, Selected};
+
+use crate::shared_server::Server;
 
 pub use figures::SharedFigures;
 pub use outcome::Outcome;
@@ -74,55 +75,6 @@ impl Settings {
             longest_time: Duration::from_hours(72),
             queue_bytes: 16 << 20,
         }
-    }
-}
-
-/// Where a server is, with user and password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Server {
-    url: String,
-    /// Without user and password.
-    shown: String,
-}
-
-impl Server {
-    /// Of `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` or
-    /// `redis+unix://PATH[?db=DB&user=USER&pass=PASSWORD]`.
-    ///
-    /// # Errors
-    /// It is something else. The text does not show the password.
-    pub fn new(url: &str) -> Result<Self, String> {
-        let mut server = Server {
-            url: url.to_owned(),
-            shown: String::new(),
-        };
-        let client = server.client().map_err(|error| error.to_string())?;
-        let info = client.get_connection_info();
-        let database = info.redis_settings().db();
-        server.shown = format!("{}/{database}", info.addr());
-        Ok(server)
-    }
-
-    fn client(&self) -> redis::RedisResult<redis::Client> {
-        let info = (&*self.url).into_connection_info()?;
-        let settings = info.redis_settings().clone();
-        // The protocol whose answers are read here.
-        let settings = settings.set_protocol(redis::ProtocolVersion::RESP2);
-        // A lookup is not kept back until the one before it is answered.
-        let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
-        redis::Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp))
-    }
-}
-
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
-    }
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({self})")
     }
 }
 
@@ -276,7 +228,6 @@ impl Shared {
         secret: Secret,
         stores: Box<dyn Stores>,
     ) -> io::Result<Shared> {
-        let client = settings.server.client().map_err(io::Error::other)?;
         let tier = Arc::new(Tier {
             names: Names::new(&settings.prefix),
             secret,
@@ -293,7 +244,7 @@ impl Shared {
         });
         let (asks, asked) = mpsc::channel(MAX_WAITING);
         let (sender, stored) = mpsc::channel(MAX_STORES);
-        link::start(tier.clone(), client, asked, stored)?;
+        link::start(tier.clone(), asked, stored)?;
         Ok(Shared {
             tier,
             asks,
@@ -478,36 +429,4 @@ fn time_left(object: &Object) -> Duration {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_are_shown_without_their_passwords() {
-        for (url, shown) in [
-            ("redis://localhost", "localhost:6379/0"),
-            ("redis://me:secret@[::1]:7000/3", "::1:7000/3"),
-            (
-                "redis+unix:///run/redis.sock?db=2&pass=secret",
-                "/run/redis.sock/2",
-            ),
-        ] {
-            let server = Server::new(url).unwrap();
-            assert_eq!(server.to_string(), shown);
-            assert_eq!(format!("{server:?}"), format!("Server({shown})"));
-        }
-        for url in [
-            "",
-            "localhost:6379",
-            "http://me:secret@localhost",
-            "rediss://:secret@localhost",
-            "redis://:secret@localhost/x",
-            "redis://:secret@/1",
-        ] {
-            let said = Server::new(url).unwrap_err();
-            assert!(!said.is_empty() && !said.contains("secret"), "{said}");
-        }
-    }
 }

@@ -21,9 +21,10 @@ use tokio::sync::oneshot;
 
 use super::CacheFigures;
 use super::disk::{self, DiskStore, Found};
-use super::shared::{self, Server, Shared, Stores};
-use crate::config::{self, Config, SharedPlace};
+use super::shared::{self, Shared, Stores};
+use crate::config::{self, Config};
 use crate::net::clock;
+use crate::shared_server::Server;
 
 /// How long requests for a key go to an endpoint on their own once its answer could not
 /// be stored.
@@ -137,8 +138,7 @@ impl Cache {
         });
         let shared = match &settings.shared {
             Some(server) => {
-                let server = Server::new(&server_url(server)).map_err(io::Error::other)?;
-                let mut settings_of = shared::Settings::new(server);
+                let mut settings_of = shared::Settings::new(Server::of(server)?);
                 settings_of.prefix = format!("evenkeel:{}", settings.name);
                 Some(Shared::start(settings_of, secret, Box::new(local.clone()))?)
             }
@@ -492,45 +492,6 @@ fn open_disk(settings: &config::CacheDisk) -> io::Result<DiskStore> {
         reads: DISK_READS,
     };
     DiskStore::open(&settings, clocks).map_err(io::Error::other)
-}
-
-/// The URL of a server, as its library reads it.
-fn server_url(server: &config::SharedStore) -> String {
-    let encoded = |text: &str| -> String {
-        let bytes = text.bytes();
-        let bytes = bytes.map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/' => {
-                char::from(byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        });
-        bytes.collect()
-    };
-    let user = server.user.as_deref().map(encoded).unwrap_or_default();
-    let password = server.password.as_ref().map(|it| encoded(&it.0));
-    let database = server.database;
-    match &server.place {
-        SharedPlace::Tcp { host, port } => {
-            let login = match password {
-                Some(password) => format!("{user}:{password}@"),
-                None => String::new(),
-            };
-            let host = if host.contains(':') {
-                format!("[{host}]")
-            } else {
-                host.clone()
-            };
-            format!("redis://{login}{host}:{port}/{database}")
-        }
-        SharedPlace::Unix(path) => {
-            let path = encoded(&path.display().to_string());
-            let login = match password {
-                Some(password) => format!("&user={user}&pass={password}"),
-                None => String::new(),
-            };
-            format!("redis+unix://{path}?db={database}{login}")
-        }
-    }
 }
 
 /// The caches of a configuration, in its order. One that was there `before` stays, if its

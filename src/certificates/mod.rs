@@ -8,6 +8,7 @@
 mod expiry;
 mod figures;
 mod of_files;
+mod tickets;
 mod upstream;
 mod watch;
 
@@ -15,8 +16,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_tls::{
-    Authorities, Certificates, ClientAuth, Lifetimes, Served, ServerSettings, Source, TicketKeys,
-    Trouble, reading, server_config,
+    Authorities, Certificates, ClientAuth, Served, ServerSettings, Source, TicketKeys, Trouble,
+    reading, server_config,
 };
 use rustls::ServerConfig;
 
@@ -25,6 +26,7 @@ use crate::watching::WatchedPaths;
 use expiry::Warned;
 pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble};
 use of_files::OfFiles;
+pub use tickets::{Followed as FollowedTickets, SharedTicketFigures, TicketFigures, Tickets};
 pub use upstream::{EndpointTls, UpstreamTls};
 pub use watch::CertificateWatch;
 
@@ -35,7 +37,7 @@ pub struct ServedTls {
     protocol: ClientProtocol,
     settings: ListenerTls,
     served: Arc<Served>,
-    /// Of the tickets that clients come back with.
+    /// The process's: tickets are bound to the client-auth policy that `config` has.
     tickets: Arc<TicketKeys>,
     config: RwLock<Arc<ServerConfig>>,
     /// Tells the authorities of clients that `config` has from others.
@@ -51,7 +53,11 @@ impl ServedTls {
     ///
     /// # Errors
     /// There is no certificate, or the settings do not go together.
-    fn start(listener: &config::Listener, settings: &ListenerTls) -> io::Result<Self> {
+    fn start(
+        listener: &config::Listener,
+        settings: &ListenerTls,
+        tickets: &Arc<TicketKeys>,
+    ) -> io::Result<Self> {
         let name = &listener.name;
         let failed = |why: String| io::Error::other(format!("listener {name}: {why}"));
         let (certificates, troubles) = reading::read(&settings.certificates, None);
@@ -63,18 +69,16 @@ impl ServedTls {
         }
         troubles.iter().for_each(|it| say(name, it));
         let served = Arc::new(Served::new(Arc::new(certificates), settings.unknown_name));
-        let tickets = TicketKeys::generate(Lifetimes::default());
-        let tickets = Arc::new(tickets.map_err(|error| failed(error.to_string()))?);
         let client_auth = client_auth(settings).map_err(|error| failed(error.to_string()))?;
         let clients = client_auth.context();
-        let config = configure(listener.protocol, settings, &served, &tickets, client_auth);
+        let config = configure(listener.protocol, settings, &served, tickets, client_auth);
         let config = config.map_err(failed)?;
         Ok(ServedTls {
             listener: name.clone(),
             protocol: listener.protocol,
             settings: settings.clone(),
             served,
-            tickets,
+            tickets: tickets.clone(),
             config: RwLock::new(config),
             clients: Mutex::new(clients),
             troubles: Mutex::new(troubles),
@@ -251,6 +255,7 @@ fn say(listener: &str, trouble: &Trouble) {
 pub fn served_tls(
     config: &Config,
     before: &[Option<Arc<ServedTls>>],
+    tickets: &Tickets,
 ) -> io::Result<Vec<Option<Arc<ServedTls>>>> {
     let listeners = config.listeners.iter();
     let of = |listener: &config::Listener| {
@@ -258,11 +263,16 @@ pub fn served_tls(
             return Ok(None);
         };
         let mut known = before.iter().flatten();
-        let is_same =
-            |it: &&Arc<ServedTls>| it.listener == listener.name && it.settings == *settings;
+        let is_same = |it: &&Arc<ServedTls>| {
+            it.listener == listener.name
+                && it.protocol == listener.protocol
+                && it.settings == *settings
+        };
         match known.find(is_same) {
             Some(known) => Ok(Some(known.clone())),
-            None => ServedTls::start(listener, settings).map(|it| Some(Arc::new(it))),
+            None => {
+                ServedTls::start(listener, settings, tickets.keys()).map(|it| Some(Arc::new(it)))
+            }
         }
     };
     listeners.map(of).collect()

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::of_files::OfFiles;
-use super::{ServedTls, UpstreamTls};
+use super::{ServedTls, Tickets, UpstreamTls};
 use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
 
 /// When a change counts: a chain and its key are often written one after the other.
@@ -28,12 +28,13 @@ type Each = Vec<Arc<dyn OfFiles>>;
 pub struct CertificateWatch(watch::Sender<Each>);
 
 impl CertificateWatch {
-    /// Of these listeners and upstreams, once [`keep`](Self::keep) runs.
+    /// Of these listeners, upstreams and tickets, once [`keep`](Self::keep) runs.
     pub fn new(
         served: &[Option<Arc<ServedTls>>],
         upstreams: impl Iterator<Item = Arc<UpstreamTls>>,
+        tickets: &Arc<Tickets>,
     ) -> Self {
-        CertificateWatch(watch::Sender::new(each(served, upstreams)))
+        CertificateWatch(watch::Sender::new(each(served, upstreams, tickets)))
     }
 
     /// Watches those of another configuration from now on.
@@ -41,8 +42,9 @@ impl CertificateWatch {
         &self,
         served: &[Option<Arc<ServedTls>>],
         upstreams: impl Iterator<Item = Arc<UpstreamTls>>,
+        tickets: &Arc<Tickets>,
     ) {
-        self.0.send_replace(each(served, upstreams));
+        self.0.send_replace(each(served, upstreams, tickets));
     }
 
     /// Watches for ever. To be run as a task of the control thread.
@@ -86,11 +88,14 @@ impl CertificateWatch {
 fn each(
     served: &[Option<Arc<ServedTls>>],
     upstreams: impl Iterator<Item = Arc<UpstreamTls>>,
+    tickets: &Arc<Tickets>,
 ) -> Each {
     let served = served.iter().flatten().cloned();
     let served = served.map(|it| -> Arc<dyn OfFiles> { it });
     let upstreams = upstreams.map(|it| -> Arc<dyn OfFiles> { it });
-    served.chain(upstreams).collect()
+    let tickets = tickets.has_files().then(|| tickets.clone());
+    let tickets = tickets.map(|it| -> Arc<dyn OfFiles> { it });
+    served.chain(upstreams).chain(tickets).collect()
 }
 
 /// Does something with each on a thread beside this one, and says where their files are

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use evenkeel_metrics::family::{Reading, Value, whole};
+use evenkeel_metrics::family::{Reading, Value, maybe, whole};
 use evenkeel_metrics::{BufferMemory, Detail, ReasonCounts, Reasons, figures, sum};
 use evenkeel_policy::dispatch::Dispatcher;
 use serde::Serialize;
@@ -32,7 +32,7 @@ use super::reloads::Reloads;
 use super::stalls::WorkerStalls;
 use super::upgrades::Upgrades;
 use crate::cache::{Cache, CacheFigures};
-use crate::certificates::ServedTls;
+use crate::certificates::{ServedTls, TicketFigures, Tickets};
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 
@@ -62,6 +62,8 @@ pub struct Sources {
     pub caches: Vec<Arc<Cache>>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
+    /// The keys of the tickets of all listeners, from the start of the process on.
+    pub tickets: Arc<Tickets>,
     /// Access log lines that could not be written.
     pub log_lines_lost: Arc<AtomicU64>,
     /// What became of spans.
@@ -199,6 +201,21 @@ figures! {
     given worker_stalls: u64 => counter "worker_stalls_total";
     /// Times that the path of a Unix listener no longer led to it, by reason.
     given listener_paths_lost: Reasons => counter "listener_paths_lost_total";
+    /// The keys of TLS tickets.
+    given tickets: TicketFigures;
+    /// Keys that open TLS tickets.
+    family gauge "ticket_keys", |it| whole(it.tickets.keys);
+    /// Times that another key of TLS tickets was made, as it was time.
+    family counter "ticket_key_rotations_total", |it| whole(it.tickets.rotations);
+    /// TLS tickets of clients whose key is not there: their sessions begin anew.
+    family counter "tickets_unknown_total", |it| whole(it.tickets.unknown);
+    /// Keys of TLS tickets that came from other machines by the server that they share.
+    family counter "ticket_keys_learned_total", |it| whole(it.tickets.learned);
+    /// 1 while keys of TLS tickets are exchanged with the server that machines share.
+    family gauge "ticket_server_up",
+        |it| maybe(it.tickets.server.as_ref().map(|it| it.up));
+    /// Times that the server for keys of TLS tickets was given up for a while.
+    family counter "ticket_server_downs_total", |it| whole(it.tickets.server_downs);
     /// What the process takes of the machine.
     given process: ProcessFigures;
     /// Which configuration it runs on.
@@ -300,6 +317,7 @@ impl Sources {
             workers_stalled: self.worker_stalls.now(),
             worker_stalls: self.worker_stalls.so_far(),
             listener_paths_lost: self.paths_lost.read(),
+            tickets: self.tickets.figures(),
             process: self.process(),
             config: ConfigFigures {
                 hash: config.hash_text(),

@@ -303,6 +303,7 @@ impl Control {
         }
         let certificates = self.process.certificates.keep(folders.clone());
         tokio::task::spawn_local(certificates);
+        tokio::task::spawn_local(self.process.sources().tickets.share());
         let mut ended = pin!(duties.run());
         let mut is_able = true;
         while self.workers_running > 0 {
@@ -366,6 +367,8 @@ impl Control {
             wish = self.signals.next() => self.signalled(wish),
             _ = self.looks.tick() => {
                 let now = Instant::now();
+                // Without a handshake, nothing else makes new keys and drops the old ones.
+                self.process.sources().tickets.keys().rotate();
                 if let Some(writing) = &mut self.process.writing {
                     writing.log_writer.finish_left();
                 }

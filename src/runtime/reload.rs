@@ -21,7 +21,7 @@ use super::start::{Process, announce_listener, plans, tls_of};
 use super::worker::{Follow, Order};
 use crate::admin::{NewEndpoints, Outcome, ReloadOptions};
 use crate::cache::{caches, go_on_counting};
-use crate::certificates::served_tls;
+use crate::certificates::{FollowedTickets, served_tls};
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::files::Disks;
@@ -661,13 +661,15 @@ impl Process {
             .listeners
             .bind(&mut config, &mut GivenSockets::default())?;
         let caches = caches(&config, &before.caches)?;
-        let tls = served_tls(&config, &before.tls)?;
+        let tls = served_tls(&config, &before.tls, &before.tickets)?;
+        let tickets = FollowedTickets::read(&config.tickets)?;
         let writing = self.writing.as_mut();
         let writing = writing.ok_or_else(|| io::Error::other("the process is stopping"))?;
         let next_exporter = writing.exporters.prepare(config.otlp.as_ref())?;
         let lines = &config.access_logs.destinations;
         let lines = writing.log_writer.follow(lines, opened)?;
         // Nothing fails from here on.
+        before.tickets.follow(tickets);
         let spans = writing.exporters.follow(next_exporter);
         if let Err(error) = log_level::follow(&before.config.log, &config.log) {
             tracing::warn!("reload: the event log stays as it is: {error}");
@@ -704,7 +706,7 @@ impl Process {
         sources.reloads.begin(sources.loaded_config());
         go_on_counting(&sources.caches, &before.caches);
         self.certificates
-            .follow(&sources.tls, tls_of(&self.upstreams));
+            .follow(&sources.tls, tls_of(&self.upstreams), &sources.tickets);
         self.current.replace(sources);
         self.watched.send_replace(Arc::new(self.watched_now()));
         Ok(InForce {

@@ -13,7 +13,7 @@ use super::listeners::Listeners;
 use super::worker::{Order, Parts, WorkerThread};
 use crate::admin;
 use crate::cache::{Cache, caches};
-use crate::certificates::{CertificateWatch, ServedTls, UpstreamTls, served_tls};
+use crate::certificates::{CertificateWatch, ServedTls, Tickets, UpstreamTls, served_tls};
 use crate::config::{Config, Listener};
 use crate::discovery::Discovery;
 use crate::exchange::context::GenerationPlan;
@@ -103,6 +103,7 @@ struct Opened {
     upstreams: Vec<Arc<SharedUpstream>>,
     caches: Vec<Arc<Cache>>,
     tls: Vec<Option<Arc<ServedTls>>>,
+    tickets: Arc<Tickets>,
     disks: Arc<Disks>,
     buffer_memory: Arc<BufferMemory>,
     /// Of each worker.
@@ -123,6 +124,7 @@ impl Opened {
         let sockets = listeners.follow(new, &mut config, workers).into_iter();
         let (admin_sockets, admin_files) = admin::bind(&config, given, control.as_ref())?;
         inheritance.close_rest();
+        let tickets = Tickets::start(&config.tickets)?;
         Ok(Opened {
             sockets: sockets
                 .map(|it| it.into_iter().flatten().collect())
@@ -130,7 +132,8 @@ impl Opened {
             listeners,
             upstreams: shared_upstreams(&config, &[], clock::now()),
             caches: caches(&config, &[])?,
-            tls: served_tls(&config, &[])?,
+            tls: served_tls(&config, &[], &tickets)?,
+            tickets,
             disks: Arc::new(Disks::start(&config)?),
             buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
             config: Arc::new(config),
@@ -315,7 +318,11 @@ impl Process {
                 log_writer: observation.log_writer,
             }),
             current,
-            certificates: CertificateWatch::new(&opened.tls, tls_of(&opened.upstreams)),
+            certificates: CertificateWatch::new(
+                &opened.tls,
+                tls_of(&opened.upstreams),
+                &opened.tickets,
+            ),
             upstreams: opened.upstreams,
             discovery: discovery.clone(),
             listeners: opened.listeners,
@@ -418,6 +425,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         dispatchers: dispatchers.collect(),
         caches: opened.caches.clone(),
         tls: opened.tls.clone(),
+        tickets: opened.tickets.clone(),
         log_lines_lost: observation.log_writer.lost(),
         spans: observation.exporters.counts(),
         probes: Arc::new(Probes::new(config)),

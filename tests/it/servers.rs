@@ -2,6 +2,7 @@
 //! own, listens at a Unix socket in it, and ends with the test.
 
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use evenkeel_testkit::TempDir;
 use evenkeel_testkit::deadline::holds_within;
 use evenkeel_testkit::process::{self, Running};
+use evenkeel_testkit::tls::Issued;
 use rustix::process::Signal;
 
 /// The user that PostgreSQL runs as where the tests run as root: it refuses to be root.
@@ -174,6 +176,22 @@ impl Server {
         if let Some(running) = &self.running {
             running.signal(signal);
         }
+    }
+
+    /// Starts Redis with a port for TLS too, with this certificate and these further
+    /// arguments. Gives the port.
+    #[track_caller]
+    pub fn start_tls(&mut self, certificate: &Issued, args: &[&str]) -> u16 {
+        let (chain, key) = certificate.write(self.dir.path(), "server").unwrap();
+        let (chain, key) = (chain.display().to_string(), key.display().to_string());
+        // Redis takes no port of the system's choice.
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let tls = ["--tls-port", &port.to_string(), "--tls-auth-clients", "no"];
+        let files = ["--tls-cert-file", &chain, "--tls-key-file", &key];
+        self.start(&[&tls[..], &files, args].concat());
+        port
     }
 
     /// Where it listens, as an endpoint.

@@ -9,9 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use evenkeel::cache::shared::{
-    Outcome, Server as Address, Settings, Shared, SharedFigures, Stores,
-};
+use evenkeel::cache::shared::{Outcome, Settings, Shared, SharedFigures, Stores};
+use evenkeel::shared_server::Server as Address;
 use evenkeel_cache::freshness::Lifetime;
 use evenkeel_cache::key::KeyRules;
 use evenkeel_cache::ledger::Position;

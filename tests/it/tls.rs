@@ -1,6 +1,7 @@
 //! TLS with clients: handshakes, certificates, and what is refused.
 
 mod clients;
+mod tickets;
 mod upstream;
 
 use std::fs;
@@ -513,6 +514,18 @@ fn tcp_is_carried_from_tls() {
     });
 }
 
+/// What `evenkeel check` says of a configuration in this folder, and whether it is good.
+fn checked(dir: &TempDir, config: &str) -> (bool, String) {
+    let file = dir.join("evenkeel.toml");
+    let config = config.replace("$DIR", &dir.path().display().to_string());
+    fs::write(&file, config).unwrap();
+    let mut command = Command::new(crate::setup::program());
+    let output = command.args(["check", "--config"]).arg(&file).output();
+    let output = output.unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), text)
+}
+
 #[test]
 fn what_is_wrong_with_a_certificate_is_said_before_the_start() {
     test(|| {
@@ -521,26 +534,12 @@ fn what_is_wrong_with_a_certificate_is_said_before_the_start() {
         issuing.issue("b", &["b.test"]);
         fs::copy(issuing.path("b.key"), issuing.path("a.key")).unwrap();
         let dir = TempDir::new().unwrap();
-        let file = dir.join("evenkeel.toml");
         let check = |listener: &str| {
             let site = Site {
                 listener,
                 ..Site::default()
             };
-            let config = site.config(&["127.0.0.1:9".to_owned()]);
-            fs::write(
-                &file,
-                config.replace("$DIR", &dir.path().display().to_string()),
-            )
-            .unwrap();
-            let mut command = Command::new(crate::setup::program());
-            let output = command
-                .args(["check", "--config"])
-                .arg(&file)
-                .output()
-                .unwrap();
-            let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            (output.status.success(), text)
+            checked(&dir, &site.config(&["127.0.0.1:9".to_owned()]))
         };
         let (is_good, text) = check(&issuing.listener(&["b"], ""));
         assert!(is_good, "{text}");

@@ -29,6 +29,10 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "no listener is at a path",
     ),
     ("evenkeel_worker_stalls_total", "no worker hangs"),
+    ("evenkeel_ticket_key_rotations_total", "no key is so old"),
+    ("evenkeel_tickets_unknown_total", "no listener has TLS"),
+    ("evenkeel_ticket_keys_learned_total", "no keys are shared"),
+    ("evenkeel_ticket_server_downs_total", "no keys are shared"),
     ("evenkeel_answer_memory_refused_total", "there is memory"),
     (
         "evenkeel_listener_connections_no_descriptor_total",

@@ -15,9 +15,9 @@ use super::setting::{Fault, FromText, Setting, resolve_to};
 use super::shape::{Choice, Shape};
 use super::tree::Node;
 use super::value::{SocketPath, choice, port_help, too_long};
-use super::{Password, SharedPlace, SharedStore};
+use super::{Password, SharedPlace, SharedStore, Trust};
 
-resolve_to!(RedisUrl => SharedStore, WholeSeconds => Duration, CachedStatus => u16, ParameterPattern => Glob);
+resolve_to!(WholeSeconds => Duration, CachedStatus => u16, ParameterPattern => Glob);
 
 choice!(ClientDirectives {
     "honour" => ClientDirectives::Honoured, "a client may ask for a fresh response, and may take a stale one";
@@ -101,7 +101,7 @@ const REDIS_PORT: u16 = 6379;
 /// No message has the text: it may have a password in any place.
 impl FromText for RedisUrl {
     const FORM: &'static str = REDIS_URL;
-    const PATTERN: Option<&'static str> = Some("^(redis://|unix:/).+");
+    const PATTERN: Option<&'static str> = Some("^(rediss?://|unix:/).+");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         let fault = || Fault::new("this is no URL of a Redis server");
@@ -115,19 +115,18 @@ impl FromText for RedisUrl {
                 user: None,
                 password: None,
                 database: 0,
+                tls: None,
             }));
         }
-        let Some(rest) = text.strip_prefix("redis://") else {
-            let is_secure = ["rediss://", "valkeys://"]
-                .iter()
-                .any(|it| text.starts_with(it));
-            return Err(if is_secure {
-                fault().help("TLS to a Redis server comes with TLS itself, which is not supported yet: name a port without it")
-            } else {
-                fault().help(
-                    "write it as in \"redis://10.0.0.5:6379\" or \"unix:/run/redis/redis.sock\"",
-                )
-            });
+        let (rest, tls) = match text.strip_prefix("rediss://") {
+            Some(rest) => (Some(rest), Some(Trust::System)),
+            None => (text.strip_prefix("redis://"), None),
+        };
+        let Some(rest) = rest else {
+            return Err(fault().help(
+                "write it as in \"redis://10.0.0.5:6379\", \"rediss://redis.internal:6380\" for \
+                 TLS, or \"unix:/run/redis/redis.sock\"",
+            ));
         };
         if !rest.bytes().all(|it| it.is_ascii_graphic()) {
             return Err(fault().help("no spaces, and %XX for what is not ASCII"));
@@ -163,6 +162,7 @@ impl FromText for RedisUrl {
             user: Some(user).filter(|it| !it.is_empty()),
             password: Some(password).filter(|it| !it.is_empty()).map(Password),
             database,
+            tls,
         }))
     }
 }
@@ -230,6 +230,10 @@ mod tests {
                 Some((tcp("cache.internal", 7000), None, None, 3)),
             ),
             (
+                "rediss://:pass@cache.internal:7000/3",
+                Some((tcp("cache.internal", 7000), None, Some("pass"), 3)),
+            ),
+            (
                 "redis://[::1]:7000/",
                 Some((tcp("::1", 7000), None, None, 0)),
             ),
@@ -251,7 +255,7 @@ mod tests {
                 "/run/r.sock",
                 Some((SharedPlace::Unix("/run/r.sock".into()), None, None, 0)),
             ),
-            ("rediss://h", None),
+            ("valkeys://h", None),
             ("http://h", None),
             ("10.0.0.5:6379", None),
             ("redis://", None),
@@ -272,6 +276,7 @@ mod tests {
                 user: user.map(str::to_owned),
                 password: password.map(|it| Password(it.to_owned())),
                 database,
+                tls: text.starts_with("rediss:").then_some(Trust::System),
             });
             assert_eq!(read, expected, "{text}");
         }

@@ -74,7 +74,7 @@ pub use surroundings::NameLookup;
 pub use written::{
     Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk, Drain,
     Endpoint, EndpointSource, Files, FixedAnswer, Interim, Limits, Listener, ListenerTls, Log,
-    NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Server, ServiceSource, Upstream,
+    NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Server, ServiceSource, Tickets, Upstream,
     UpstreamTimeouts,
 };
 
@@ -96,6 +96,8 @@ pub struct Config {
     /// Stores of responses, in order of their names: those that are written, and one that
     /// routes use without writing it.
     pub caches: Vec<CacheStore>,
+    /// How clients resume their TLS sessions.
+    pub tickets: Tickets,
     /// How much is asked of disks at once.
     pub disk: Disk,
     /// The status page; `None` for none.
@@ -406,7 +408,7 @@ pub struct CacheDisk {
     pub size_bytes: u64,
 }
 
-/// A server of Redis or Valkey by which several processes share a cache.
+/// A server of Redis or Valkey by which several processes share something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedStore {
     /// Where it is.
@@ -417,6 +419,17 @@ pub struct SharedStore {
     pub password: Option<Password>,
     /// Number of the database.
     pub database: u32,
+    /// Who vouches for its certificate; `None` for plain text.
+    pub tls: Option<Trust>,
+}
+
+/// How machines share the keys of tickets that they make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedTickets {
+    /// The server that has them.
+    pub server: SharedStore,
+    /// The file with the key that encrypts them there.
+    pub encrypt_with: PathBuf,
 }
 
 /// Where a shared store is.

@@ -61,6 +61,12 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     ("transport_socket proxy_ssl", key("upstream.NAME", "tls")),
     (
+        "ssl_session_ticket_key session_ticket_keys tls_ticket_keys",
+        key("tickets", "keys"),
+    ),
+    ("ssl_session_timeout", key("tickets", "lifetime")),
+    ("ssl_session_tickets session_tickets", Table("tickets")),
+    (
         "headers set_header set_headers add_header add_headers proxy_set_header proxy_hide_header \
          hide_header header_up header_down request_header request_headers response_header \
          response_headers http_request http_response reqadd rspadd reqrep rsprep remove_header \

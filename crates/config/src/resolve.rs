@@ -5,6 +5,8 @@
 
 mod access_log;
 mod cache;
+mod shared_store;
+mod tickets;
 mod tls;
 mod upstream;
 
@@ -47,9 +49,10 @@ pub(super) fn resolve(
         check::surroundings::look_up_names(file, report);
     }
     let upstreams = upstreams(file, surroundings, report);
-    let caches = cache::stores(file, &names, surroundings.folder, report);
+    let caches = cache::stores(file, &names, surroundings, report);
     let routes = routes(file, &names, surroundings, report);
     let tls = tls::listeners(file, surroundings, report);
+    let tickets = tickets::resolve(file, surroundings, report);
     let status = status(file.status.value.as_ref(), surroundings.folder, report);
     if report.has_mistakes() {
         return None;
@@ -74,6 +77,7 @@ pub(super) fn resolve(
         routes: routes?,
         upstreams: upstreams?,
         caches: caches?,
+        tickets: tickets?,
         disk: disk(file.disk.value.as_ref()?)?,
         status: status?,
         log: file.log.value.as_ref()?.resolve()?,
@@ -102,7 +106,7 @@ fn status(
         None => None,
         Some(file) => {
             let path = folder.join(&file.0);
-            check_mode(&path, &table.token_file.place, report);
+            warn_of_readers(&path, &table.token_file.place, "the token", report);
             let bytes = match read_file(&path) {
                 Ok(bytes) => bytes,
                 Err(error) => {
@@ -145,13 +149,16 @@ fn status(
 }
 
 /// Warns of a file with a secret that other users may read.
-fn check_mode(path: &Path, place: &SourcePlace, report: &mut Report) {
+fn warn_of_readers(path: &Path, place: &SourcePlace, secret: &str, report: &mut Report) {
     /// Reading, for everybody (chmod(1)).
     const OTHERS_READ: u32 = 0o004;
     let mode = std::fs::metadata(path).map_or(0, |it| it.mode());
     if mode & OTHERS_READ != 0 {
         report
-            .warning(place, "every user of this machine may read the token")
+            .warning(
+                place,
+                format!("every user of this machine may read {secret}"),
+            )
             .help(format!("chmod 600 {}", path.display()));
     }
 }

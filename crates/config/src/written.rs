@@ -17,6 +17,8 @@ mod listener;
 mod logs;
 mod names;
 mod route;
+mod shared_store;
+mod tickets;
 mod tls;
 mod upstream;
 
@@ -35,8 +37,11 @@ pub use logs::{
 pub(super) use names::Names;
 pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles};
 pub(super) use route::{AnswerParts, actions};
+pub(super) use shared_store::Shared;
+pub use tickets::Tickets;
+pub(super) use tickets::{TicketsParts, TicketsTable};
 pub(super) use tls::{
-    CertificateTable, ClientCertificatesTable, ListenerTlsParts, UpstreamTlsTable,
+    CertificateTable, ClientCertificatesTable, ListenerTlsParts, UpstreamTlsTable, paths,
 };
 pub use tls::{ClientCertificates, ListenerTls};
 pub use upstream::{
@@ -71,6 +76,8 @@ options! {
         /// The status page, with the metrics: a table, or `true` for one with
         /// its defaults.
         status: Status = Optional("no status page"),
+        /// How clients of listeners with `tls` resume their sessions.
+        tickets: TicketsTable = Default("{}"),
         /// How much is asked of the disks that files are read from.
         disk: DiskTable = Default("{}"),
         /// Where clients connect; at least one.

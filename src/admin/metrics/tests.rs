@@ -15,6 +15,7 @@ use super::*;
 use crate::admin::csv;
 use crate::admin::monitor::SeenOfAll;
 use crate::cache::{CacheFigures, caches};
+use crate::certificates::SharedTicketFigures;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
 use crate::metrics::BufferMemory;
@@ -48,8 +49,10 @@ fn sources(endpoints: usize) -> Sources {
     let dispatchers = upstreams.map(|it| SharedUpstream::new(it).dispatcher().clone());
     let dispatchers: Vec<_> = dispatchers.collect();
     let members = dispatchers[0].members();
+    let tickets = crate::certificates::Tickets::start(&config.tickets).unwrap();
     let sources = Sources {
-        tls: crate::certificates::served_tls(&config, &[]).unwrap(),
+        tls: crate::certificates::served_tls(&config, &[], &tickets).unwrap(),
+        tickets,
         caches: caches(&config, &[]).unwrap(),
         discovered: Arc::default(),
         generation: 0,
@@ -350,6 +353,11 @@ fn every_metric_is_documented() {
         };
         let mut figures = sources(1).read();
         figures.caches = vec![cache_of_all_tiers()];
+        figures.tickets.server = Some(SharedTicketFigures {
+            server: String::new(),
+            up: true,
+            failure: None,
+        });
         let listener = &mut figures.listeners[0];
         listener.certificates = Some(1);
         listener.certificates_expired = Some(0);

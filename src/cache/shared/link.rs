@@ -30,6 +30,7 @@ use super::server::{self, Connection, Failure};
 use super::value::{self, NONCE_LEN, Value, VaryNames};
 use super::{Ask, Store, Tier, lock, time_left};
 use crate::net::clock;
+use crate::shared_server::Pauses;
 
 /// Time for the server to take connections, with the password.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
@@ -45,14 +46,6 @@ const MOST_SLOW_STORES: u32 = 3;
 const STORES_AT_ONCE: usize = 16;
 /// Bytes that a value may have beside head and body: key, selector and sums.
 const BESIDE_BYTES: usize = 192 * 1024;
-/// The first pause, and the longest. Each is twice the one before.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Pauses begin anew once the server was up for so long.
-const WELL_TIME: Duration = Duration::from_secs(10);
-/// Part of a pause that is left to chance: machines do not come back all at once.
-const JITTER: f64 = 0.25;
-
 /// What a lookup finds.
 #[derive(Debug)]
 pub(super) enum Looked {
@@ -65,7 +58,6 @@ pub(super) enum Looked {
 /// Starts the thread. It ends when nobody can ask any more.
 pub(super) fn start(
     tier: Arc<Tier>,
-    client: redis::Client,
     asks: mpsc::Receiver<Ask>,
     stores: mpsc::Receiver<Store>,
 ) -> io::Result<()> {
@@ -75,12 +67,7 @@ pub(super) fn start(
         .thread_name("cache-purges")
         .max_blocking_threads(2)
         .build()?;
-    let link = Link {
-        tier,
-        client,
-        asks,
-        stores,
-    };
+    let link = Link { tier, asks, stores };
     let thread = std::thread::Builder::new().name("shared-cache".to_owned());
     thread.spawn(move || {
         runtime.block_on(link.run());
@@ -93,7 +80,6 @@ pub(super) fn start(
 /// The thread's side of the tier.
 struct Link {
     tier: Arc<Tier>,
-    client: redis::Client,
     asks: mpsc::Receiver<Ask>,
     stores: mpsc::Receiver<Store>,
 }
@@ -111,7 +97,7 @@ impl Link {
         let mut down_since = StdInstant::now();
         loop {
             let tier = self.tier.clone();
-            let begin = Session::begin(tier, self.client.clone());
+            let begin = Session::begin(tier);
             let failure = match self.refusing(begin).await? {
                 Ok(begun) => {
                     let up_since = StdInstant::now();
@@ -149,28 +135,6 @@ impl Link {
                 }
             }
         }
-    }
-}
-
-/// Pauses between tries.
-#[derive(Debug, Default)]
-struct Pauses {
-    last: Option<Duration>,
-}
-
-impl Pauses {
-    /// The server was up for so long.
-    fn note_up(&mut self, time: Duration) {
-        if time >= WELL_TIME {
-            self.last = None;
-        }
-    }
-
-    fn next(&mut self) -> Duration {
-        let pause = self.last.map_or(FIRST_PAUSE, |it| it * 2);
-        let pause = pause.min(LONGEST_PAUSE);
-        self.last = Some(pause);
-        pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * fastrand::f64())
     }
 }
 
@@ -327,13 +291,14 @@ struct Begun {
 impl Session {
     /// Connects, applies the purges that this machine has not seen, and looks whether
     /// the server answers in time.
-    async fn begin(tier: Arc<Tier>, client: redis::Client) -> Result<Begun, Failure> {
+    async fn begin(tier: Arc<Tier>) -> Result<Begun, Failure> {
         tier.counters.probes.add(1);
+        let server = &tier.settings.server;
         let connections = async {
             Ok([
-                Connection::open(&client).await?,
-                Connection::open(&client).await?,
-                Connection::open(&client).await?,
+                Connection::open(server).await?,
+                Connection::open(server).await?,
+                Connection::open(server).await?,
             ])
         };
         let [lookups, stores, log] = within(CONNECT_TIME, connections).await?;
@@ -694,29 +659,4 @@ async fn catch_up(tier: &Arc<Tier>, connection: &Connection) -> Result<Log, Fail
             Log::Broken
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_and_begin_anew() {
-        let mut pauses = Pauses::default();
-        let is_about = |pauses: &mut Pauses, millis: u64| {
-            let pause = pauses.next();
-            let middle = Duration::from_millis(millis);
-            let range = middle.mul_f64(1.0 - JITTER)..=middle.mul_f64(1.0 + JITTER);
-            assert!(range.contains(&pause), "{pause:?} {millis}");
-        };
-        for millis in [100, 200, 400] {
-            is_about(&mut pauses, millis);
-        }
-        pauses.note_up(WELL_TIME / 2);
-        for millis in [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
-            is_about(&mut pauses, millis);
-        }
-        pauses.note_up(WELL_TIME);
-        is_about(&mut pauses, 100);
-    }
 }

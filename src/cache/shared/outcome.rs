@@ -62,6 +62,10 @@ outcomes! {
     Version => "version",
     /// No connection.
     Connection => "connection",
+    /// The server's certificate is not accepted.
+    Certificate => "certificate",
+    /// No TLS with the server, for another reason.
+    Tls => "tls",
     /// The server speaks another protocol.
     Protocol => "protocol",
     /// It reads its own store (`-LOADING`).

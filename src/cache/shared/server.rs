@@ -8,10 +8,11 @@ use std::time::Duration;
 use evenkeel_cache::ledger::{Author, Entry, Event, Kind, Order, Position};
 use evenkeel_cache::purge::Strength;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisError, Value, cmd};
+use redis::{Cmd, ErrorKind, RedisError, Value, cmd};
 
 use super::outcome::Outcome;
 use super::value::{NAMES_START, Names, REMOVED_VALUE};
+use crate::shared_server::{ConnectFault, Server};
 
 /// Purges that the log keeps, about. A machine that missed more purges all that it has.
 const LOG_LENGTH: u32 = 10_000;
@@ -105,6 +106,16 @@ impl From<RedisError> for Failure {
     }
 }
 
+impl From<ConnectFault> for Failure {
+    fn from(fault: ConnectFault) -> Self {
+        match fault {
+            ConnectFault::Certificate(why) => Failure::new(Outcome::Certificate, why),
+            ConnectFault::Tls(why) => Failure::new(Outcome::Tls, why),
+            ConnectFault::Other(error) => error.into(),
+        }
+    }
+}
+
 /// By the first word of an error.
 fn by_code(code: &str) -> Outcome {
     match code {
@@ -172,12 +183,8 @@ pub(super) struct Connection(MultiplexedConnection);
 
 impl Connection {
     /// Connects, with the password.
-    pub async fn open(client: &redis::Client) -> Result<Self, Failure> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let connection = client.get_multiplexed_async_connection_with_config(&config);
-        Ok(Connection(connection.await?))
+    pub async fn open(server: &Server) -> Result<Self, Failure> {
+        Ok(Connection(server.connect().await?))
     }
 
     async fn ask(&self, command: &Cmd) -> Result<Value, Failure> {

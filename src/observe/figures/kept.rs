@@ -90,7 +90,12 @@ impl Sources {
 
     /// What no worker counts.
     fn save_given(&self) -> Saved {
+        let tickets = self.tickets.figures();
         let process = [
+            ("ticket_key_rotations", tickets.rotations),
+            ("tickets_unknown", tickets.unknown),
+            ("ticket_keys_learned", tickets.learned),
+            ("ticket_server_downs", tickets.server_downs),
             (
                 "log_lines_lost",
                 self.log_lines_lost.load(Ordering::Relaxed),
@@ -174,6 +179,12 @@ impl Sources {
             count.fetch_add(more(name), Ordering::Relaxed);
         }
         self.worker_stalls.add(more("worker_stalls"));
+        self.tickets.add(
+            more("ticket_key_rotations"),
+            more("tickets_unknown"),
+            more("ticket_keys_learned"),
+            more("ticket_server_downs"),
+        );
         self.reloads.add(more("reloads"), more("reloads_reverted"));
         let of = |name| (saved.of(name), before.of(name));
         let (now, told) = of("reloads_refused");

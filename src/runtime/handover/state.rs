@@ -4,13 +4,17 @@
 //! within seconds. What is not there holds as for an endpoint that is new.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use evenkeel_policy::balance::Evidence;
 use evenkeel_policy::chooser::ChooserKept;
 use evenkeel_policy::endpoint::{Admin, EndpointState, Outages};
 use evenkeel_policy::health::EndpointKept;
+use evenkeel_tls::TicketKeys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -34,6 +38,39 @@ pub(in crate::runtime) struct Known {
     changes: ChangesKept,
     /// Of each worker: what its balancers have learned, by upstream.
     learned: Vec<BTreeMap<String, Learned>>,
+    /// The keys of tickets.
+    ticket_keys: KeptTicketKeys,
+}
+
+/// Keys of tickets, in base64. Safety: they are secret, and stay between the two processes.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct KeptTicketKeys(String);
+
+impl KeptTicketKeys {
+    fn of(keys: &TicketKeys) -> Self {
+        KeptTicketKeys(BASE64_STANDARD.encode(keys.export()))
+    }
+
+    /// Opens tickets of these keys with `keys` from now on.
+    fn restore(&self, keys: &TicketKeys) {
+        // A process of an older version has none.
+        if self.0.is_empty() {
+            return;
+        }
+        let exported = BASE64_STANDARD.decode(&self.0);
+        if !exported.is_ok_and(|it| keys.import(&it).is_ok()) {
+            tracing::warn!(
+                "upgrade: the keys of tickets are not understood: TLS sessions begin anew"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for KeptTicketKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptTicketKeys")
+    }
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -117,6 +154,7 @@ impl Known {
             upstreams: indices.zip(upstreams).map(of_upstream).collect(),
             changes: discovery.keep_changes(),
             learned: learned.into_iter().map(learned_by_upstream).collect(),
+            ticket_keys: KeptTicketKeys::of(sources.tickets.keys()),
         }
     }
 
@@ -128,6 +166,7 @@ impl Known {
         upstreams: &[Arc<SharedUpstream>],
         discovery: &Discovery,
     ) -> LearnedByUpstream {
+        self.ticket_keys.restore(sources.tickets.keys());
         discovery.restore_changes(self.changes);
         let configured = sources.config.upstreams.iter().enumerate();
         for ((index, config), shared) in configured.zip(upstreams) {

@@ -1,6 +1,7 @@
 //! What lies on a disk, over restarts.
 
 use evenkeel_testkit::TempDir;
+use evenkeel_testkit::tls::Authority;
 
 use super::*;
 use crate::control;
@@ -219,18 +220,17 @@ fn a_folder_with_something_else_is_refused() {
     });
 }
 
-/// The program before an endpoint, with a cache that is shared at this server.
-fn sharing(endpoint: &Endpoint, server: &Server) -> Proxy {
+/// The program before an endpoint, with a cache that is shared by this value.
+fn sharing(endpoint: &Endpoint, shared: &str) -> Proxy {
     let address = endpoint.origin.address;
     let config = format!(
         "[server]\nworkers = 1\ncontrol = '$DIR/control.sock'\n[status]\nbind = '127.0.0.1:0'\n\
          [access_log]\npath = '$DIR/access.log'\nformat = 'json'\n\
          [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
-         [cache.main]\nshared = 'unix:{}'\n\
+         [cache.main]\nshared = {shared}\n\
          [[route]]\nupstream = 'app'\n\
          cache = {{ store = 'main', purge = {{ from = ['127.0.0.1'] }} }}\n\
-         [upstream.app]\nendpoints = ['{address}']\n",
-        server.socket().display()
+         [upstream.app]\nendpoints = ['{address}']\n"
     );
     Proxy::start(program(), &config).unwrap()
 }
@@ -241,20 +241,9 @@ fn machines_share_what_they_store_and_purge() {
         let mut redis = Server::redis();
         redis.start(&[]);
         let endpoint = Endpoint::answering(|_| response(200, FRESH, "hello"));
-        let machines = [0, 1].map(|_| sharing(&endpoint, &redis));
-        let mut number = 0;
-        // The server is found in the background.
-        until("one has what the other has stored", || {
-            number += 1;
-            let path = format!("/{number}");
-            ask(&machines[0], &path, "");
-            let before = endpoint.count();
-            std::thread::sleep(Duration::from_millis(50));
-            let answer = ask(&machines[1], &path, "");
-            assert_eq!(answer.text(), "hello");
-            endpoint.count() == before
-        });
-        let path = format!("/{number}");
+        let shared = format!("'{}'", redis.endpoint());
+        let machines = [0, 1].map(|_| sharing(&endpoint, &shared));
+        let path = until_shared(&endpoint, &machines);
         let purge = format!("PURGE {path} HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(machines[0].client().ask(purge).unwrap().status, 200);
         let before = endpoint.count();
@@ -298,5 +287,77 @@ fn machines_share_what_they_store_and_purge() {
         assert!(shared["failure"].is_string(), "{shared}");
         let text = control::ask(&machines[0], "show cache");
         assert!(text.contains("  down: "), "{text}");
+    });
+}
+
+/// Asks for pages until one machine has what the other has stored; that page.
+fn until_shared(endpoint: &Endpoint, machines: &[Proxy; 2]) -> String {
+    let mut number = 0;
+    // The server is found in the background.
+    until("one has what the other has stored", || {
+        number += 1;
+        let path = format!("/{number}");
+        ask(&machines[0], &path, "");
+        let before = endpoint.count();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(ask(&machines[1], &path, "").text(), "hello");
+        endpoint.count() == before
+    });
+    format!("/{number}")
+}
+
+#[test]
+fn machines_share_over_tls_with_a_password() {
+    test(|| {
+        let authority = Authority::new().unwrap();
+        let dir = TempDir::new().unwrap();
+        let ca = dir.join("ca.pem");
+        std::fs::write(&ca, authority.pem()).unwrap();
+        let ca = ca.display();
+        let mut redis = Server::redis();
+        let issued = authority.issue(&["localhost"]).unwrap();
+        let port = redis.start_tls(&issued, &["--requirepass", "open/sesame"]);
+        let endpoint = Endpoint::answering(|_| response(200, FRESH, "hello"));
+        let at = |url: &str, more: &str| {
+            sharing(
+                &endpoint,
+                &format!("{{ url = 'rediss://{url}:{port}/1'{more} }}"),
+            )
+        };
+        let trusting = format!(", ca = '{ca}'");
+        let machines = [0, 1].map(|_| at(":open/sesame@localhost", &trusting));
+        until_shared(&endpoint, &machines);
+        assert!(machines[0].stderr().contains(" is UP"));
+
+        let strangers = Authority::new().unwrap();
+        let other = dir.join("other.pem");
+        std::fs::write(&other, strangers.pem()).unwrap();
+        let other = format!(", ca = '{}'", other.display());
+        for (url, more, expected) in [
+            (":open/sesame@localhost", &*other, " is DOWN: certificate: "),
+            (
+                ":open/sesame@127.0.0.1",
+                &trusting,
+                " is DOWN: certificate: its certificate is for localhost, not for 127.0.0.1",
+            ),
+            (":wrong@localhost", &trusting, " is DOWN: password: "),
+        ] {
+            let proxy = at(url, more);
+            until(expected, || proxy.stderr().contains(expected));
+            assert!(!proxy.stderr().contains("sesame"), "{}", proxy.stderr());
+            let said = figures(&proxy).to_string();
+            assert!(!said.contains("sesame"), "{said}");
+            assert_eq!(ask(&proxy, "/", "").text(), "hello");
+        }
+        // One that speaks no TLS.
+        let plain = RawOrigin::start(|_, mut stream| {
+            stream.send("-ERR unknown command\r\n").unwrap();
+        });
+        let plain = plain.unwrap();
+        let port = plain.address.port();
+        let shared = format!("{{ url = 'rediss://localhost:{port}'{trusting} }}");
+        let proxy = sharing(&endpoint, &shared);
+        let expected = " is DOWN: tls: it does not speak TLS";
+        until(expected, || proxy.stderr().contains(expected));
     });
 }

@@ -25,13 +25,13 @@ fn ask(
 }
 
 /// A listener that asks clients for certificates of an authority, with further keys.
-fn asking(issuing: &Issuing, more: &str) -> String {
+pub fn asking(issuing: &Issuing, more: &str) -> String {
     let ca = issuing.path("clients.pem");
     issuing.listener(&["a"], &format!(", client = {{ ca = '{ca}'{more} }}"))
 }
 
 /// An authority of clients, beside that of the server.
-fn with_clients() -> (Issuing, Authority) {
+pub fn with_clients() -> (Issuing, Authority) {
     let issuing = Issuing::new();
     issuing.issue("a", &["a.test"]);
     let clients = Authority::new().unwrap();

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use std::path::Path;
-
 use evenkeel_cache::Rules;
 use evenkeel_cache::key::{KeyRules, QueryRules};
 use evenkeel_policy::route::Rule;
 
-use super::peers;
+use super::{peers, shared_store};
 use crate::diagnostics::Report;
 use crate::setting::{OneOrMore, Resolve};
-use crate::surroundings::absolute;
+use crate::surroundings::{Surroundings, absolute};
 use crate::written::{self, CacheStoreParts, CacheTable, CachingParts, CachingTable, File, Names};
 use crate::{CacheDisk, CacheStore, Caching};
 
@@ -19,7 +17,7 @@ use crate::{CacheDisk, CacheStore, Caching};
 pub(super) fn stores(
     file: &File,
     names: &Names<'_>,
-    folder: &Path,
+    surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Vec<CacheStore>> {
     let built: Vec<_> = names
@@ -28,21 +26,27 @@ pub(super) fn stores(
         .map(|&name| {
             let mut written = file.cache.value.as_ref()?.0.iter();
             match written.find(|it| it.name == name) {
-                Some(it) => store(name, it.value.as_ref()?, folder, report),
-                None => store(name, &CacheTable::unwritten(file)?, folder, report),
+                Some(it) => store(name, it.value.as_ref()?, surroundings, report),
+                None => store(name, &CacheTable::unwritten(file)?, surroundings, report),
             }
         })
         .collect();
     built.into_iter().collect()
 }
 
-fn store(name: &str, table: &CacheTable, folder: &Path, report: &mut Report) -> Option<CacheStore> {
+fn store(
+    name: &str,
+    table: &CacheTable,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<CacheStore> {
+    let shared = shared_store::resolve(&table.shared, surroundings, report);
     let disk = match &table.disk.value {
         None => None,
         Some(disk) => {
             let path = disk.path.value.as_ref()?;
             Some(CacheDisk {
-                path: absolute(&path.value.0, &path.place, folder, report)?,
+                path: absolute(&path.value.0, &path.place, surroundings.folder, report)?,
                 size_bytes: disk.size.value?.0,
             })
         }
@@ -50,6 +54,7 @@ fn store(name: &str, table: &CacheTable, folder: &Path, report: &mut Report) -> 
     table.resolve_with(CacheStoreParts {
         name: name.to_owned(),
         disk,
+        shared: shared?,
     })
 }
 

@@ -6,8 +6,8 @@ use evenkeel_policy::route::Rule;
 
 use super::forms::{Switch, as_table};
 use super::names::DEFAULT_STORE;
-use super::{Bypass, File};
-use crate::cache_value::{CachedStatus, ParameterPattern, RedisUrl, WholeSeconds};
+use super::{Bypass, File, Shared};
+use crate::cache_value::{CachedStatus, ParameterPattern, WholeSeconds};
 use crate::diagnostics::Report;
 use crate::file_value::FolderPath;
 use crate::quantity::{DurationValue, Length, Size};
@@ -16,7 +16,7 @@ use crate::setting::{Bounded, Map, OneOrMore, Placed, Setting, options, wrong_ty
 use crate::shape::Shape;
 use crate::tree::{Node, Value};
 use crate::value::{FieldName, Peer, Text};
-use crate::{CacheDisk, Peers};
+use crate::{CacheDisk, Peers, SharedStore};
 
 options! {
     /// A store of responses. Routes that name it share its room;
@@ -27,6 +27,8 @@ options! {
         name: String,
         /// The files behind the memory; `None` for memory alone.
         disk: Option<CacheDisk>,
+        /// The server by which several processes share it; `None` for none.
+        shared: Option<SharedStore>,
     } {
         /// Most memory that it takes. The longest response that is kept in memory has an
         /// eighth of that.
@@ -34,9 +36,8 @@ options! {
         /// Files for the responses that memory has no room for.
         disk: CacheDiskTable = Optional("memory alone") => by_hand,
         /// A server of Redis or Valkey by which several processes share their responses:
-        /// `redis://USER:PASSWORD@HOST:PORT/DATABASE`, of which the host alone is
-        /// needed, or `unix:PATH`. No output shows the password.
-        shared: RedisUrl = Optional("shared with none"),
+        /// its URL, or a table.
+        shared: Shared = Optional("shared with none") => by_hand,
     }
 }
 

@@ -122,7 +122,7 @@ impl ClientCertificatesTable {
 }
 
 /// The files of a list, with paths from `folder`.
-fn paths(
+pub(crate) fn paths(
     list: &Field<OneOrMore<Placed<FilePath>>>,
     folder: &Path,
     report: &mut Report,

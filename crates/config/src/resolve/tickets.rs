@@ -1,0 +1,136 @@
+//! Session tickets: the files of their keys.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenkeel_tls::{FileKeys, SealingKey};
+
+use super::{shared_store, warn_of_readers};
+use crate::SharedTickets;
+use crate::diagnostics::Report;
+use crate::setting::Placed;
+use crate::surroundings::{NameLookup, Surroundings, absolute};
+use crate::tree::SourcePlace;
+use crate::written::{File, Tickets, TicketsParts, TicketsTable};
+
+/// The longest lifetime of a ticket (RFC 8446 §4.6.1).
+const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+
+/// Builds the settings of tickets. Reports files that can't be used.
+pub(super) fn resolve(
+    file: &File,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Tickets> {
+    let table = file.tickets.value.as_ref()?;
+    if table.lifetime.value?.0 > LONGEST {
+        report
+            .mistake(
+                &table.lifetime.place,
+                "clients keep no ticket for more than 7 days",
+            )
+            .help("write \"7d\" or less");
+    }
+    let keys = keys(table, surroundings, report);
+    let shared = shared(table, surroundings, report);
+    table.resolve_with(TicketsParts {
+        keys: keys?,
+        shared: shared?,
+    })
+}
+
+/// How keys are shared: `Some(None)` is not at all. Reports a server without a key.
+fn shared(
+    table: &TicketsTable,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Option<SharedTickets>> {
+    let server = shared_store::resolve(&table.shared, surroundings, report)?;
+    let key = match &table.encrypt_with.value {
+        None if table.encrypt_with.written => return None,
+        None => None,
+        Some(Placed { value, place }) => {
+            let path = absolute(&value.0, place, surroundings.folder, report)?;
+            if surroundings.lookup != NameLookup::Skip {
+                warn_of_readers(&path, place, "the key of the cluster", report);
+                if let Err(error) = SealingKey::read(&path) {
+                    propose_key(place, error.to_string(), &path, report);
+                }
+            }
+            Some(path)
+        }
+    };
+    match (server, key) {
+        (None, None) => Some(None),
+        (Some(server), Some(encrypt_with)) => {
+            if table.keys.written {
+                report
+                    .mistake(&table.shared.place, "keys are in files or at a server")
+                    .related(&table.keys.place, "the files")
+                    .help("leave `keys` out, or `shared`");
+            }
+            Some(Some(SharedTickets {
+                server,
+                encrypt_with,
+            }))
+        }
+        (Some(_), None) => {
+            report
+                .mistake(
+                    &table.shared.place,
+                    "keys of tickets are stored at a server only encrypted, and there is no key",
+                )
+                .help(
+                    "make one, copy it to each machine, and name it: `(umask 077; openssl rand \
+                     32 > cluster.key)` and encrypt_with = \"cluster.key\"",
+                );
+            None
+        }
+        (None, Some(_)) => {
+            report
+                .warning(&table.encrypt_with.place, "nothing is stored at a server")
+                .help("name the server with `shared`, or leave this out");
+            Some(None)
+        }
+    }
+}
+
+fn propose_key(place: &SourcePlace, what: String, path: &Path, report: &mut Report) {
+    let path = path.display();
+    report.mistake(place, what).help(format!(
+        "make it, and copy it to each machine: `(umask 077; openssl rand 80 > {path})`"
+    ));
+}
+
+/// The files of the keys, as absolute paths.
+fn keys(
+    table: &TicketsTable,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Vec<PathBuf>> {
+    let Some(written) = &table.keys.value else {
+        return (!table.keys.written).then(Vec::new);
+    };
+    if table.rotation.written {
+        report
+            .warning(
+                &table.rotation.place,
+                "keys from files are replaced by their files, not by time",
+            )
+            .related(&table.keys.place, "the files")
+            .help("leave `rotation` out");
+    }
+    let is_looked_at = surroundings.lookup != NameLookup::Skip;
+    let paths = written.0.iter().map(|it| {
+        let path = absolute(&it.value.0, &it.place, surroundings.folder, report)?;
+        if is_looked_at {
+            warn_of_readers(&path, &it.place, "the key of tickets", report);
+            if let Err(error) = FileKeys::read(std::slice::from_ref(&path)) {
+                propose_key(&it.place, error.to_string(), &path, report);
+            }
+        }
+        Some(path)
+    });
+    let paths: Vec<_> = paths.collect();
+    paths.into_iter().collect()
+}
