@@ -225,7 +225,8 @@ impl Attempts {
     /// The certificate of a name. A file that is broken counts as none.
     async fn held(&self, name: &Name) -> Option<Held> {
         let path = self.orders.storage.certificate(&name.to_string());
-        match blocking(move || Ok(Held::read(&path))).await {
+        let of = name.clone();
+        match blocking(move || Ok(Held::read(&path, &of))).await {
             Ok(Ok(held)) => held,
             Ok(Err(text)) => {
                 tracing::warn!(%name, "acme: certificate of {name}: {text}; another is ordered");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use evenkeel_tls::{Certificate, Error, Fault, Source, UnixTime, reading};
+use evenkeel_tls::{Certificate, Error, Facts, Fault, Source, UnixTime, reading};
 use instant_acme::CertificateIdentifier;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -38,14 +38,18 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Reads a certificate; `None` where there is no file. Blocks.
+    /// Reads the certificate of a name; `None` where there is no file. Blocks.
     ///
     /// # Errors
-    /// The file cannot be used, in words.
-    pub(crate) fn read(path: &Path) -> Result<Option<Self>, String> {
+    /// The file cannot be used, or is for another name, in words.
+    pub(crate) fn read(path: &Path, name: &Name) -> Result<Option<Self>, String> {
         let Some(certificate) = read_certificate(path)? else {
             return Ok(None);
         };
+        let facts = certificate.facts();
+        if !is_for(&facts, name) {
+            return Err(format!("{}: it is not for {name}", path.display()));
+        }
         let bytes = storage::read(path, MAX_CERTIFICATE).ok().flatten();
         let bytes = bytes.unwrap_or_default();
         let first = bytes.split(|it| *it == b'\n').next().unwrap_or_default();
@@ -55,7 +59,7 @@ impl Held {
         Ok(Some(Self {
             not_before: system_time(certificate.not_before()),
             not_after: system_time(certificate.not_after()),
-            fingerprint: certificate.facts().fingerprint,
+            fingerprint: facts.fingerprint,
             directory: first.strip_prefix(ISSUER).map(str::to_owned),
             id: id.map(CertificateIdentifier::into_owned),
         }))
@@ -92,12 +96,7 @@ pub(crate) fn check(path: &Path, name: &Name, now: SystemTime) -> Result<(), Fai
     };
     let certificate = read_certificate(path).map_err(refused)?;
     let certificate = certificate.ok_or_else(|| refused("its file is gone".to_owned()))?;
-    let facts = certificate.facts();
-    let is_for = match name {
-        Name::Address(address) => facts.ip_addresses.contains(address),
-        name => facts.dns_names.contains(&name.to_string()),
-    };
-    if !is_for {
+    if !is_for(&certificate.facts(), name) {
         return Err(refused(format!("it is not for {name}")));
     }
     let unix_now = UnixTime::since_unix_epoch(Duration::from_secs(seconds(now)));
@@ -133,6 +132,13 @@ pub(crate) fn check(path: &Path, name: &Name, now: SystemTime) -> Result<(), Fai
     verified
         .map(drop)
         .map_err(|it| refused(format!("its chain does not fit: {it}")))
+}
+
+fn is_for(facts: &Facts, name: &Name) -> bool {
+    match name {
+        Name::Address(address) => facts.ip_addresses.contains(address),
+        name => facts.dns_names.contains(&name.to_string()),
+    }
 }
 
 /// A certificate with its key in one file; `None` where there is no file.

@@ -81,9 +81,7 @@ impl Challenges {
     /// Blocks: it reads a file.
     #[must_use]
     pub fn read_key_authorization(&self, token: &str) -> Option<String> {
-        let is_known = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
-        let is_token = (1..=128).contains(&token.len()) && token.bytes().all(is_known);
-        if is_token {
+        if is_token(token) {
             self.read_answer(token)
         } else {
             None
@@ -124,12 +122,18 @@ impl Challenges {
     /// Answers an HTTP-01 challenge from now on. Blocks.
     ///
     /// # Errors
-    /// The storage cannot be written.
+    /// The storage cannot be written, or the issuer has sent a token that is none.
     pub(crate) fn present_http(
         self: &Arc<Self>,
         token: &str,
         key_authorization: &str,
     ) -> io::Result<Presented> {
+        // The token becomes the name of a file.
+        if !is_token(token) {
+            return Err(io::Error::other(
+                "the token of the challenge is no base64url",
+            ));
+        }
         let key = Key::Http {
             token: token.to_owned(),
         };
@@ -214,6 +218,12 @@ impl Key {
     }
 }
 
+/// Whether it is base64url of a length that issuers use (RFC 8555, section 8.3).
+fn is_token(text: &str) -> bool {
+    let is_known = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_');
+    (1..=128).contains(&text.len()) && text.bytes().all(is_known)
+}
+
 /// No token has a dot in it.
 fn alpn_file(server_name: &str) -> String {
     format!("{server_name}.alpn")
@@ -231,4 +241,77 @@ fn certificate(name: &Name, key_authorization: &str) -> Result<Arc<CertifiedKey>
     let key = any_ecdsa_type(&key).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
     let chain = vec![certificate.der().clone()];
     Ok(Arc::new(CertifiedKey::new(chain, key)))
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_testkit::TempDir;
+
+    use super::*;
+    use crate::storage::Storage;
+
+    fn two_machines() -> (TempDir, Arc<Challenges>, Challenges) {
+        let dir = TempDir::new().unwrap();
+        let storage = Storage::open(dir.path()).unwrap();
+        let new = || Challenges::new(storage.challenges());
+        (dir, Arc::new(new()), new())
+    }
+
+    #[test]
+    fn every_machine_answers_while_a_challenge_runs() {
+        let (_dir, one, other) = two_machines();
+        let presented = one.present_http("token-1_A", "token.thumb").unwrap();
+        assert_eq!(
+            one.key_authorization("token-1_A").as_deref(),
+            Some("token.thumb")
+        );
+        assert_eq!(one.key_authorization("token"), None);
+        assert!(other.is_empty() && other.key_authorization("token-1_A").is_none());
+        let read = other.read_key_authorization("token-1_A");
+        assert_eq!(read.as_deref(), Some("token.thumb"));
+        drop(presented);
+        assert!(one.is_empty());
+        assert_eq!(one.key_authorization("token-1_A"), None);
+        assert_eq!(other.read_key_authorization("token-1_A"), None);
+    }
+
+    #[test]
+    fn handshakes_get_a_certificate_with_the_digest() {
+        let (_dir, one, other) = two_machines();
+        let name = Name::parse("a.example.com").unwrap();
+        let presented = one.present_tls_alpn(&name, "token.thumb").unwrap();
+        let sum = digest(&SHA256, b"token.thumb");
+        for certificate in [
+            one.tls_alpn("A.example.com").unwrap(),
+            other.read_tls_alpn("A.example.com.").unwrap(),
+        ] {
+            let der = &*certificate.cert[0];
+            // acmeIdentifier (RFC 8737, section 6.1), critical, and the digest in it.
+            let oid = [
+                0x06, 8, 0x2b, 6, 1, 5, 5, 7, 1, 0x1f, 1, 1, 0xff, 4, 0x22, 4, 0x20,
+            ];
+            let extension = [&oid[..], sum.as_ref()].concat();
+            assert!(der.windows(extension.len()).any(|it| it == extension));
+        }
+        assert!(one.tls_alpn("b.example.com").is_none());
+        assert!(other.read_tls_alpn("b.example.com").is_none());
+        drop(presented);
+        assert!(one.tls_alpn("a.example.com").is_none());
+        assert!(other.read_tls_alpn("a.example.com").is_none());
+    }
+
+    #[test]
+    fn no_other_files_are_read_or_written() {
+        let (dir, one, _) = two_machines();
+        std::fs::write(dir.join("secret"), "secret").unwrap();
+        std::fs::write(dir.join("challenges/a.b"), "secret").unwrap();
+        for token in ["../secret", "a.b", "", ".", "a/b", "a\0", &"a".repeat(129)] {
+            assert_eq!(one.read_key_authorization(token), None, "{token:?}");
+            assert!(one.present_http(token, "x").is_err(), "{token:?}");
+        }
+        for name in ["../secret", "a.b/../x", "", "*.example.com", "192.0.2.1"] {
+            assert!(one.read_tls_alpn(name).is_none(), "{name:?}");
+        }
+        assert!(one.is_empty());
+    }
 }

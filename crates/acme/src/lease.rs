@@ -141,7 +141,7 @@ impl Leases {
     fn locked(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&self.lock)?;
+        let file = options.open(&self.lock).map_err(storage::at(&self.lock))?;
         for _ in 0..LOCK_TRIES {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(file),

@@ -7,7 +7,7 @@
 //!      └──────────────────┴────────────────────────┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 
-use crate::attempt::{Attempts, Outcome, Task};
+use crate::attempt::{Attempts, Looked, Outcome, Task};
 use crate::certificate::{Held, date};
 use crate::challenges::Challenges;
 use crate::clock::{Clock, SystemClock};
@@ -52,8 +52,17 @@ const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
 pub struct Manager {
     attempts: Attempts,
     clock: Arc<dyn Clock>,
-    names: Mutex<BTreeMap<String, Entry>>,
+    names: Mutex<Names>,
     changed: Notify,
+}
+
+/// The names that are followed.
+#[derive(Debug, Default)]
+struct Names {
+    entries: BTreeMap<String, Entry>,
+    /// When each name is looked at. Invariant: an entry is here at its `next`, unless it is
+    /// running or its text is no name.
+    agenda: BTreeSet<(SystemTime, String)>,
 }
 
 /// The state of a name.
@@ -125,8 +134,8 @@ impl Manager {
     /// Its status says so.
     pub fn follow(&self, names: Vec<String>) {
         let now = self.clock.now();
-        let mut entries = self.names();
-        let mut before = std::mem::take(&mut *entries);
+        let mut followed = self.names();
+        let mut before = std::mem::take(&mut followed.entries);
         // Issuers are not asked about very many certificates in the same second.
         let spread = Duration::from_secs(names.len() as u64);
         for text in names {
@@ -137,9 +146,10 @@ impl Manager {
                 let ask_issuer_at = now + spread.mul_f64(fastrand::f64());
                 Entry::new(&key, name, now, ask_issuer_at)
             });
-            entries.insert(key, entry);
+            followed.entries.insert(key, entry);
         }
-        drop(entries);
+        followed.plan_all();
+        drop(followed);
         self.changed.notify_one();
     }
 
@@ -149,11 +159,16 @@ impl Manager {
     /// The name is not followed.
     pub fn renew(&self, name: &str) -> Result<(), NotFollowed> {
         let key = Name::parse(name).ok_or(NotFollowed)?.to_string();
-        let mut entries = self.names();
-        let entry = entries.get_mut(&key).ok_or(NotFollowed)?;
+        let now = self.clock.now();
+        let mut names = self.names();
+        let entry = names.entries.get_mut(&key).ok_or(NotFollowed)?;
         entry.is_asked_for = true;
-        entry.next = self.clock.now();
-        drop(entries);
+        let before = std::mem::replace(&mut entry.next, now);
+        // One that is running has no place on the agenda, and gets one when it is done.
+        if names.agenda.remove(&(before, key.clone())) {
+            names.agenda.insert((now, key));
+        }
+        drop(names);
         self.changed.notify_one();
         Ok(())
     }
@@ -161,8 +176,8 @@ impl Manager {
     /// The state of each name, in the order of the names.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
-        let entries = self.names();
-        let status = entries.iter().map(|(name, entry)| entry.status(name));
+        let names = self.names();
+        let status = names.entries.iter().map(|(name, entry)| entry.status(name));
         status.collect()
     }
 
@@ -172,10 +187,7 @@ impl Manager {
     /// Safe: dropping it gives up what is running, and releases its leases. The next call goes
     /// on with orders that were not finished.
     pub async fn keep(&self) {
-        for entry in self.names().values_mut() {
-            entry.is_running = false;
-            entry.is_ordering = false;
-        }
+        self.names().start_again();
         let mut running = FuturesUnordered::new();
         let mut sweep_at = self.clock.now();
         loop {
@@ -185,11 +197,13 @@ impl Manager {
                 sweep_at = now + SWEEP_EVERY;
             }
             while running.len() < AT_ONCE
-                && let Some(task) = self.take_due(now)
+                && let Some(task) = self.names().take_due(now)
             {
                 running.push(self.attend(task));
             }
-            let sleep = self.until_next(now, running.len() < AT_ONCE);
+            let next = self.names().next().filter(|_| running.len() < AT_ONCE);
+            let sleep = next.map(|it| it.duration_since(now).unwrap_or_default());
+            let sleep = sleep.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP);
             tokio::select! {
                 Some(()) = running.next(), if !running.is_empty() => {}
                 () = self.changed.notified() => {}
@@ -198,11 +212,57 @@ impl Manager {
         }
     }
 
+    /// Looks at a name that is due, and orders its certificate where that is due too.
+    async fn attend(&self, task: Task) {
+        let key = task.name.to_string();
+        let ordering = || {
+            if let Some(entry) = self.names().entries.get_mut(&key) {
+                entry.is_ordering = true;
+            }
+        };
+        let looked = self.attempts.attend(&task, ordering).await;
+        let now = self.clock.now();
+        let mut names = self.names();
+        if let Some(entry) = names.entries.get_mut(&key) {
+            entry.conclude(&key, &task, looked, now);
+            let next = entry.next;
+            names.agenda.insert((next, key));
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Names {
+    /// Nothing is running.
+    fn start_again(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.is_running = false;
+            entry.is_ordering = false;
+        }
+        self.plan_all();
+    }
+
+    fn plan_all(&mut self) {
+        let waits = |it: &&Entry| it.name.is_some() && !it.is_running;
+        let waiting = self.entries.iter().filter(|(_, it)| waits(it));
+        self.agenda = waiting.map(|(key, it)| (it.next, key.clone())).collect();
+    }
+
+    /// When the next name is looked at.
+    fn next(&self) -> Option<SystemTime> {
+        self.agenda.first().map(|it| it.0)
+    }
+
     /// The name that has been due for the longest.
-    fn take_due(&self, now: SystemTime) -> Option<Task> {
-        let mut entries = self.names();
-        let due = entries.iter_mut().filter(|(_, it)| it.is_due(now));
-        let (_, entry) = due.min_by_key(|(_, it)| it.next)?;
+    fn take_due(&mut self, now: SystemTime) -> Option<Task> {
+        if self.next()? > now {
+            return None;
+        }
+        let (_, key) = self.agenda.pop_first()?;
+        let entry = self.entries.get_mut(&key)?;
         entry.is_running = true;
         Some(Task {
             name: entry.name.clone()?,
@@ -214,90 +274,67 @@ impl Manager {
             failures: entry.failures.clone(),
         })
     }
-
-    fn until_next(&self, now: SystemTime, has_room: bool) -> Duration {
-        let entries = self.names();
-        let waiting = entries
-            .values()
-            .filter(|it| it.name.is_some() && !it.is_running);
-        let next = waiting.map(|it| it.next).min().filter(|_| has_room);
-        let sleep = next.map(|it| it.duration_since(now).unwrap_or_default());
-        sleep.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)
-    }
-
-    /// Looks at a name that is due, and orders its certificate where that is due too.
-    async fn attend(&self, task: Task) {
-        let key = task.name.to_string();
-        let ordering = || {
-            if let Some(entry) = self.names().get_mut(&key) {
-                entry.is_ordering = true;
-            }
-        };
-        let done = self.attempts.attend(&task, ordering).await;
-        let now = self.clock.now();
-        let mut entries = self.names();
-        let Some(entry) = entries.get_mut(&key) else {
-            return;
-        };
-        entry.is_running = false;
-        entry.is_ordering = false;
-        if let Some(held) = done.held {
-            if held != entry.held {
-                entry.suggested = None;
-                entry.ask_issuer_at = now;
-            }
-            entry.held = held;
-        }
-        if let Some((suggested, again)) = done.suggestion {
-            entry.suggested = suggested;
-            entry.ask_issuer_at = now + schedule::ask_again(again);
-        }
-        match done.outcome {
-            Outcome::NotDue { at } => entry.wait_for(at, now),
-            Outcome::Obtained => {
-                entry.failures = None;
-                entry.passed_over = 0;
-                let held = entry.held.as_ref();
-                let paused_until = now + held.map_or(AFTER_BUSY, schedule::pause_after_success);
-                let at = held.map_or(paused_until, schedule::by_fraction);
-                entry.paused_until = Some(paused_until);
-                entry.wait_for(at.max(paused_until), now);
-                entry.tell_obtained(&key);
-            }
-            Outcome::Busy => {
-                entry.is_asked_for |= task.is_asked_for;
-                entry.next = now + AFTER_BUSY;
-            }
-            Outcome::FailedBefore(failures) => {
-                let mut next = time(failures.next);
-                if !entry.is_known {
-                    // An operator may have mended the cause, and started the program again.
-                    next = next.min(time(failures.at) + AFTER_RESTART);
-                }
-                entry.failures = Some(failures);
-                entry.paused_until = Some(next);
-                entry.wait_for(next, now);
-            }
-            Outcome::Failed { failures, kind } => {
-                if matches!(kind, FailureKind::Challenge(_)) {
-                    entry.passed_over += 1;
-                }
-                entry.tell_failed(&key, &failures, now);
-                let next = time(failures.next);
-                entry.failures = Some(failures);
-                entry.paused_until = Some(next);
-                entry.wait_for(next, now);
-            }
-        }
-        entry.is_known = true;
-    }
-
-    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Entry {
+    /// Takes in what came of a look at the name.
+    fn conclude(&mut self, key: &str, task: &Task, looked: Looked, now: SystemTime) {
+        self.is_running = false;
+        self.is_ordering = false;
+        if let Some((suggested, again)) = looked.suggestion {
+            self.suggested = suggested;
+            self.ask_issuer_at = now + schedule::ask_again(again);
+        }
+        if let Some(held) = looked.held {
+            // Another process may have renewed it.
+            if self.held.is_some() && self.held != held {
+                self.suggested = None;
+                self.ask_issuer_at = now;
+            }
+            self.held = held;
+        }
+        match looked.outcome {
+            Outcome::NotDue { at } => self.wait_for(at, now),
+            Outcome::Obtained => {
+                self.failures = None;
+                self.passed_over = 0;
+                self.suggested = None;
+                self.ask_issuer_at = now;
+                let held = self.held.as_ref();
+                let paused_until = now + held.map_or(AFTER_BUSY, schedule::pause_after_success);
+                let at = held.map_or(paused_until, schedule::by_fraction);
+                self.paused_until = Some(paused_until);
+                self.wait_for(at.max(paused_until), now);
+                self.tell_obtained(key);
+            }
+            Outcome::Busy => {
+                self.is_asked_for |= task.is_asked_for;
+                self.next = now + AFTER_BUSY;
+            }
+            Outcome::FailedBefore(failures) => {
+                let mut next = time(failures.next);
+                if !self.is_known {
+                    // An operator may have mended the cause, and started the program again.
+                    next = next.min(time(failures.at) + AFTER_RESTART);
+                }
+                self.failures = Some(failures);
+                self.paused_until = Some(next);
+                self.wait_for(next, now);
+            }
+            Outcome::Failed { failures, kind } => {
+                if matches!(kind, FailureKind::Challenge(_)) {
+                    self.passed_over += 1;
+                }
+                self.tell_failed(key, &failures, now);
+                let next = time(failures.next);
+                self.failures = Some(failures);
+                self.paused_until = Some(next);
+                self.wait_for(next, now);
+            }
+        }
+        self.is_known = true;
+    }
+
     fn new(text: &str, name: Option<Name>, now: SystemTime, ask_issuer_at: SystemTime) -> Self {
         if name.is_none() {
             tracing::error!("acme: no certificate is ordered for {text:?}: {NO_NAME}");
@@ -317,10 +354,6 @@ impl Entry {
             failures: None,
             passed_over: 0,
         }
-    }
-
-    fn is_due(&self, now: SystemTime) -> bool {
-        self.name.is_some() && !self.is_running && self.next <= now
     }
 
     /// Waits until an order is due, or the issuer is asked for its suggestion.

@@ -196,14 +196,20 @@ pub(crate) fn read(path: &Path, max: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+        Err(error) => return Err(at(path)(error)),
     };
     let mut bytes = Vec::new();
-    file.take(max + 1).read_to_end(&mut bytes)?;
+    let read = file.take(max + 1).read_to_end(&mut bytes);
+    read.map_err(at(path))?;
     if bytes.len() as u64 > max {
-        return Err(ErrorKind::FileTooLarge.into());
+        return Err(at(path)(ErrorKind::FileTooLarge.into()));
     }
     Ok(Some(bytes))
+}
+
+/// Puts the path before the text of an error.
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Writes a file of mode 0600 in the place of what is there.
@@ -228,24 +234,26 @@ impl Staged {
     /// It cannot be written.
     pub(crate) fn write(place: &Path, bytes: &[u8]) -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let (Some(folder), Some(file)) = (place.parent(), place.file_name()) else {
-            return Err(ErrorKind::InvalidInput.into());
-        };
         let process = std::process::id();
         let count = COUNT.fetch_add(1, Relaxed);
-        let random = fastrand::u32(..);
+        // Of several machines, processes may have the same id.
+        let random = fastrand::u64(..);
         // Readers of folders pass over names that begin with a dot.
-        let at = format!(".{}.{process}-{count}-{random:08x}", file.display());
+        let name = format!(".{process}-{count}-{random:016x}.new");
         let staged = Self {
-            at: folder.join(at),
+            at: place.with_file_name(name),
             place: place.to_owned(),
         };
+        staged.fill(bytes).map_err(at(place))?;
+        Ok(staged)
+    }
+
+    fn fill(&self, bytes: &[u8]) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        let mut file = options.open(&staged.at)?;
+        let mut file = options.open(&self.at)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
-        Ok(staged)
+        file.sync_all()
     }
 
     /// The path until it is in its place.
@@ -258,11 +266,12 @@ impl Staged {
     /// # Errors
     /// It cannot be renamed; the old file stays.
     pub(crate) fn install(self) -> io::Result<()> {
-        fs::rename(&self.at, &self.place)?;
-        match self.place.parent() {
+        let installed = fs::rename(&self.at, &self.place);
+        let synced = installed.and_then(|()| match self.place.parent() {
             Some(folder) => File::open(folder)?.sync_all(),
             None => Ok(()),
-        }
+        });
+        synced.map_err(at(&self.place))
     }
 }
 
@@ -288,7 +297,7 @@ pub(crate) fn time(seconds: u64) -> SystemTime {
 /// Removes a file, if it is there.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(at(path)(error)),
         _ => Ok(()),
     }
 }

@@ -1,10 +1,14 @@
 //! The program that sets records.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::process::Command;
 
 use super::Record;
@@ -33,31 +37,33 @@ impl Hook {
     /// It cannot be started, takes too long, or ends with another exit status than 0.
     pub(crate) async fn run(&self, what: &str, record: &Record) -> Result<(), String> {
         let program = self.program.display();
+        let failed = |error: io::Error| format!("{program} cannot be started: {error}");
+        // A pipe would have to be read all the while, and may be held open by children.
+        let told = memfd_create("stderr", MemfdFlags::CLOEXEC).map_err(|it| failed(it.into()))?;
+        let told = File::from(told);
         let child = Command::new(&self.program)
             .args([what, &record.name, &record.value])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(told.try_clone().map_err(failed)?)
             .kill_on_drop(true)
             .spawn();
-        let child = child.map_err(|it| format!("{program} cannot be started: {it}"))?;
+        let mut child = child.map_err(failed)?;
         let ended = tokio::select! {
-            ended = child.wait_with_output() => ended,
+            ended = child.wait() => ended,
             () = self.clock.sleep(DEADLINE) => {
                 let seconds = DEADLINE.as_secs();
                 return Err(format!("{program} {what} was killed: it ran for {seconds} s"));
             }
         };
-        let ended = ended.map_err(|it| format!("{program} {what}: {it}"))?;
-        if ended.status.success() {
+        let status = ended.map_err(|it| format!("{program} {what}: {it}"))?;
+        if status.success() {
             return Ok(());
         }
-        let told = &ended.stderr[..ended.stderr.len().min(MAX_TOLD)];
-        let told = String::from_utf8_lossy(told);
-        let told = told.trim().replace(char::is_control, " ");
-        Err(format!(
-            "{program} {what} failed ({}): {told}",
-            ended.status
-        ))
+        let mut text = [0; MAX_TOLD];
+        let length = told.read_at(&mut text, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(&text[..length]);
+        let text = text.trim().replace(char::is_control, " ");
+        Err(format!("{program} {what} failed ({status}): {text}"))
     }
 }

@@ -95,6 +95,12 @@ impl Front {
         self.dir.join("front.pem")
     }
 
+    /// The last path that was asked for and begins so.
+    pub fn last(&self, path: &str) -> Option<String> {
+        let asked = self.shared.asked.lock().unwrap();
+        asked.iter().rfind(|it| it.starts_with(path)).cloned()
+    }
+
     /// How often a path was asked for that begins so.
     pub fn count(&self, path: &str) -> usize {
         let asked = self.shared.asked.lock().unwrap();
