@@ -3,6 +3,30 @@
 //! No socket of the load balancer is touched here: the program answers challenges with
 //! [`Challenges`], and serves the files that [`Manager::certificate_path`] names.
 //!
+//! ```no_run
+//! # async fn run() -> Result<(), evenkeel_acme::Error> {
+//! use evenkeel_acme::{ChallengeKind, Issuer, Manager, Settings};
+//!
+//! let manager = Manager::new(Settings {
+//!     storage: "/var/lib/evenkeel/acme".into(),
+//!     issuers: vec![Issuer {
+//!         directory: "https://acme-v02.api.letsencrypt.org/directory".to_owned(),
+//!         ca: None,
+//!         email: Some("admin@example.com".to_owned()),
+//!         profile: None,
+//!         external_account: None,
+//!     }],
+//!     challenges: vec![ChallengeKind::TlsAlpn01, ChallengeKind::Http01],
+//!     dns: None,
+//! })?;
+//! let answers = manager.challenges();
+//! manager.follow(vec!["example.com".to_owned()]);
+//! // Elsewhere: `answers.key_authorization(token)` and `answers.tls_alpn(server_name)`.
+//! manager.keep().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! | module | owns |
 //! |---|---|
 //! | [`settings`] | issuers, challenges, and where files are kept |

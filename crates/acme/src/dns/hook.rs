@@ -41,6 +41,7 @@ impl Hook {
         // A pipe would have to be read all the while, and may be held open by children.
         let told = memfd_create("stderr", MemfdFlags::CLOEXEC).map_err(|it| failed(it.into()))?;
         let told = File::from(told);
+        let deadline = self.clock.sleep(DEADLINE);
         let child = Command::new(&self.program)
             .args([what, &record.name, &record.value])
             .stdin(Stdio::null())
@@ -51,7 +52,7 @@ impl Hook {
         let mut child = child.map_err(failed)?;
         let ended = tokio::select! {
             ended = child.wait() => ended,
-            () = self.clock.sleep(DEADLINE) => {
+            () = deadline => {
                 let seconds = DEADLINE.as_secs();
                 return Err(format!("{program} {what} was killed: it ran for {seconds} s"));
             }
