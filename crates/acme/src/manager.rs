@@ -187,7 +187,6 @@ impl Manager {
     /// Safe: dropping it gives up what is running, and releases its leases. The next call goes
     /// on with orders that were not finished.
     pub async fn keep(&self) {
-        self.names().start_again();
         let mut running = FuturesUnordered::new();
         let mut sweep_at = self.clock.now();
         loop {
@@ -199,7 +198,11 @@ impl Manager {
             while running.len() < AT_ONCE
                 && let Some(task) = self.names().take_due(now)
             {
-                running.push(self.attend(task));
+                let looking = Looking {
+                    manager: self,
+                    task: Some(task),
+                };
+                running.push(looking.attend());
             }
             let next = self.names().next().filter(|_| running.len() < AT_ONCE);
             let sleep = next.map(|it| it.duration_since(now).unwrap_or_default());
@@ -212,37 +215,59 @@ impl Manager {
         }
     }
 
-    /// Looks at a name that is due, and orders its certificate where that is due too.
-    async fn attend(&self, task: Task) {
-        let key = task.name.to_string();
-        let ordering = || {
-            if let Some(entry) = self.names().entries.get_mut(&key) {
-                entry.is_ordering = true;
-            }
-        };
-        let looked = self.attempts.attend(&task, ordering).await;
-        let now = self.clock.now();
-        let mut names = self.names();
-        if let Some(entry) = names.entries.get_mut(&key) {
-            entry.conclude(&key, &task, looked, now);
-            let next = entry.next;
-            names.agenda.insert((next, key));
-        }
-    }
-
     fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// A look at a name. Dropping it puts the name back on the agenda.
+struct Looking<'a> {
+    manager: &'a Manager,
+    /// `None` once it is done.
+    task: Option<Task>,
+}
+
+impl Looking<'_> {
+    /// Looks at the name, and orders its certificate where that is due.
+    async fn attend(mut self) {
+        let Some(task) = &self.task else {
+            return;
+        };
+        let manager = self.manager;
+        let key = task.name.to_string();
+        let ordering = || {
+            if let Some(entry) = manager.names().entries.get_mut(&key) {
+                entry.is_ordering = true;
+            }
+        };
+        let looked = manager.attempts.attend(task, ordering).await;
+        let now = manager.clock.now();
+        if let Some(task) = self.task.take() {
+            let conclude = |entry: &mut Entry| entry.conclude(&key, &task, looked, now);
+            manager.names().put_back(&key, conclude);
+        }
+    }
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            let again = |entry: &mut Entry| entry.is_asked_for |= task.is_asked_for;
+            self.manager.names().put_back(&task.name.to_string(), again);
+            self.manager.changed.notify_one();
+        }
+    }
+}
+
 impl Names {
-    /// Nothing is running.
-    fn start_again(&mut self) {
-        for entry in self.entries.values_mut() {
+    /// Nothing runs for a name any more.
+    fn put_back(&mut self, key: &str, conclude: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.entries.get_mut(key) {
             entry.is_running = false;
             entry.is_ordering = false;
+            conclude(entry);
+            self.agenda.insert((entry.next, key.to_owned()));
         }
-        self.plan_all();
     }
 
     fn plan_all(&mut self) {
@@ -279,8 +304,6 @@ impl Names {
 impl Entry {
     /// Takes in what came of a look at the name.
     fn conclude(&mut self, key: &str, task: &Task, looked: Looked, now: SystemTime) {
-        self.is_running = false;
-        self.is_ordering = false;
         if let Some((suggested, again)) = looked.suggestion {
             self.suggested = suggested;
             self.ask_issuer_at = now + schedule::ask_again(again);

@@ -557,3 +557,31 @@ fn another_machine_answers() {
         }
     });
 }
+
+/// Both futures run while a configuration is replaced by another one.
+#[test]
+fn a_second_future_goes_on_where_the_first_was_dropped() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        front.rule(|path| match path {
+            path if path.starts_with("/finalize-order/") => Then::Hang,
+            _ => Then::Pass,
+        });
+        let first = Kept::idle(
+            settings(dir.path(), vec![front.issuer(&pebble)]),
+            &[NAME],
+            Ahead::new(),
+        );
+        answers.ask(&first.manager);
+        let second = first.keep_twice();
+        let first = first.keep();
+        until("the request", || front.count("/finalize-order/") > 0);
+        front.rule(|_| Then::Pass);
+        // The order is of one of them, and both are dropped in turn.
+        drop(first);
+        let third = second.keep_twice();
+        drop(second);
+        third.until_valid(NAME);
+        assert_eq!(pebble.orders(), 1);
+    });
+}

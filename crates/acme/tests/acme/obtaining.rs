@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_acme::{ChallengeKind, Manager, State};
 use evenkeel_testkit::TempDir;
-use evenkeel_testkit::deadline::within;
+use evenkeel_testkit::deadline::{holds_within, until, within};
 
 use crate::support::{Answers, Kept, LIMIT, files, settings};
 
@@ -128,7 +128,7 @@ fn a_restart_finds_account_and_certificate() {
         // The operator wants another one.
         kept.manager.renew("A.example.com").unwrap();
         let is_new = || kept.certificate("a.example.com").facts() != before;
-        evenkeel_testkit::deadline::until("another certificate", is_new);
+        until("another certificate", is_new);
         assert_eq!((pebble.orders(), pebble.accounts()), (3, 1));
     });
 }
@@ -151,5 +151,30 @@ fn a_text_that_is_no_name_is_never_ordered() {
         assert_eq!((status.state, status.next_attempt), (State::Failed, None));
         assert!(kept.manager.renew("a b").is_err());
         assert_eq!(pebble.orders(), 1);
+    });
+}
+
+#[test]
+fn no_more_than_ten_orders_are_placed_in_ten_seconds() {
+    within(LIMIT, || {
+        let (dir, answers) = (TempDir::new().unwrap(), Answers::new());
+        let pebble = answers.pebble();
+        let settings = settings(dir.path(), &pebble, &[ChallengeKind::Http01]);
+        let names: Vec<_> = (0..12).map(|it| format!("n{it}.example.com")).collect();
+        // The account is there.
+        let kept = Kept::idle(settings, &[&names[0]], crate::support::Ahead::new());
+        answers.ask(&kept.manager);
+        let kept = kept.keep();
+        kept.until_valid(&names[0]);
+        let start = Instant::now();
+        kept.manager.follow(names.clone());
+        until("ten orders", || pebble.orders() == 10);
+        let further = holds_within(LIMIT, || pebble.orders() == 12);
+        // The first one was placed before the start.
+        assert!(further && start.elapsed() > Duration::from_secs(7));
+        for name in &names {
+            kept.until_valid(name);
+        }
+        assert_eq!(pebble.orders(), 12);
     });
 }

@@ -239,6 +239,19 @@ impl Kept {
         self
     }
 
+    /// The same manager, on a further thread.
+    pub fn keep_twice(&self) -> Self {
+        let twin = Self {
+            manager: self.manager.clone(),
+            clock: self.clock.clone(),
+            storage: self.storage.clone(),
+            events: Events::default(),
+            stop: None,
+            thread: None,
+        };
+        twin.keep()
+    }
+
     pub fn status(&self, name: &str) -> Status {
         let status = self.manager.status();
         let status = status.into_iter().find(|it| it.name == name);
