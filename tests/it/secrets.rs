@@ -35,6 +35,10 @@ redirect = "https://user:s3cret-3@example.com$path"
 [[route]]
 name = "app"
 upstream = "app"
+cache = "main"
+
+[cache.main]
+shared = { url = "redis://me:s3cret-5@$A" }
 
 [upstream.app]
 health = { path = "/", headers = { X-Token = "s3cret-4" }, interval = "100ms" }
@@ -87,7 +91,15 @@ fn a_running_process_shows_no_secret() {
         ] {
             without_secret(&ask(&proxy, command), word);
         }
+        until("the shared server fails", || {
+            proxy.stderr().contains(" is DOWN: ")
+        });
+        without_secret(&ask(&proxy, "show cache"), "SHARED BY");
         without_secret(&proxy.stderr(), "web");
+        let mut print = Command::new(program());
+        print.args(["check", "--print", "--config"]);
+        let print = print.arg(proxy.path("evenkeel.toml")).output().unwrap();
+        without_secret(&shown_by(&print), "redis://me:***@");
     });
 }
 
