@@ -1,4 +1,4 @@
-//! One look at a name: is its certificate due, who orders it, and of which issuer.
+//! One look at a name: whether its certificate is due, who orders it, and from which issuer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,7 +54,7 @@ pub(crate) struct Looked {
 /// How a look at a name ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It is ordered later.
+    /// The order is for later.
     NotDue {
         /// When.
         at: SystemTime,
@@ -412,7 +412,7 @@ async fn keep_lease(lease: &Arc<Lease>, clock: &Arc<dyn Clock>) -> Failure {
     loop {
         clock.sleep(LASTS / 3).await;
         let lease = Arc::clone(lease);
-        // Where the storage cannot be written, others may take the lease over. It shows then.
+        // A lease that cannot be renewed may be taken over, which shows at a later renewal.
         if let Ok(false) = blocking(move || lease.renew()).await {
             let text = "another process has taken the lease over";
             return Failure::new(FailureKind::Busy, text);

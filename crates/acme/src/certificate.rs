@@ -84,11 +84,13 @@ pub(crate) fn has_key(path: &Path, key: &str) -> bool {
     text.is_some_and(|it| it.contains(key.trim()))
 }
 
-/// Checks a certificate that an issuer has sent, in a file with the key: it is for this name
-/// and this key, a certificate of its chain has signed it, and it is valid now. Blocks.
+/// Checks a certificate that an issuer has sent, in a file with the key. Blocks.
+///
+/// The certificate is for this name and this key, and is valid now. One of the certificates
+/// that come with it has signed it.
 ///
 /// # Errors
-/// It is none of the kind that can be served.
+/// The certificate cannot be served.
 pub(crate) fn check(path: &Path, name: &Name, now: SystemTime) -> Result<(), Failure> {
     let refused = |text: String| {
         let text = format!("the certificate that came cannot be used: {text}");

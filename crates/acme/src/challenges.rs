@@ -23,8 +23,8 @@ const MAX_ANSWER: u64 = 1024;
 
 /// The answers to challenges that are running.
 ///
-/// Those of this process are in memory. Those of other machines are in the storage that they
-/// share with this one.
+/// The answers of this process are in memory. The answers of other machines are in the storage
+/// that they share with this one.
 #[derive(Debug)]
 pub struct Challenges {
     folder: PathBuf,

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use instant_acme::{
-    AuthorizationStatus, CertificateIdentifier, ChallengeType, Error as AcmeError, NewOrder, Order,
-    OrderStatus, RetryPolicy,
+    AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeType, Error as AcmeError,
+    NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
@@ -274,33 +274,8 @@ impl Orders {
             let Some(mut challenge) = authorization.challenge(type_of(kind)) else {
                 continue;
             };
-            let key_authorization = challenge.key_authorization();
-            let answer = match kind {
-                ChallengeKind::Dns01 => {
-                    let record = Record {
-                        name: wanted.name.challenge_record(),
-                        value: key_authorization.dns_value(),
-                    };
-                    // The clean-up removes it even where it was not seen to come.
-                    answers.push((kind, Answer::Dns(record)));
-                    self.present_record(answers).await?;
-                    None
-                }
-                ChallengeKind::Http01 => {
-                    let (challenges, token) = (self.challenges.clone(), challenge.token.clone());
-                    let answer = key_authorization.as_str().to_owned();
-                    Some(blocking(move || challenges.present_http(&token, &answer)).await?)
-                }
-                ChallengeKind::TlsAlpn01 => {
-                    let (challenges, name) = (self.challenges.clone(), wanted.name.clone());
-                    let answer = key_authorization.as_str().to_owned();
-                    Some(blocking(move || challenges.present_tls_alpn(&name, &answer)).await?)
-                }
-            };
-            answers.extend(answer.map(|it| {
-                let answer = Answer::Presented { _until_dropped: it };
-                (kind, answer)
-            }));
+            self.present(kind, &wanted.name, &challenge, answers)
+                .await?;
             challenge
                 .set_ready()
                 .await
@@ -318,11 +293,44 @@ impl Orders {
         }
     }
 
-    async fn present_record(&self, answers: &[(ChallengeKind, Answer)]) -> Result<(), Failure> {
-        match (&self.dns, answers.last()) {
-            (Some(dns), Some((_, Answer::Dns(record)))) => dns.present(record).await,
-            _ => Ok(()),
-        }
+    /// Answers a challenge from now on.
+    async fn present(
+        &self,
+        kind: ChallengeKind,
+        name: &Name,
+        challenge: &ChallengeHandle<'_>,
+        answers: &mut Vec<(ChallengeKind, Answer)>,
+    ) -> Result<(), Failure> {
+        let challenges = Arc::clone(&self.challenges);
+        let key_authorization = challenge.key_authorization();
+        let text = key_authorization.as_str().to_owned();
+        let presented = match kind {
+            ChallengeKind::Dns01 => {
+                let record = Record {
+                    name: name.challenge_record(),
+                    value: key_authorization.dns_value(),
+                };
+                // The clean-up removes it even where it was not seen to come.
+                answers.push((kind, Answer::Dns(record.clone())));
+                return match &self.dns {
+                    Some(dns) => dns.present(&record).await,
+                    None => Ok(()),
+                };
+            }
+            ChallengeKind::Http01 => {
+                let token = challenge.token.clone();
+                blocking(move || challenges.present_http(&token, &text)).await?
+            }
+            ChallengeKind::TlsAlpn01 => {
+                let name = name.clone();
+                blocking(move || challenges.present_tls_alpn(&name, &text)).await?
+            }
+        };
+        let answer = Answer::Presented {
+            _until_dropped: presented,
+        };
+        answers.push((kind, answer));
+        Ok(())
     }
 
     /// The kind of challenge that is answered.

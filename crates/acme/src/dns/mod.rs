@@ -20,6 +20,7 @@ pub(crate) enum Dns {
 }
 
 /// A record that is set.
+#[derive(Debug, Clone)]
 pub(crate) struct Record {
     /// Its name, as `_acme-challenge.example.com`.
     pub(crate) name: String,
