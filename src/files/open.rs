@@ -412,11 +412,15 @@ fn page_count(offset: u64, len: u64) -> u64 {
 /// Reads into `room` from `offset` on, up to the end of the file, if no disk has to be
 /// asked; says how many bytes there are.
 pub fn read_in_page_cache(file: &File, offset: u64, room: &mut [u8]) -> Option<usize> {
-    // Pages beyond the end of the file are never in memory.
-    let rest = file.metadata().ok()?.len().saturating_sub(offset);
-    let len = rest.min(room.len() as u64);
-    if pages_in_memory(file, offset, len).is_some_and(|pages| pages < page_count(offset, len)) {
-        return None;
+    let len = room.len() as u64;
+    if let Some(pages) = pages_in_memory(file, offset, len)
+        && pages < page_count(offset, len)
+    {
+        // Pages beyond the end of the file are never in memory.
+        let rest = file.metadata().ok()?.len().saturating_sub(offset);
+        if pages < page_count(offset, len.min(rest)) {
+            return None;
+        }
     }
     preadv2(
         file,

@@ -25,10 +25,10 @@ const RATIO_MAX: f64 = 1.15;
 const DISK_BYTES_MAX: f64 = 64.0;
 /// Most memory for a page in memory, beyond its key, head and body, in bytes.
 const MEMORY_BYTES_MAX: f64 = 128.0;
-/// Bytes of a body.
-const BODY_LEN: usize = 300;
-/// Memory above a disk, for less than 2,000 pages: the least that there may be.
+/// Memory above a disk, for some 500 pages: the least that there may be.
 const LITTLE_MEMORY: &str = "1MiB";
+/// Pages that are asked for time and again.
+const HOT_PAGES: u64 = 1_000;
 /// Rounds at each number of pages.
 const ROUNDS: usize = 21;
 /// Requests of a round for pages that are stored, and for pages that are not.
@@ -53,7 +53,7 @@ pub struct Options {
     /// The folder for configurations and stores.
     #[arg(long, default_value = "target/cache-scale")]
     out: PathBuf,
-    /// Most pages on a disk: 600 bytes each; 0 leaves it out.
+    /// Most pages on a disk: 2,100 bytes each; 0 leaves it out.
     #[arg(long, default_value_t = 10_000_000)]
     on_disk: u64,
     /// Most pages in memory: 800 bytes each; 0 leaves it out.
@@ -95,7 +95,7 @@ fn measure(options: &Options, store: Store, most: u64) -> io::Result<Report> {
     });
     let now = httpdate::fmt_http_date(SystemTime::now());
     let fields = format!("Date: {now}\r\nCache-Control: max-age=86400\r\n");
-    let pages = Pages::new(Lengths::Same(BODY_LEN), &fields);
+    let pages = Pages::new(Lengths::Same(store.body_len()), &fields);
     let origin = PageOrigin::start(pages.clone())?;
     let site = Site::new(&options.out, &options.evenkeel)?;
     let start = |name: &str| {
@@ -291,8 +291,8 @@ impl<'a> Caching<'a> {
 
     /// CPU time of hits: always the same of the first `count` pages, in turn.
     fn hits(&self, count: u64) -> io::Result<Duration> {
-        let Hot { first, pages } = self.store.hot();
-        let pages = pages.min(count);
+        let first = self.store.first_hot();
+        let pages = HOT_PAGES.min(count);
         let step = (count - first) / pages;
         let numbers = (0..HITS as u64).map(|at| first + at % pages * step);
         self.cpu_of_hits(numbers)
@@ -345,41 +345,37 @@ impl<'a> Caching<'a> {
     }
 }
 
-/// Pages that are asked for time and again.
-struct Hot {
-    /// The number of the first.
-    first: u64,
-    pages: u64,
-}
-
 impl Store {
+    /// Bytes of a body. On a disk they are so many that the least memory has few of them.
+    fn body_len(self) -> usize {
+        match self {
+            Store::Disk => 1_700,
+            Store::Memory => 300,
+        }
+    }
+
     /// The pages to begin with.
     fn few(self) -> u64 {
         match self {
-            Store::Disk => 6_000,
+            Store::Disk => 1_600,
             Store::Memory => 10,
         }
     }
 
-    /// Of a disk these are twice as many as the memory above has or remembers, and without
-    /// the first ones, which stay there. Asked for in turn, each comes from the disk.
-    fn hot(self) -> Hot {
+    /// The 1,000 pages that are asked for time and again. Of a disk these are twice as many as
+    /// the memory above has or remembers, and without the first ones, which stay there. Asked
+    /// for in turn, each comes from the disk.
+    fn first_hot(self) -> u64 {
         match self {
-            Store::Disk => Hot {
-                first: 2_000,
-                pages: 4_000,
-            },
-            Store::Memory => Hot {
-                first: 0,
-                pages: 1_000,
-            },
+            Store::Disk => 600,
+            Store::Memory => 0,
         }
     }
 
     fn settings(self, most: u64, folder: &Path) -> String {
         match self {
             Store::Disk => {
-                let mib = ((most * 800) >> 20) + 256;
+                let mib = ((most * 2_300) >> 20) + 256;
                 let folder = folder.display();
                 format!(
                     "memory = \"{LITTLE_MEMORY}\"\n\
