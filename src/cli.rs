@@ -316,7 +316,8 @@ pub enum Verb {
     #[command(
         long_about = "Asks the running process, over the Unix socket that `server.control` of the \
             configuration names, which certificates its listeners serve: those that expire first \
-            come first. Files that can't be used follow, each with the reason.",
+            come first. Files that can't be used follow, each with the reason, and what is \
+            ordered by ACME: when next, and why the last order failed.",
         after_help = "Examples:\n  evenkeel certificates\n  evenkeel certificates --json"
     )]
     Certificates {
@@ -484,6 +485,12 @@ pub enum CtlVerb {
         /// What to do.
         #[command(subcommand)]
         what: EndpointVerb,
+    },
+    /// Order the certificate of a name now, by ACME
+    #[command(after_help = "Example:\n  evenkeel ctl renew www.example.com")]
+    Renew {
+        /// The name, as `evenkeel certificates` has it
+        name: String,
     },
     /// Drop what is cached, or have it validated before it is served again
     #[command(

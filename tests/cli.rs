@@ -551,7 +551,7 @@ fn a_wrong_command_says_what_would_be_right() {
         ),
         (
             &["ctl", "frob"],
-            "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, purge, set",
+            "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, renew, purge, set",
         ),
         (
             &["ctl", "show", "foo"],

@@ -1,7 +1,9 @@
 //! Figures of certificates, for operators.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
+use evenkeel_acme::{State, Status};
 use evenkeel_tls::Certificate;
 use rustls::pki_types::UnixTime;
 use serde::Serialize;
@@ -40,6 +42,25 @@ pub struct CertificateTrouble {
     pub is_kept: bool,
 }
 
+/// A name that a certificate is ordered for.
+#[derive(Debug, Clone, Serialize)]
+pub struct OrderedFigures {
+    /// The name.
+    pub name: String,
+    /// `valid`, `ordering`, `failed` or `missing`.
+    pub state: String,
+    /// The directory of its issuer, where it has a certificate.
+    pub issuer: Option<String>,
+    /// When it is ordered next, in seconds since 1970; `None` for never.
+    pub next_order_unix_s: Option<u64>,
+    /// Orders that failed since the last one that did not.
+    pub failures: u32,
+    /// Why the last one failed.
+    pub error: Option<String>,
+    /// When, in seconds since 1970.
+    pub failed_unix_s: Option<u64>,
+}
+
 /// How the certificates of a listener do, without their names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CertificateCounts {
@@ -53,6 +74,28 @@ pub struct CertificateCounts {
     pub next_expiry_unix_s: Option<u64>,
     /// Files that can't be used.
     pub unreadable: u64,
+    /// Names without a certificate yet, that one is ordered for; `None` where none is.
+    pub missing: Option<u64>,
+    /// Names whose last order failed; `None` where none is ordered.
+    pub failed: Option<u64>,
+}
+
+impl From<Status> for OrderedFigures {
+    fn from(status: Status) -> Self {
+        let unix_s = |it: SystemTime| {
+            let since = it.duration_since(SystemTime::UNIX_EPOCH);
+            since.map_or(0, |it| it.as_secs())
+        };
+        OrderedFigures {
+            name: status.name,
+            state: status.state.to_string(),
+            issuer: status.issuer,
+            next_order_unix_s: status.next_attempt.map(unix_s),
+            failures: status.failures,
+            failed_unix_s: status.last_error.as_ref().map(|it| unix_s(it.at)),
+            error: status.last_error.map(|it| it.text),
+        }
+    }
 }
 
 impl CertificateFigures {
@@ -112,6 +155,14 @@ impl ServedTls {
                 let next = counts.next_expiry_unix_s.get_or_insert(u64::MAX);
                 *next = (*next).min(end.as_secs());
             }
+        }
+        if let Some(acme) = &self.acme {
+            let status = acme.status();
+            let its = |it: &&Status| self.ordered.contains(&it.name);
+            let count =
+                |is: fn(&Status) -> bool| status.iter().filter(its).filter(|it| is(it)).count();
+            counts.missing = Some(count(|it| it.not_after.is_none()) as u64);
+            counts.failed = Some(count(|it| it.state == State::Failed) as u64);
         }
         counts
     }

@@ -5,6 +5,7 @@
 //! control thread replaces what is in it. A file that can't be read leaves what was read
 //! before in use.
 
+mod acme;
 mod expiry;
 mod figures;
 mod of_files;
@@ -16,15 +17,16 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_tls::{
-    Authorities, Certificates, ClientAuth, Served, ServerSettings, Source, TicketKeys, Trouble,
-    reading, server_config,
+    Authorities, Certificates, ClientAuth, KeyLogFile, Served, ServerSettings, Source, TicketKeys,
+    Trouble, reading, server_config,
 };
-use rustls::ServerConfig;
+use rustls::{KeyLog, ServerConfig};
 
 use crate::config::{self, ClientAuthMode, ClientProtocol, Config, ListenerTls};
 use crate::watching::WatchedPaths;
+pub use acme::Acme;
 use expiry::Warned;
-pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble};
+pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble, OrderedFigures};
 use of_files::OfFiles;
 pub use tickets::{Followed as FollowedTickets, SharedTicketFigures, TicketFigures, Tickets};
 pub use upstream::{EndpointTls, UpstreamTls};
@@ -36,6 +38,12 @@ pub struct ServedTls {
     listener: String,
     protocol: ClientProtocol,
     settings: ListenerTls,
+    /// Where its certificates are.
+    sources: Vec<Source>,
+    /// Of whom certificates are ordered; `None` where they all come from files.
+    acme: Option<Arc<Acme>>,
+    /// The names that certificates are ordered for.
+    ordered: Vec<String>,
     served: Arc<Served>,
     /// The process's: tickets are bound to the client-auth policy that `config` has.
     tickets: Arc<TicketKeys>,
@@ -57,18 +65,31 @@ impl ServedTls {
         listener: &config::Listener,
         settings: &ListenerTls,
         tickets: &Arc<TicketKeys>,
+        acme: Option<&Arc<Acme>>,
     ) -> io::Result<Self> {
         let name = &listener.name;
         let failed = |why: String| io::Error::other(format!("listener {name}: {why}"));
-        let (certificates, troubles) = reading::read(&settings.certificates, None);
-        if certificates.is_empty() {
+        let acme = acme.filter(|_| !settings.ordered.is_empty()).cloned();
+        let (mut sources, mut ordered) = (settings.certificates.clone(), Vec::new());
+        if let Some(acme) = &acme {
+            // What is there already is not ordered.
+            let (written, _) = reading::read(&sources, None);
+            let names = settings.ordered.iter().cloned();
+            ordered.extend(names.filter(|it| !written.has_name(it)));
+            let paths = ordered.iter().map(|it| acme.certificate_path(it));
+            sources.extend(paths.map(Source::Expected));
+        }
+        let (certificates, troubles) = reading::read(&sources, None);
+        if certificates.is_empty() && acme.is_none() {
             let why = troubles
                 .first()
                 .map_or("there is no certificate", |it| &it.text);
             return Err(failed(why.to_owned()));
         }
         troubles.iter().for_each(|it| say(name, it));
-        let served = Arc::new(Served::new(Arc::new(certificates), settings.unknown_name));
+        let placeholder = acme.as_ref().and_then(|it| it.placeholder());
+        let served = Served::new(Arc::new(certificates), settings.unknown_name);
+        let served = Arc::new(served.or_else(placeholder));
         let client_auth = client_auth(settings).map_err(|error| failed(error.to_string()))?;
         let clients = client_auth.context();
         let config = configure(listener.protocol, settings, &served, tickets, client_auth);
@@ -77,6 +98,9 @@ impl ServedTls {
             listener: name.clone(),
             protocol: listener.protocol,
             settings: settings.clone(),
+            sources,
+            acme,
+            ordered,
             served,
             tickets: tickets.clone(),
             config: RwLock::new(config),
@@ -97,6 +121,11 @@ impl ServedTls {
         self.settings.client.as_ref().is_some_and(|it| it.forward)
     }
 
+    /// Of whom certificates are ordered; `None` where they all come from files.
+    pub fn acme(&self) -> Option<&Arc<Acme>> {
+        self.acme.as_ref()
+    }
+
     /// The certificates that are served now.
     pub fn certificates(&self) -> Arc<Certificates> {
         self.served.current()
@@ -114,7 +143,7 @@ impl OfFiles for ServedTls {
     }
 
     fn watched(&self) -> WatchedPaths {
-        let mut watched = paths_of(&self.settings.certificates);
+        let mut watched = paths_of(&self.sources);
         let clients = self.settings.client.iter();
         let clients = clients.flat_map(|it| it.ca.iter().chain(&it.crl)).cloned();
         watched.files.extend(clients);
@@ -126,7 +155,7 @@ impl ServedTls {
     /// Reads again what has changed, and serves it. Blocks.
     fn read_again(&self) {
         let before = self.served.current();
-        let (now, mut troubles) = reading::read(&self.settings.certificates, Some(&before));
+        let (now, mut troubles) = reading::read(&self.sources, Some(&before));
         troubles.extend(self.read_authorities_again());
         let name = &self.listener;
         let new = |it: &&Arc<_>| !before.all().iter().any(|old| Arc::ptr_eq(old, it));
@@ -138,7 +167,7 @@ impl ServedTls {
         }
         *told = troubles;
         drop(told);
-        if now.is_empty() {
+        if now.is_empty() && self.acme.is_none() {
             tracing::error!(
                 listener = name,
                 "listener {name}: no certificate is left in its files: those of before stay in use"
@@ -222,6 +251,12 @@ fn configure(
     tickets: &Arc<TicketKeys>,
     client_auth: ClientAuth,
 ) -> Result<Arc<ServerConfig>, String> {
+    let key_log = settings.key_log.as_ref().map(|path| {
+        let log = KeyLogFile::open(path, |error| tracing::warn!("key log: {error}"));
+        log.map(Arc::new)
+            .map_err(|error| format!("{}: {error}", path.display()))
+    });
+    let key_log = key_log.transpose()?;
     let settings = ServerSettings {
         policy: settings.policy().map_err(|error| error.to_string())?,
         certificates: served.clone(),
@@ -231,7 +266,7 @@ fn configure(
         },
         client_auth,
         tickets: Some(tickets.clone()),
-        key_log: None,
+        key_log: key_log.map(|it| -> Arc<dyn KeyLog> { it }),
     };
     server_config(settings).map_err(|error| error.to_string())
 }
@@ -257,6 +292,8 @@ pub fn served_tls(
     before: &[Option<Arc<ServedTls>>],
     tickets: &Tickets,
 ) -> io::Result<Vec<Option<Arc<ServedTls>>>> {
+    let acme = config.acme.as_ref();
+    let acme = acme.map(|it| Acme::keep_or_start(it, before)).transpose()?;
     let listeners = config.listeners.iter();
     let of = |listener: &config::Listener| {
         let Some(settings) = &listener.tls else {
@@ -264,14 +301,17 @@ pub fn served_tls(
         };
         let mut known = before.iter().flatten();
         let is_same = |it: &&Arc<ServedTls>| {
+            let is_its = |its| acme.as_ref().is_some_and(|acme| Arc::ptr_eq(acme, its));
             it.listener == listener.name
                 && it.protocol == listener.protocol
                 && it.settings == *settings
+                && it.acme.as_ref().is_none_or(is_its)
         };
         match known.find(is_same) {
             Some(known) => Ok(Some(known.clone())),
             None => {
-                ServedTls::start(listener, settings, tickets.keys()).map(|it| Some(Arc::new(it)))
+                let started = ServedTls::start(listener, settings, tickets.keys(), acme.as_ref());
+                started.map(|it| Some(Arc::new(it)))
             }
         }
     };

@@ -1,6 +1,8 @@
-//! The files of certificates, watched: where they change, they are read again.
+//! The files of certificates, watched: where they change, they are read again. Others are
+//! ordered.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::of_files::OfFiles;
-use super::{ServedTls, Tickets, UpstreamTls};
+use super::{Acme, ServedTls, Tickets, UpstreamTls};
 use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
 
 /// When a change counts: a chain and its key are often written one after the other.
@@ -23,9 +25,19 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 /// Each of a configuration.
 type Each = Vec<Arc<dyn OfFiles>>;
 
-/// Has certificates read again whose files change.
+/// Has certificates read again whose files change, and others ordered.
 #[derive(Debug)]
-pub struct CertificateWatch(watch::Sender<Each>);
+pub struct CertificateWatch {
+    each: watch::Sender<Each>,
+    ordered: watch::Sender<Option<Ordered>>,
+}
+
+/// What is ordered, and of whom.
+#[derive(Debug, Clone)]
+struct Ordered {
+    acme: Arc<Acme>,
+    names: Vec<String>,
+}
 
 impl CertificateWatch {
     /// Of these listeners, upstreams and tickets, once [`keep`](Self::keep) runs.
@@ -34,7 +46,10 @@ impl CertificateWatch {
         upstreams: impl Iterator<Item = Arc<UpstreamTls>>,
         tickets: &Arc<Tickets>,
     ) -> Self {
-        CertificateWatch(watch::Sender::new(each(served, upstreams, tickets)))
+        CertificateWatch {
+            each: watch::Sender::new(each(served, upstreams, tickets)),
+            ordered: watch::Sender::new(Ordered::by(served)),
+        }
     }
 
     /// Watches those of another configuration from now on.
@@ -44,12 +59,48 @@ impl CertificateWatch {
         upstreams: impl Iterator<Item = Arc<UpstreamTls>>,
         tickets: &Arc<Tickets>,
     ) {
-        self.0.send_replace(each(served, upstreams, tickets));
+        self.each.send_replace(each(served, upstreams, tickets));
+        self.ordered.send_replace(Ordered::by(served));
+    }
+
+    /// Orders certificates and renews them, for ever. To be run as a task of the control
+    /// thread.
+    pub fn order(&self) -> impl Future<Output = ()> + use<> {
+        let mut followed = self.ordered.subscribe();
+        async move {
+            loop {
+                let now = followed.borrow_and_update().clone();
+                let Some(Ordered { acme, names }) = now else {
+                    match followed.changed().await {
+                        Ok(()) => continue,
+                        Err(_) => return,
+                    }
+                };
+                acme.follow(names);
+                let mut keeping = pin!(acme.keep());
+                loop {
+                    tokio::select! {
+                        () = &mut keeping => {}
+                        follows = followed.changed() => if follows.is_err() {
+                            // The process is ending.
+                            return;
+                        }
+                    }
+                    // An order that is under way goes on, unless all settings are new.
+                    match &*followed.borrow_and_update() {
+                        Some(next) if Arc::ptr_eq(&next.acme, &acme) => {
+                            acme.follow(next.names.clone());
+                        }
+                        _ => break,
+                    }
+                }
+            }
+        }
     }
 
     /// Watches for ever. To be run as a task of the control thread.
     pub fn keep(&self, folders: Arc<WatchedFolders>) -> impl Future<Output = ()> + use<> {
-        let mut followed = self.0.subscribe();
+        let mut followed = self.each.subscribe();
         async move {
             loop {
                 let now = followed.borrow_and_update().clone();
@@ -82,6 +133,19 @@ impl CertificateWatch {
                 }
             }
         }
+    }
+}
+
+impl Ordered {
+    /// All that these listeners order.
+    fn by(served: &[Option<Arc<ServedTls>>]) -> Option<Self> {
+        let served = || served.iter().flatten();
+        let acme = served().find_map(|it| it.acme())?.clone();
+        let names = served().flat_map(|it| &it.ordered).cloned();
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names.dedup();
+        Some(Ordered { acme, names })
     }
 }
 

@@ -13,6 +13,8 @@ use std::task::Poll;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use evenkeel_acme::ACME_TLS_ALPN;
+use evenkeel_proto::client_hello::{self, FirstMessage};
 use evenkeel_tls::Facts;
 use rustls::ServerConfig;
 use rustls::pki_types::UnixTime;
@@ -20,11 +22,12 @@ use rustls::pki_types::UnixTime;
 use super::http1::{self, Arrival};
 use super::{ClientConnection, Wait, drain, tcp, wait_for_request};
 use crate::config::ClientProtocol;
-use crate::exchange::{Context, Http1Side, Next, TlsClient, Worker};
+use crate::exchange::{Client, Context, Http1Side, Next, TlsClient, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::net::stream::{HandshakeError, Stream};
+use crate::net::timer::Timer;
 
 /// Encrypts a connection; `None` where it is closed.
 ///
@@ -46,6 +49,22 @@ pub(super) async fn handshake(
     let listener = connection.client.listener.clone();
     let timeout = listener.setting(|it| it.timeouts.handshake);
     worker.set_timeout(&connection.timer, timeout);
+    let mut proof = None;
+    if let Some(acme) = listener.acme() {
+        match proof_wanted(worker, &mut connection).await {
+            Ok(Some(name)) => proof = acme.proof(&name).await,
+            Ok(None) => {}
+            Err(Refused::Gone) => return None,
+            Err(Refused::For(failure)) => {
+                listener.counters().tls_failed.add(1);
+                let context = Context::new(worker.clone(), &listener);
+                tcp::refuse(&context, &mut connection, started, failure);
+                return None;
+            }
+        }
+    }
+    let is_proof = proof.is_some();
+    let config = proof.unwrap_or(config);
     let accept = |stream: Stream| stream.accept_tls(config);
     let mut connection = match with_stream(*connection, accept) {
         Ok(connection) => connection,
@@ -55,6 +74,11 @@ pub(super) async fn handshake(
         }
     };
     let refused = match agree(worker, &mut connection).await {
+        Ok(()) if is_proof => {
+            // That was all (RFC 8737 §3). The client may have closed already.
+            let _ = connection.http1.stream.close_notify();
+            return None;
+        }
         Ok(()) if begin(&mut connection) => return Some(connection),
         Ok(()) => Failure::TlsHandshake,
         // A probe, or a client that thought better of it.
@@ -136,6 +160,63 @@ enum Refused {
     For(Failure),
 }
 
+/// The name that a certificate authority wants proof of (RFC 8737 §3); `None` of other
+/// clients. All that it sends stays to be read again.
+async fn proof_wanted(
+    worker: &Worker,
+    connection: &mut ClientConnection,
+) -> Result<Option<String>, Refused> {
+    let ClientConnection {
+        http1,
+        timer,
+        client,
+    } = connection;
+    let mut buffer = Buffer::small();
+    let mut seen = 0;
+    let message = poll_fn(|cx| {
+        if seen == 0 {
+            timer.register(cx);
+        }
+        loop {
+            buffer.clear();
+            let room = buffer.room();
+            let most = room.len();
+            match http1.stream.poll_peek_beyond(cx, room, seen) {
+                Poll::Ready(Ok(len)) if len > 0 => {
+                    buffer.fill(len);
+                    seen = len;
+                }
+                Poll::Ready(_) => return Poll::Ready(Err(Refused::Gone)),
+                Poll::Pending => return late(worker, timer, client).map(Err),
+            }
+            match client_hello::read(buffer.filled()) {
+                // Authorities need less.
+                FirstMessage::Partial if seen < most => {}
+                message => return Poll::Ready(Ok(message)),
+            }
+        }
+    })
+    .await?;
+    let FirstMessage::ClientHello(hello) = message else {
+        return Ok(None);
+    };
+    let wants_proof = hello.protocols().eq([ACME_TLS_ALPN]);
+    let name = String::from_utf8(hello.server_name.into_vec());
+    Ok(name.ok().filter(|_| wants_proof))
+}
+
+/// Whether a handshake ends that waits for its client.
+fn late(worker: &Worker, timer: &Timer, client: &Client) -> Poll<Refused> {
+    if worker.wheel.has_fired(timer) {
+        let failure = worker.timed_out(u64::MAX, Failure::TlsHandshakeTimeout);
+        return Poll::Ready(Refused::For(failure));
+    }
+    match worker.sessions.take_told(client.session) {
+        Some(failure) => Poll::Ready(Refused::For(failure)),
+        None => Poll::Pending,
+    }
+}
+
 async fn agree(worker: &Worker, connection: &mut ClientConnection) -> Result<(), Refused> {
     let ClientConnection {
         http1,
@@ -163,13 +244,7 @@ async fn agree(worker: &Worker, connection: &mut ClientConnection) -> Result<(),
                 });
                 Refused::For(Failure::TlsHandshake)
             }
-            Poll::Pending if worker.wheel.has_fired(timer) => {
-                Refused::For(worker.timed_out(u64::MAX, Failure::TlsHandshakeTimeout))
-            }
-            Poll::Pending => match worker.sessions.take_told(client.session) {
-                Some(failure) => Refused::For(failure),
-                None => return Poll::Pending,
-            },
+            Poll::Pending => return late(worker, timer, client).map(Err),
         };
         Poll::Ready(Err(refused))
     })

@@ -134,6 +134,7 @@ fn command(verb: &CtlVerb) -> String {
         CtlVerb::Confirm => vec!["confirm".into()],
         CtlVerb::Diff => vec!["diff".into()],
         CtlVerb::Endpoint { what } => endpoint(what),
+        CtlVerb::Renew { name } => vec!["renew".into(), name.clone()],
         CtlVerb::Purge { what, soft, cache } => purge(what, *soft, cache.as_deref()),
         CtlVerb::Set { what } => match what {
             SetVerb::LogLevel { level } => vec!["set".into(), "log-level".into(), level.clone()],

@@ -18,7 +18,7 @@ use super::TimedOut;
 use super::identity::{self, IdSource};
 use super::known_room::Room;
 use crate::cache::Cache;
-use crate::certificates::ServedTls;
+use crate::certificates::{Acme, ServedTls};
 use crate::config::{self, Config};
 use crate::files::{Disks, Files};
 use crate::metrics::BufferMemory;
@@ -132,6 +132,8 @@ pub struct Generation {
     pub caches: Vec<Arc<Cache>>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
+    /// Of whom its certificates are ordered, if any are.
+    pub acme: Option<Arc<Acme>>,
     /// The worker's counters of its routes and upstreams.
     pub counters: Arc<Counters>,
     /// Its access logs.
@@ -183,6 +185,7 @@ impl Generation {
             number: plan.number,
             upstreams: upstreams.collect(),
             caches: plan.caches.clone(),
+            acme: (plan.tls.iter().flatten()).find_map(|it| it.acme().cloned()),
             tls: plan.tls.clone(),
             files: Rc::new(match before {
                 Some(before) => before.files.following(config, plan.disks.clone()),

@@ -14,6 +14,7 @@ mod redirect;
 mod step;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
 use evenkeel_proto::Scheme;
@@ -74,6 +75,15 @@ pub(crate) enum Plan<'a> {
 /// Dropping the future abandons the exchange.
 pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
     let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
+    if context.generation().acme.is_some() && head.path(bytes).starts_with(CHALLENGES) {
+        return box_cold(prove(exchange)).await;
+    }
+    answer_by_route(exchange).await
+}
+
+/// The same without a look at proofs for authorities.
+async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
+    let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
     let found = {
         let facts = RequestFacts::new(exchange);
         find_route(&context.config().route_table, &context.loop_id, &facts)
@@ -106,6 +116,32 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
 /// Below this path authorities look for what proves that a host is ours (RFC 8555 §8.3):
 /// they begin with plain HTTP.
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
+
+/// Proves to an authority that a host is ours, where somebody here was asked to.
+async fn prove(exchange: &mut Exchange<'_>) -> Outcome {
+    let Some(proof) = proof(exchange).await else {
+        return answer_by_route(exchange).await;
+    };
+    let answer = Answer {
+        content_type: "application/octet-stream",
+        body: proof.as_bytes(),
+        ..Answer::EMPTY
+    };
+    respond(exchange, &answer).await
+}
+
+/// What proves to an authority that a host is ours, where this process or another one with
+/// the same storage was asked to.
+async fn proof(exchange: &Exchange<'_>) -> Option<Arc<str>> {
+    let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
+    if !matches!(head.method, Method::Get | Method::Head) {
+        return None;
+    }
+    let token = head.path(bytes).strip_prefix(CHALLENGES)?;
+    let acme = context.generation().acme.as_ref()?;
+    acme.key_authorization(std::str::from_utf8(token).ok()?)
+        .await
+}
 
 /// Where a listener redirects a request, whatever its route; `found` is that.
 pub(crate) fn redirect_to_https<'a>(

@@ -1,5 +1,6 @@
 //! TLS with clients: handshakes, certificates, and what is refused.
 
+mod acme;
 mod clients;
 mod tickets;
 mod upstream;
@@ -7,8 +8,9 @@ mod upstream;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_testkit::deadline::until;
@@ -21,6 +23,9 @@ use crate::words;
 
 const TLS13: Versions = &[&rustls::version::TLS13];
 const TLS12: Versions = &[&rustls::version::TLS12];
+
+/// The longest time of a test with an issuer.
+const LIMIT: Duration = Duration::from_secs(90);
 
 /// An authority, and a folder with the certificates that it issued.
 struct Issuing {
@@ -80,7 +85,9 @@ fn connect(proxy: &Proxy, name: &str, config: &Arc<ClientConfig>) -> std::io::Re
 /// A counter of the listener.
 fn counted(proxy: &Proxy, name: &str) -> u64 {
     let figures = figures(proxy);
-    figures["listeners"][0][name].as_u64().unwrap()
+    let listeners = figures["listeners"].as_array().unwrap();
+    let of_web = listeners.iter().find(|it| it["name"] == "web").unwrap();
+    of_web[name].as_u64().unwrap()
 }
 
 #[test]
@@ -568,5 +575,43 @@ fn what_is_wrong_with_a_certificate_is_said_before_the_start() {
             assert!(!is_good && text.contains(expected), "{listener}\n{text}");
             assert!(!text.contains("PRIVATE KEY"), "{text}");
         }
+    });
+}
+
+/// What a client notes of its secrets.
+#[derive(Debug, Default)]
+struct Secrets(Mutex<Vec<String>>);
+
+impl rustls::KeyLog for Secrets {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let hex = |it: &[u8]| it.iter().map(|it| format!("{it:02x}")).collect::<String>();
+        let line = format!("{label} {} {}", hex(client_random), hex(secret));
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+#[test]
+fn secrets_are_logged_where_that_is_asked_for() {
+    test(|| {
+        let issuing = Issuing::new();
+        issuing.issue("a", &["a.test"]);
+        let log = issuing.folder.join("keys.log");
+        let more = format!(", key_log = '{}'", log.display());
+        let (_origin, proxy) = site(&issuing.listener(&["a"], &more));
+        for versions in [TLS13, TLS12] {
+            let secrets = Arc::new(Secrets::default());
+            let mut config = ClientConfig::clone(&issuing.client(versions));
+            config.key_log = secrets.clone();
+            let mut client = connect(&proxy, "a.test", &Arc::new(config)).unwrap();
+            assert_eq!(client.get("/ping").unwrap().status, 200);
+            let written = fs::read_to_string(&log).unwrap();
+            let secrets = secrets.0.lock().unwrap();
+            assert!(!secrets.is_empty(), "{versions:?}");
+            for line in &*secrets {
+                assert!(written.lines().any(|it| it == line), "{line}: {written}");
+            }
+        }
+        let mode = fs::metadata(&log).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     });
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use rcgen::{Certificate, CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use rustls::crypto::aws_lc_rs::sign::any_ecdsa_type;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::PrivateKeyDer;
@@ -237,6 +237,14 @@ fn certificate(name: &Name, key_authorization: &str) -> Result<Arc<CertifiedKey>
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
+    certified_key(&certificate, &key)
+}
+
+/// A self-signed certificate with its key, as rustls takes it.
+pub(crate) fn certified_key(
+    certificate: &Certificate,
+    key: &KeyPair,
+) -> Result<Arc<CertifiedKey>, rcgen::Error> {
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
     let key = any_ecdsa_type(&key).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
     let chain = vec![certificate.der().clone()];

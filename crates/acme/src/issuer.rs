@@ -33,6 +33,11 @@ pub(crate) struct Issuer {
     skew_is_told: AtomicBool,
 }
 
+/// How long an order waits for another one, of this process or another, that makes the
+/// account, and how often it looks.
+const ACCOUNT_WAIT: Duration = Duration::from_secs(30);
+const ACCOUNT_PAUSE: Duration = Duration::from_millis(200);
+
 /// The account at an issuer, for one attempt.
 pub(crate) struct Session {
     pub(crate) account: Account,
@@ -94,17 +99,23 @@ impl Issuer {
         leases: &Arc<Leases>,
         clock: &Arc<dyn Clock>,
     ) -> Result<Session, Failure> {
-        if let Some(session) = self.known_session(clock).await? {
-            return Ok(session);
-        }
-        let key = format!("account-{}", account_key(&self.settings.directory));
-        let leases = Arc::clone(leases);
-        let lease = blocking(move || leases.take(&key)).await?;
-        let Some(_lease) = lease else {
-            let text = "another process makes the account";
-            return Err(Failure::new(FailureKind::Busy, text));
+        let given_up = clock.now() + ACCOUNT_WAIT;
+        let _lease = loop {
+            if let Some(session) = self.known_session(clock).await? {
+                return Ok(session);
+            }
+            let key = format!("account-{}", account_key(&self.settings.directory));
+            let leases = Arc::clone(leases);
+            if let Some(lease) = blocking(move || leases.take(&key)).await? {
+                break lease;
+            }
+            if clock.now() > given_up {
+                let text = "another order makes the account";
+                return Err(Failure::new(FailureKind::Busy, text));
+            }
+            clock.sleep(ACCOUNT_PAUSE).await;
         };
-        // Another process may have made it by now.
+        // Another order may have made it by now.
         match self.known_session(clock).await? {
             Some(session) => Ok(session),
             None => self.make_account(clock).await,

@@ -34,6 +34,7 @@
 //! | [`status`] | the state of each name, as an operator sees it |
 //! | [`challenges`] | the answers to challenges that are running |
 //! | [`clock`] | the time, which tests set |
+//! | [`key_file`] | files with the key of a name server |
 //! | [`error`] | why the settings or the storage cannot be used |
 #![forbid(unsafe_code)]
 
@@ -45,10 +46,12 @@ mod dns;
 pub mod error;
 mod http;
 mod issuer;
+pub mod key_file;
 mod lease;
 pub mod manager;
 mod name;
 mod order;
+mod placeholder;
 mod schedule;
 pub mod settings;
 pub mod status;
@@ -58,6 +61,7 @@ pub use challenges::{ACME_TLS_ALPN, Challenges};
 pub use clock::{Clock, SystemClock};
 pub use error::Error;
 pub use manager::Manager;
+pub use placeholder::placeholder;
 pub use settings::{
     ChallengeKind, DnsSettings, ExternalAccount, Issuer, Settings, TsigAlgorithm, UpdateSettings,
 };

@@ -6,7 +6,7 @@
 //! says what may stand there, and `resolve` makes the [`Config`] of it.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use evenkeel_tls::policy::PolicyError;
 use evenkeel_tls::{Pin, Policy, Source};
 
 pub mod access_log;
+mod acme_value;
 mod action;
 mod cache_value;
 mod candidate;
@@ -72,10 +73,10 @@ pub use schema::schema;
 pub use secret::without_passwords;
 pub use surroundings::NameLookup;
 pub use written::{
-    Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk, Drain,
-    Endpoint, EndpointSource, Files, FixedAnswer, Interim, Limits, Listener, ListenerTls, Log,
-    NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Server, ServiceSource, Tickets, Upstream,
-    UpstreamTimeouts,
+    Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
+    Drain, Endpoint, EndpointSource, ExternalAccount, Files, FixedAnswer, Interim, Issuer, Limits,
+    Listener, ListenerTls, Log, NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Server,
+    ServiceSource, Tickets, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -104,6 +105,8 @@ pub struct Config {
     pub status: Option<Status>,
     /// The event log.
     pub log: Log,
+    /// Of whom certificates are ordered; `None` where no listener has any of them.
+    pub acme: Option<Acme>,
     /// Where spans are sent; `None` for nowhere.
     pub otlp: Option<Otlp>,
     /// Hash of all layers with every default, as they are printed: tells
@@ -247,6 +250,40 @@ pub enum ClientAuthMode {
     Required,
     /// A client may have none. Routes may ask for one.
     Optional,
+}
+
+/// How it is shown to an issuer that a name is ours (RFC 8555 §8, RFC 8737).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Challenge {
+    /// By a response over plain HTTP.
+    Http01,
+    /// By a certificate in a TLS handshake.
+    TlsAlpn01,
+    /// By a record in the DNS.
+    Dns01,
+}
+
+/// What clients of a name get whose certificate is not issued yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UntilIssued {
+    /// No connection.
+    Refuse,
+    /// A certificate that nobody vouches for.
+    SelfSigned,
+}
+
+/// Who writes the records of `dns-01`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DnsUpdates {
+    /// A name server that takes updates (RFC 2136).
+    Server {
+        /// Its address.
+        address: SocketAddr,
+        /// A file with the key that updates are signed with.
+        key_file: PathBuf,
+    },
+    /// A program.
+    Hook(PathBuf),
 }
 
 /// What is made of a client that closes its sending side before its answer.

@@ -39,14 +39,6 @@ const STICKINESS: Meaning = Missing(
 
 /// Keys by their words, in lower case. `-` and `_` in them do not count.
 const KEYS: &[(&str, Meaning)] = &[
-    // Not supported yet.
-    (
-        "acme letsencrypt auto_https certificates_resolvers",
-        Missing(
-            "certificates by ACME are",
-            "what another ACME client writes into a folder is served: `tls = { certificates = [{ folder = \"FOLDER\" }] }`",
-        ),
-    ),
     (
         "proxy_ssl_trusted_certificate ca_file ca_certificate trust_pool root_cas",
         key("upstream.NAME.tls", "ca"),
@@ -60,6 +52,7 @@ const KEYS: &[(&str, Meaning)] = &[
         key("upstream.NAME.tls", "name"),
     ),
     ("transport_socket proxy_ssl", key("upstream.NAME", "tls")),
+    // Not supported yet.
     (
         "ssl_session_ticket_key session_ticket_keys tls_ticket_keys",
         key("tickets", "keys"),
@@ -276,6 +269,11 @@ const KEYS: &[(&str, Meaning)] = &[
          ssl_certificate_key",
         key("listener.tls", "certificates"),
     ),
+    (
+        "letsencrypt auto_https certificates_resolvers cert_resolver certresolver",
+        key("listener.tls", "acme"),
+    ),
+    ("ca_server acme_ca", key("acme", "directory")),
     (
         "hsts strict_transport_security",
         key("listener.tls", "hsts"),

@@ -4,6 +4,7 @@
 //! all of the configuration; only one without a mistake is then built.
 
 mod access_log;
+mod acme;
 mod cache;
 mod shared_store;
 mod tickets;
@@ -53,6 +54,7 @@ pub(super) fn resolve(
     let routes = routes(file, &names, surroundings, report);
     let tls = tls::listeners(file, surroundings, report);
     let tickets = tickets::resolve(file, surroundings, report);
+    let acme = acme::acme(file, surroundings.folder, report);
     let status = status(file.status.value.as_ref(), surroundings.folder, report);
     if report.has_mistakes() {
         return None;
@@ -62,7 +64,18 @@ pub(super) fn resolve(
         .map(|route| rule(route, &names))
         .collect::<Option<_>>()?;
     let https_port = tls::https_port(file);
-    let listeners = file.listener.value.as_ref()?.iter().zip(tls?).enumerate();
+    let acme = acme?;
+    let mut tls = tls?;
+    let listeners = file.listener.value.as_ref()?;
+    for (index, (it, tls)) in listeners.iter().zip(&mut tls).enumerate() {
+        if let Some(tls) = tls {
+            tls.ordered = acme::names(it, index, &rules, acme.as_ref(), report);
+        }
+    }
+    if report.has_mistakes() {
+        return None;
+    }
+    let listeners = listeners.iter().zip(tls).enumerate();
     let server = file.server.value.as_ref()?;
     let trusted = server.trusted_proxies.value.as_ref()?;
     let trusted = peers(trusted.iter().map(|it| it.value));
@@ -81,6 +94,7 @@ pub(super) fn resolve(
         disk: disk(file.disk.value.as_ref()?)?,
         status: status?,
         log: file.log.value.as_ref()?.resolve()?,
+        acme,
         otlp: otlp(file.otlp.value.as_ref())?,
         // The loader's to say, which has the text.
         hash: 0,

@@ -9,6 +9,7 @@ use super::value::{
     Bind, FilePath, IncludePattern, Name, Peer, ResolverAddress, SocketPath, Workers,
 };
 
+mod acme;
 mod cache;
 mod conditions;
 mod files;
@@ -22,6 +23,8 @@ mod tickets;
 mod tls;
 mod upstream;
 
+pub use acme::{Acme, ExternalAccount, Issuer};
+pub(super) use acme::{AcmeParts, AcmeTable, DnsTable, ExternalAccountTable, ListenerAcmeTable};
 pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
 pub(super) use cache::{CacheStoreParts, CachingParts};
 pub use conditions::{Bypass, Match};
@@ -78,6 +81,9 @@ options! {
         status: Status = Optional("no status page"),
         /// How clients of listeners with `tls` resume their sessions.
         tickets: TicketsTable = Default("{}"),
+        /// Of whom certificates are ordered by ACME, where the defaults don't do. Listeners
+        /// with `acme` in their `tls` have them; see [TLS](tls.md#certificates-by-acme).
+        acme: AcmeTable = Default("{}"),
         /// How much is asked of the disks that files are read from.
         disk: DiskTable = Default("{}"),
         /// Where clients connect; at least one.

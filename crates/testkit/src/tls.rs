@@ -10,9 +10,10 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, RevokedCertParams,
 };
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 /// An authority with a key of its own.
 #[derive(Debug)]
@@ -101,13 +102,7 @@ impl Authority {
         versions: Versions,
         shown: Option<&Issued>,
     ) -> io::Result<Arc<ClientConfig>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.0.der().clone()).map_err(io::Error::other)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions)
-            .map_err(io::Error::other)?
-            .with_root_certificates(roots);
+        let config = trusting(self.0.der().clone(), versions)?;
         let config = match shown {
             None => config.with_no_client_auth(),
             Some(shown) => {
@@ -144,6 +139,30 @@ impl Authority {
         let list = params.signed_by(&self.0).map_err(io::Error::other)?;
         list.pem().map_err(io::Error::other)
     }
+}
+
+/// Configuration of a client that trusts the authority with this certificate, as PEM, alone.
+///
+/// # Errors
+/// When it is none, or the versions are none.
+pub fn trusting_pem(authority: &str, versions: Versions) -> io::Result<Arc<ClientConfig>> {
+    let authority = CertificateDer::from_pem_slice(authority.as_bytes());
+    let config = trusting(authority.map_err(io::Error::other)?, versions)?;
+    Ok(Arc::new(config.with_no_client_auth()))
+}
+
+fn trusting(
+    authority: CertificateDer<'static>,
+    versions: Versions,
+) -> io::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).map_err(io::Error::other)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_protocol_versions(versions);
+    Ok(config
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots))
 }
 
 impl Issued {

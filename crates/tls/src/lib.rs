@@ -17,6 +17,7 @@
 //! | [`sealed`] | secrets that are stored where others can read |
 //! | [`server`] | the configuration for connections from clients |
 //! | [`client`] | the configuration for connections to endpoints |
+//! | [`key_log`] | a file with the secrets of connections |
 //! | [`handshake_fault`] | why a handshake with an endpoint failed, in words |
 //! | [`error`] | why a file cannot be used |
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod facts;
 mod file;
 pub mod handshake_fault;
 pub mod key;
+pub mod key_log;
 mod pem;
 pub mod policy;
 pub mod reading;
@@ -46,12 +48,13 @@ pub use error::{Error, Fault};
 pub use facts::Facts;
 pub use handshake_fault::HandshakeFault;
 pub use key::KeyKind;
+pub use key_log::KeyLogFile;
 pub use policy::{CipherSuite, Group, Policy, Preset, Version};
 pub use reading::{Source, Trouble, Watched};
 pub use resolver::{Served, UnknownName};
 pub use rustls_pki_types::UnixTime;
 pub use sealed::SealingKey;
-pub use server::{ServerSettings, server_config};
+pub use server::{ServerSettings, handshake_config, server_config};
 pub use store::Certificates;
 pub use tickets::{FileKeys, Lifetimes, TicketCounts, TicketKeys};
 pub use trust::{Authorities, ClientAuth};

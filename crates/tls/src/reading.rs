@@ -21,6 +21,9 @@ pub enum Source {
         /// The private key.
         key: PathBuf,
     },
+    /// A PEM file with a certificate, its chain and its private key, which may not be there
+    /// yet.
+    Expected(PathBuf),
     /// A folder with, in the order of their names:
     ///
     /// * `NAME.pem` or `NAME.crt`: the certificate with its chain. The private key stands in
@@ -78,6 +81,15 @@ pub fn read(sources: &[Source], before: Option<&Certificates>) -> (Certificates,
                     ocsp: ocsp.exists().then_some(ocsp),
                 });
             }
+            Source::Expected(path) => {
+                if path.exists() {
+                    reading.add(Files {
+                        chain: path.clone(),
+                        keys: Vec::new(),
+                        ocsp: None,
+                    });
+                }
+            }
             Source::Folder(folder) => reading.add_folder(folder),
         }
     }
@@ -94,6 +106,10 @@ pub fn watched(sources: &[Source]) -> Watched {
                 let ocsp = with_extension(chain, "ocsp");
                 watched.files.extend([chain.clone(), key.clone(), ocsp]);
             }
+            Source::Expected(path) => {
+                let folder = path.parent().map(Path::to_owned);
+                watched.folders.extend(folder);
+            }
             Source::Folder(folder) => {
                 watched.folders.push(folder.clone());
                 if let Ok(listed) = Listed::read(folder) {
@@ -102,6 +118,8 @@ pub fn watched(sources: &[Source]) -> Watched {
             }
         }
     }
+    watched.folders.sort_unstable();
+    watched.folders.dedup();
     watched
 }
 

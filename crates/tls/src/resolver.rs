@@ -29,6 +29,8 @@ pub enum UnknownName {
 pub struct Served {
     certificates: RwLock<Arc<Certificates>>,
     unknown_name: UnknownName,
+    /// For a client that gets none of them.
+    otherwise: Option<Arc<CertifiedKey>>,
 }
 
 impl Served {
@@ -39,7 +41,14 @@ impl Served {
         Self {
             certificates,
             unknown_name,
+            otherwise: None,
         }
+    }
+
+    /// The same, with a certificate for clients that get none of the set.
+    #[must_use]
+    pub fn or_else(self, otherwise: Option<Arc<CertifiedKey>>) -> Self {
+        Self { otherwise, ..self }
     }
 
     /// Serves another set from now on.
@@ -87,8 +96,9 @@ impl Served {
 
 impl ResolvesServerCert for Served {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let chosen = self.choose(hello.server_name(), hello.signature_schemes())?;
-        chosen.certified_key(UnixTime::now())
+        let chosen = self.choose(hello.server_name(), hello.signature_schemes());
+        let chosen = chosen.and_then(|it| it.certified_key(UnixTime::now()));
+        chosen.or_else(|| self.otherwise.clone())
     }
 }
 

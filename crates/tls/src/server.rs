@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use rustls::server::NoServerSessionStorage;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, KeyLog, ServerConfig};
 
-use crate::policy::Policy;
+use crate::policy::{Policy, Preset};
 use crate::resolver::Served;
 use crate::tickets::TicketKeys;
 use crate::trust::ClientAuth;
@@ -50,5 +51,25 @@ pub fn server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, Erro
     if let Some(key_log) = settings.key_log {
         config.key_log = key_log;
     }
+    Ok(Arc::new(config))
+}
+
+/// The configuration of one handshake that shows this certificate to whoever asks, agrees
+/// on this protocol (ALPN), and leaves no ticket.
+///
+/// # Errors
+/// None that is known.
+pub fn handshake_config(
+    certificate: Arc<CertifiedKey>,
+    protocol: &[u8],
+) -> Result<Arc<ServerConfig>, Error> {
+    let policy = Policy::preset(Preset::Intermediate);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(policy.provider()))
+        .with_protocol_versions(&policy.protocol_versions())?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certificate)));
+    config.alpn_protocols = vec![protocol.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }

@@ -98,6 +98,19 @@ impl Certificates {
         self.best(&self.first, &[], now, is_usable)
     }
 
+    /// Whether one is for this name, which may begin with `*.`, or for all names beside it.
+    #[must_use]
+    pub fn has_name(&self, name: &str) -> bool {
+        let is_there = |index: &Index, name: &str| !index.get(name).is_empty();
+        match name.strip_prefix("*.") {
+            Some(parent) => is_there(&self.wildcards, parent),
+            None => {
+                let parent = name.split_once('.').map_or("", |(_, parent)| parent);
+                is_there(&self.exact, name) || is_there(&self.wildcards, parent)
+            }
+        }
+    }
+
     fn best(
         &self,
         exact: &[u32],

@@ -56,6 +56,7 @@ endpoint set PLACE ...       another weight N, max_in_flight N, tier N, address 
 endpoint remove PLACE        finishes what it has, and leaves the list; or: ... save
 upgrade [FILE]               have another process take over, of this program
 shutdown [now]               finish what is open and stop; or stop at once
+renew NAME                   order the certificate of a name now, by ACME
 purge url|prefix|tag X ...   drop what is cached: soft, cache NAME; or: everything ...
 set log-level LEVEL          error, warn, info, debug or trace
 version                      the program's version
@@ -343,6 +344,8 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["show", "files"] => show::files(&sources.read(), format),
         ["show", "cache"] => show::cache(&sources.read(), format),
         ["show", "certificates"] => show::certificates(sources, format),
+        ["renew", name] => renew(caller, name, format),
+        ["renew"] => Err("renew takes the name of a certificate".to_owned()),
         ["purge", ref words @ ..] => purge(caller, words, format),
         ["show", "queue"] => show::queue(sources, format),
         ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),
@@ -365,6 +368,24 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["set", "log-level", level] => set_log_level(level, caller.operator, format),
         ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
         _ => return None,
+    })
+}
+
+fn renew(caller: &Caller<'_>, name: &str, format: Format) -> Answer {
+    let sources = caller.admin.sources();
+    let mut ordering = sources.tls.iter().flatten().filter_map(|it| it.acme());
+    let Some(acme) = ordering.next() else {
+        return Err("no listener has certificates by ACME".to_owned());
+    };
+    acme.renew(name).map_err(|_| {
+        let shown = name.escape_debug();
+        format!("no certificate is ordered for `{shown}`: `evenkeel certificates` lists names")
+    })?;
+    let operator = caller.operator;
+    tracing::info!("acme: a certificate for {name} is ordered {operator}");
+    let done = format!("{name} is being ordered; `evenkeel certificates` says what comes of it");
+    format.show(&serde_json::json!({ "done": done }), |_| {
+        format!("{done}\n")
     })
 }
 
@@ -556,7 +577,7 @@ mod tests {
             (
                 &["frob"][..],
                 "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, \
-                 upgrade, shutdown, purge, set",
+                 upgrade, shutdown, renew, purge, set",
             ),
             (
                 &["show", "foo"],

@@ -363,6 +363,8 @@ fn every_metric_is_documented() {
         listener.certificates_expired = Some(0);
         listener.certificates_ending = Some(0);
         listener.certificates_unreadable = Some(0);
+        listener.certificates_missing = Some(0);
+        listener.certificates_failed = Some(0);
         listener.certificate_expiry_unix_s = Some(1);
         catalogue::write(&figures, &mut recorder).await;
     });

@@ -22,7 +22,7 @@ use crate::observe::figures::{EndpointStatus, Figures};
 #[derive(Debug, Serialize)]
 pub(super) struct Columns {
     all: [&'static str; 23],
-    listeners: [&'static str; 18],
+    listeners: [&'static str; 20],
     routes: [&'static str; 10],
     disks: [&'static str; 6],
     caches: [&'static str; 26],
@@ -77,6 +77,8 @@ const COLUMNS: Columns = Columns {
         "certificates_expired",
         "certificates_ending",
         "certificates_unreadable",
+        "certificates_missing",
+        "certificates_failed",
         "certificate_expiry_s",
     ],
     routes: [

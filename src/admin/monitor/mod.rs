@@ -352,6 +352,8 @@ impl PastListener {
             figures.certificates_expired,
             figures.certificates_ending,
             figures.certificates_unreadable,
+            figures.certificates_missing,
+            figures.certificates_failed,
             figures.certificate_expiry_unix_s,
         ];
         let certificates = certificates.map(|it| it.unwrap_or(0) as f64);

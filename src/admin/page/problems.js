@@ -117,7 +117,7 @@ function trafficProblems(model) {
 
 function certificateProblems(listener, model) {
   const problems = [];
-  const { name, certificates_expired: expired, certificates_ending: ending, certificates_unreadable: unreadable } = listener;
+  const { name, certificates_expired: expired, certificates_ending: ending, certificates_unreadable: unreadable, certificates_missing: missing, certificates_failed: failed } = listener;
   const where = `of listener ${name}`;
   if (expired) {
     problems.push({ grade: "bad", kind: "certificates", text: `${plural(expired, "certificate")} ${where} expired`, why: "`evenkeel certificates` names them" });
@@ -128,6 +128,12 @@ function certificateProblems(listener, model) {
   }
   if (unreadable) {
     problems.push({ grade: "warn", kind: "certificates", text: `${plural(unreadable, "file")} ${where} can't be used`, why: "`evenkeel certificates` says why; what was read before stays in use" });
+  }
+  if (failed) {
+    const first = missing ? ", and nobody is served there that has none yet" : "";
+    problems.push({ grade: missing ? "bad" : "warn", kind: "certificates", text: `${plural(failed, "order")} of certificates ${where} failed`, why: `\`evenkeel certificates\` says why${first}; they are tried again` });
+  } else if (missing) {
+    problems.push({ grade: "warn", kind: "certificates", text: `${plural(missing, "certificate")} ${where} not issued yet`, why: "being ordered" });
   }
   return problems;
 }

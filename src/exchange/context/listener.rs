@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 
 use super::Generation;
+use crate::certificates::Acme;
 use crate::config;
 use crate::metrics::OpenCount;
 use crate::observe::counters::ListenerCounters;
@@ -106,6 +107,13 @@ impl ListenerSide {
         let generation = self.generation.borrow();
         let served = generation.tls[self.position.get()].as_ref()?;
         Some(served.config())
+    }
+
+    /// Of whom its certificates are ordered; `None` where they all come from files.
+    pub fn acme(&self) -> Option<Arc<Acme>> {
+        let generation = self.generation.borrow();
+        let served = generation.tls[self.position.get()].as_ref()?;
+        served.acme().cloned()
     }
 
     /// Whether endpoints get the certificates of its clients.

@@ -42,6 +42,10 @@ figures! {
     given certificates_ending: Option<u64> => gauge "certificates_ending";
     /// Files of certificates that can't be used; absent without TLS.
     given certificates_unreadable: Option<u64> => gauge "certificates_unreadable";
+    /// Names whose certificate is not issued yet; absent without ACME.
+    given certificates_missing: Option<u64> => gauge "certificates_missing";
+    /// Names whose last order of a certificate failed; absent without ACME.
+    given certificates_failed: Option<u64> => gauge "certificates_failed";
     /// When the next of its certificates expires, in seconds since 1970; absent without
     /// TLS.
     given certificate_expiry_unix_s: Option<u64> => gauge "certificate_expiry_timestamp_seconds";
@@ -74,6 +78,8 @@ impl Sources {
             certificates_expired: certificates.map(|it| it.expired),
             certificates_ending: certificates.map(|it| it.ending),
             certificates_unreadable: certificates.map(|it| it.unreadable),
+            certificates_missing: certificates.and_then(|it| it.missing),
+            certificates_failed: certificates.and_then(|it| it.failed),
             certificate_expiry_unix_s: certificates.and_then(|it| it.next_expiry_unix_s),
         };
         let cells = self.counters.iter().map(|it| &*it.listeners[index]);

@@ -29,16 +29,21 @@ pub(super) fn listeners(
             all.push((!listener.tls.written).then_some(None));
             continue;
         };
-        let Some(written) = &table.certificates.value else {
-            all.push(None);
-            continue;
+        let written = match &table.certificates.value {
+            Some(written) => &written.0[..],
+            None if table.certificates.written => {
+                all.push(None);
+                continue;
+            }
+            None => &[],
         };
-        if written.0.is_empty() {
+        let acme = table.acme.value.as_ref();
+        if written.is_empty() && acme.is_some_and(|it| it.table().is_none()) {
             report
                 .mistake(&table.certificates.place, "there is no certificate")
-                .help("write where one is: [{ chain = \"site.pem\", key = \"site.key\" }]");
+                .help("write where one is: certificates = [{ chain = \"site.pem\", key = \"site.key\" }], or have them ordered: acme = \"admin@example.com\"");
         }
-        let sources = written.0.iter().map(|it| source(it, surroundings, report));
+        let sources = written.iter().map(|it| source(it, surroundings, report));
         let sources: Vec<_> = sources.collect();
         let sources: Option<Vec<_>> = sources.into_iter().collect();
         let client = match &table.client.value {
@@ -46,9 +51,25 @@ pub(super) fn listeners(
             None => Some(None),
             Some(client) => clients(client, surroundings, report).map(Some),
         };
+        let key_log = match &table.key_log.value {
+            None if table.key_log.written => None,
+            None => Some(None),
+            Some(path) => {
+                report
+                    .warning(
+                        &path.place,
+                        "whoever reads this file can decrypt all connections",
+                    )
+                    .help("take it out once the fault is found");
+                absolute(&path.value.0, &path.place, surroundings.folder, report).map(Some)
+            }
+        };
         all.push(sources.zip(client).and_then(|(certificates, client)| {
             let tls = table.resolve_with(ListenerTlsParts {
                 certificates,
+                // Hosts of routes are known later.
+                ordered: Vec::new(),
+                key_log: key_log?,
                 client,
                 strict_transport: table.strict_transport()?,
                 ciphers: chosen(&table.ciphers, |it| it.0)?,
@@ -243,7 +264,9 @@ fn source(
     let source = table.source(surroundings.folder, report)?;
     // A folder with very many is read by the process that serves them, once.
     let is_read = match (surroundings.lookup, &source) {
-        (NameLookup::Skip, _) | (NameLookup::Later, Source::Folder(_)) => false,
+        (NameLookup::Skip, _) | (NameLookup::Later, Source::Folder(_) | Source::Expected(_)) => {
+            false
+        }
         (NameLookup::System, _) | (NameLookup::Later, Source::Pair { .. }) => true,
     };
     if is_read {
@@ -258,7 +281,7 @@ fn look(source: &Source, place: &SourcePlace, report: &mut Report) {
     for trouble in &troubles {
         match source {
             Source::Pair { .. } => report.mistake(place, &*trouble.text),
-            Source::Folder(_) => report.warning(place, &*trouble.text),
+            Source::Folder(_) | Source::Expected(_) => report.warning(place, &*trouble.text),
         };
     }
     if certificates.is_empty() && matches!(source, Source::Folder(_)) {

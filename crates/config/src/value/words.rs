@@ -6,8 +6,8 @@ use crate::setting::Setting;
 use crate::shape::{Choice, Shape};
 use crate::tree::Node;
 use crate::{
-    Adopt, BalanceKey, ClientAuthMode, ClientProtocol, EventFormat, Family, HalfClose, Level,
-    ProbeProtocol, ResolveTo,
+    Adopt, BalanceKey, Challenge, ClientAuthMode, ClientProtocol, EventFormat, Family, HalfClose,
+    Level, ProbeProtocol, ResolveTo, UntilIssued,
 };
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
@@ -92,6 +92,17 @@ choice!(UnknownName {
 choice!(ClientAuthMode {
     "required" => ClientAuthMode::Required, "a client without a certificate is refused";
     "optional" => ClientAuthMode::Optional, "a client may have none; a route asks for one by `client_certificate`";
+});
+
+choice!(Challenge {
+    "http-01" => Challenge::Http01, "by plain HTTP on port 80 of the name";
+    "tls-alpn-01" => Challenge::TlsAlpn01, "by a TLS handshake on port 443 of the name";
+    "dns-01" => Challenge::Dns01, "by a record in the DNS: see `dns`";
+});
+
+choice!(UntilIssued {
+    "refuse" => UntilIssued::Refuse, "no connection: the alert `unrecognized_name`";
+    "self-signed" => UntilIssued::SelfSigned, "a certificate that nobody vouches for";
 });
 
 choice!(Preset {

@@ -44,7 +44,8 @@ impl<T: Resolve> Resolve for Switch<T> {
     }
 }
 
-fn empty_table(node: &Node) -> Node {
+/// A table without keys, in place of the value at `node`.
+pub(super) fn empty_table(node: &Node) -> Node {
     Node {
         place: node.place.clone(),
         value: Value::Table(Vec::new()),

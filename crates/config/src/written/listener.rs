@@ -44,7 +44,7 @@ options! {
         /// Whether every request is redirected to `https://` (308), before routes are
         /// looked at: to the port of a listener with `tls`. Requests that a trusted proxy
         /// got by HTTPS are served, and so are those below `/.well-known/acme-challenge/`
-        /// that have a route.
+        /// that have a route. Challenges of orders by `acme` are answered before that.
         redirect_to_https: bool = Default("false") => by_hand,
         /// Length of the kernel's queue of connections not yet accepted; the
         /// kernel may cap it lower.

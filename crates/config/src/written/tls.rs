@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_tls::{CipherSuite, Group, Pin, Preset, Source, UnknownName};
 
+use super::acme::ListenerAcme;
 use super::forms::Switch;
 use crate::ClientAuthMode;
 use crate::cache_value::WholeSeconds;
@@ -21,12 +22,16 @@ options! {
     for #[derive(Debug, Clone, PartialEq, Eq)] ListenerTls with ListenerTlsParts {
         /// Sources of certificates, in the order written.
         certificates: Vec<Source>,
+        /// Names that certificates are ordered for by ACME.
+        ordered: Vec<String>,
         /// The value of `Strict-Transport-Security`; `None` for none.
         strict_transport: Option<String>,
         /// Cipher suites in place of those of the preset; empty for those.
         ciphers: Vec<CipherSuite>,
         /// Groups in place of those of the preset; empty for those.
         groups: Vec<Group>,
+        /// A file for the secrets of its connections; `None` for none.
+        key_log: Option<PathBuf>,
         /// Certificates of clients; `None` where none is asked for.
         client: Option<ClientCertificates>,
     } {
@@ -34,7 +39,11 @@ options! {
         /// for (SNI): by the exact name, then by a wildcard. Of several for a name it
         /// gets an ECDSA one where it can, else an RSA one. Files that change are read
         /// again; one that is broken then leaves the last good certificate in use.
-        certificates: OneOrMore<CertificateTable> = Required => by_hand,
+        certificates: OneOrMore<CertificateTable> = Optional("those of `acme`") => by_hand,
+        /// Certificates that are ordered by ACME and renewed in time, from Let's Encrypt
+        /// unless [`acme`](#acme) says otherwise: the e-mail address of the account,
+        /// `true` for an account without one, or a table.
+        acme: ListenerAcme = Default("false") => by_hand,
         /// Answer to a client that asks for a name without a certificate.
         unknown_name: UnknownName = Default("'default'"),
         /// Versions, cipher suites and groups, as Mozilla recommends them.
@@ -47,6 +56,9 @@ options! {
         groups: OneOrMore<Placed<GroupName>> = Optional("those of `preset`") => by_hand,
         /// Certificates of clients (mutual TLS): who issues them.
         client: ClientCertificatesTable = Optional("none is asked for") => by_hand,
+        /// A file that the secrets of all connections are appended to, in the form of
+        /// `SSLKEYLOGFILE`. Whoever reads it can decrypt them: only to look for a fault.
+        key_log: Placed<FilePath> = Optional("none") => by_hand,
         /// Has browsers come by HTTPS alone from their first visit on (HSTS,
         /// `Strict-Transport-Security`): a table, or `true` for one with its defaults.
         /// An endpoint's own field is passed on instead. Browsers keep

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::super::answer::{Answer, Format};
 use super::super::table::Table;
-use crate::certificates::{CertificateFigures, CertificateTrouble};
+use crate::certificates::{CertificateFigures, CertificateTrouble, OrderedFigures};
 use crate::metrics::quantity::span;
 use crate::observe::calendar::Moment;
 use crate::observe::figures::Sources;
@@ -18,6 +18,7 @@ const NAMES_SHOWN: usize = 3;
 struct CertificatesView {
     certificates: Vec<CertificateFigures>,
     unreadable: Vec<CertificateTrouble>,
+    ordered: Vec<OrderedFigures>,
 }
 
 pub(in super::super) fn certificates(sources: &Sources, format: Format) -> Answer {
@@ -25,6 +26,10 @@ pub(in super::super) fn certificates(sources: &Sources, format: Format) -> Answe
     let mut view = CertificatesView {
         certificates: served().flat_map(|it| it.figures()).collect(),
         unreadable: served().flat_map(|it| it.troubles()).collect(),
+        ordered: (served().find_map(|it| it.acme()).into_iter())
+            .flat_map(|acme| acme.status())
+            .map(OrderedFigures::from)
+            .collect(),
     };
     // The most urgent certificate comes first.
     view.certificates.sort_by_key(|it| it.not_after_unix_s);
@@ -32,7 +37,7 @@ pub(in super::super) fn certificates(sources: &Sources, format: Format) -> Answe
 }
 
 fn text(view: &CertificatesView) -> String {
-    if view.certificates.is_empty() {
+    if view.certificates.is_empty() && view.ordered.is_empty() {
         return "no listener has TLS\n".to_owned();
     }
     let mut table = Table::new(&[
@@ -53,7 +58,10 @@ fn text(view: &CertificatesView) -> String {
             it.path.display().to_string(),
         ]);
     }
-    let mut text = table.text(0);
+    let mut text = match view.certificates.len() {
+        0 => String::new(),
+        _ => table.text(0),
+    };
     for trouble in &view.unreadable {
         let CertificateTrouble {
             listener,
@@ -67,7 +75,32 @@ fn text(view: &CertificatesView) -> String {
         };
         text.push_str(&format!("{listener}: {why}{kept}\n"));
     }
+    if !view.ordered.is_empty() {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&orders(&view.ordered));
+    }
     text
+}
+
+/// What is ordered, and why the last orders failed.
+fn orders(ordered: &[OrderedFigures]) -> String {
+    let mut table = Table::new(&["ORDERED", "STATE", "NEXT ORDER", ">FAILURES", "LAST ERROR"]);
+    for it in ordered {
+        let next = it.next_order_unix_s;
+        table.row([
+            it.name.clone(),
+            it.state.clone(),
+            next.map_or_else(
+                || "-".to_owned(),
+                |it| Moment::from_unix(it).rfc3339() + "Z",
+            ),
+            it.failures.to_string(),
+            it.error.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    table.text(0)
 }
 
 fn names(names: &[String]) -> String {

@@ -1,0 +1,271 @@
+//! ACME: of whom certificates are ordered, and for which names.
+
+use std::path::{Path, PathBuf};
+
+use evenkeel_policy::route::{Condition, HostPattern, Rule};
+
+use crate::acme_value::is_host_name;
+use crate::diagnostics::Report;
+use crate::setting::Placed;
+use crate::surroundings::absolute;
+use crate::value::FilePath;
+use crate::written::{
+    Acme, AcmeParts, AcmeTable, DnsTable, ExternalAccount, ExternalAccountTable, File, Issuer,
+    ListenerAcmeTable, ListenerTable,
+};
+use crate::{Challenge, ClientProtocol, DnsUpdates};
+
+/// What a listener orders, if anything.
+fn of_listener(listener: &ListenerTable) -> Option<&ListenerAcmeTable> {
+    listener.tls.value.as_ref()?.acme.value.as_ref()?.table()
+}
+
+/// Builds what is ordered, and of whom; `Some(None)` where no listener orders anything.
+pub(super) fn acme(file: &File, folder: &Path, report: &mut Report) -> Option<Option<Acme>> {
+    let table = file.acme.value.as_ref()?;
+    let listeners = file.listener.value.iter().flatten();
+    let ordering: Vec<_> = listeners.clone().filter_map(of_listener).collect();
+    if ordering.is_empty() {
+        let is_mistaken = |it: &ListenerTable| {
+            it.tls.written
+                && it
+                    .tls
+                    .value
+                    .as_ref()
+                    .is_none_or(|it| it.acme.value.is_none())
+        };
+        if file.acme.written && !listeners.clone().any(is_mistaken) {
+            report
+                .warning(&table.place, "no listener orders certificates by ACME")
+                .help("add it to the `tls` of one: tls = { acme = \"admin@example.com\" }");
+        }
+        return Some(None);
+    }
+    let mut emails = ordering.iter().filter_map(|it| it.email.value.as_ref());
+    let email = emails.next();
+    for other in emails.filter(|it| email.is_some_and(|first| first.value != it.value)) {
+        report
+            .mistake(
+                &other.place,
+                "a second e-mail address: all listeners share an account",
+            )
+            .related(&email?.place, "the first one");
+    }
+    let dns = match &table.dns.value {
+        None if table.dns.written => return None,
+        None => None,
+        Some(dns) => Some(dns_updates(dns, folder, report)?),
+    };
+    let challenges = challenges(table, file, report)?;
+    let external_account = table.external_account.value.as_ref();
+    if external_account.is_none() && table.external_account.written {
+        return None;
+    }
+    let mut issuers = vec![Issuer {
+        directory: table.directory.value.as_ref()?.value.0.clone(),
+        ca: path(table.ca.value.as_ref(), folder, report)?,
+        profile: table.profile.value.as_ref().map(|it| it.0.clone()),
+        external_account: external_account_of(external_account, folder, report)?,
+    }];
+    for further in table.fallback.value.as_ref()? {
+        let external_account = further.external_account.value.as_ref();
+        issuers.push(Issuer {
+            directory: further.directory.value.as_ref()?.value.0.clone(),
+            ca: path(further.ca.value.as_ref(), folder, report)?,
+            profile: further.profile.value.as_ref().map(|it| it.0.clone()),
+            external_account: external_account_of(external_account, folder, report)?,
+        });
+    }
+    let storage = table.storage.value.as_ref()?;
+    let storage = absolute(&storage.value.0, &storage.place, folder, report)?;
+    let acme = table.resolve_with(AcmeParts {
+        storage,
+        email: email.map(|it| it.value.0.clone()),
+        issuers,
+        challenges,
+        dns,
+    });
+    acme.map(Some)
+}
+
+/// A path from `folder`, if there is one.
+fn path(
+    written: Option<&Placed<FilePath>>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Option<PathBuf>> {
+    match written {
+        None => Some(None),
+        Some(it) => absolute(&it.value.0, &it.place, folder, report).map(Some),
+    }
+}
+
+fn external_account_of(
+    written: Option<&ExternalAccountTable>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Option<ExternalAccount>> {
+    let Some(table) = written else {
+        return Some(None);
+    };
+    Some(Some(ExternalAccount {
+        id: table.id.value.as_ref()?.0.clone(),
+        key_file: path(table.key_file.value.as_ref(), folder, report)??,
+    }))
+}
+
+fn dns_updates(table: &DnsTable, folder: &Path, report: &mut Report) -> Option<DnsUpdates> {
+    let mut path = |it| path(it, folder, report);
+    match (
+        &table.server.value,
+        path(table.key_file.value.as_ref())?,
+        path(table.hook.value.as_ref())?,
+    ) {
+        (Some(server), Some(key_file), None) => Some(DnsUpdates::Server {
+            address: server.0,
+            key_file,
+        }),
+        (None, None, Some(hook)) => Some(DnsUpdates::Hook(hook)),
+        _ => {
+            let written = [
+                table.server.written,
+                table.key_file.written,
+                table.hook.written,
+            ];
+            // What is mistaken is reported already.
+            if written.iter().filter(|it| **it).count() != 0 || report.has_mistakes() {
+                report.mistake(&table.place, "`dns` is a name server with its key, or a program")
+            } else {
+                report.mistake(&table.place, "`dns` does not say who writes the records")
+            }
+            .help("write { server = \"10.0.0.53\", key_file = \"acme.key\" } or { hook = \"PROGRAM\" }");
+            None
+        }
+    }
+}
+
+/// The ways to show that a name is ours, the preferred one first.
+fn challenges(table: &AcmeTable, file: &File, report: &mut Report) -> Option<Vec<Challenge>> {
+    let listeners = || file.listener.value.iter().flatten();
+    let is_http = |it: &&ListenerTable| it.protocol.value == Some(ClientProtocol::Http);
+    let has_plain = listeners().filter(is_http).any(|it| !it.tls.written);
+    let has_encrypted = (listeners().filter(is_http)).any(|it| of_listener(it).is_some());
+    let can = |it: &Challenge| match it {
+        Challenge::Http01 => has_plain,
+        Challenge::TlsAlpn01 => has_encrypted,
+        Challenge::Dns01 => table.dns.written,
+    };
+    if let Some(chosen) = &table.challenges.value {
+        for it in chosen.0.iter().filter(|it| !can(&it.value)) {
+            let (what, help) = match it.value {
+                Challenge::Http01 => (
+                    "no listener answers `http-01`: that comes by plain HTTP",
+                    "add one:\n[[listener]]\nbind = \":80\"\nredirect_to_https = true",
+                ),
+                Challenge::TlsAlpn01 => (
+                    "no listener answers `tls-alpn-01`: that takes HTTP with `acme` in its `tls`",
+                    "choose \"http-01\" or \"dns-01\"",
+                ),
+                Challenge::Dns01 => (
+                    "nobody writes the records of `dns-01`",
+                    "say who, in `dns` of `[acme]`",
+                ),
+            };
+            report.mistake(&it.place, what).help(help);
+        }
+        return Some(chosen.0.iter().map(|it| it.value).collect());
+    }
+    if table.challenges.written {
+        return None;
+    }
+    if table.dns.written {
+        return Some(vec![Challenge::Dns01]);
+    }
+    let possible: Vec<_> = [Challenge::Http01, Challenge::TlsAlpn01]
+        .into_iter()
+        .filter(can)
+        .collect();
+    if possible.is_empty() {
+        let first = listeners().find_map(of_listener)?;
+        report
+            .mistake(
+                &first.place,
+                "nothing here can show an issuer that a name is ours",
+            )
+            .help("add a listener of plain HTTP:\n[[listener]]\nbind = \":80\"\nredirect_to_https = true");
+        return None;
+    }
+    Some(possible)
+}
+
+/// The names that a listener orders certificates for.
+///
+/// Without names of its own these are the hosts of the rules that its clients may meet.
+pub(super) fn names(
+    listener: &ListenerTable,
+    index: usize,
+    rules: &[Rule],
+    acme: Option<&Acme>,
+    report: &mut Report,
+) -> Vec<String> {
+    let (Some(table), Some(acme)) = (of_listener(listener), acme) else {
+        return Vec::new();
+    };
+    let has_dns = acme.challenges.contains(&Challenge::Dns01);
+    if let Some(written) = &table.names.value {
+        for it in &written.0 {
+            if it.value.0.starts_with("*.") && !has_dns {
+                report
+                    .mistake(
+                        &it.place,
+                        "a certificate for all names below one takes `dns-01`",
+                    )
+                    .help("say who writes its records, in `dns` of `[acme]`");
+            }
+        }
+        return written.0.iter().map(|it| it.value.0.clone()).collect();
+    }
+    let rules = rules.iter().filter(|it| it.may_meet(index));
+    let conditions = rules.flat_map(Rule::conditions);
+    let hosts = conditions.filter_map(|it| match it {
+        Condition::Host(hosts) => Some(&hosts.0),
+        // The name that a client of TLS asks for.
+        Condition::Sni(names) => Some(&names.0),
+        _ => None,
+    });
+    let mut names: Vec<_> = hosts.flatten().filter_map(name_of).collect();
+    names.sort();
+    names.dedup();
+    let (names, left_out): (Vec<_>, Vec<_>) = names
+        .into_iter()
+        .partition(|it| has_dns || !it.starts_with("*."));
+    for name in &left_out {
+        report
+            .warning(
+                &table.place,
+                format!("no certificate is ordered for `{name}`: that takes `dns-01`"),
+            )
+            .help(
+                "say who writes its records, in `dns` of `[acme]`, or write the `names` of `acme`",
+            );
+    }
+    if names.is_empty() && left_out.is_empty() {
+        report
+            .mistake(
+                &table.place,
+                "no route of this listener has a host, so no name is known to order a certificate for",
+            )
+            .help("add `match = { host = \"www.example.com\" }` to a route, or write names here: acme = { names = [\"www.example.com\"] }");
+    }
+    names
+}
+
+/// The name of hosts of a rule; `None` of what is no name.
+fn name_of(host: &HostPattern) -> Option<String> {
+    let (wildcard, name) = match host {
+        HostPattern::Exact(name) => ("", name.as_slice()),
+        HostPattern::Suffix(end) => ("*.", end.strip_prefix(b".").unwrap_or(end)),
+    };
+    let name = std::str::from_utf8(name).ok()?;
+    is_host_name(name).then(|| format!("{wildcard}{name}"))
+}

@@ -1,0 +1,221 @@
+//! Certificates that are ordered by ACME: the settings in force, and the answers to
+//! challenges.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use evenkeel_acme::{
+    ACME_TLS_ALPN, ChallengeKind, Challenges, DnsSettings, ExternalAccount, Issuer, Manager,
+    NotFollowed, Settings, Status, placeholder,
+};
+use evenkeel_tls::handshake_config;
+use rustls::ServerConfig;
+use rustls::sign::CertifiedKey;
+use tokio::runtime::Handle;
+
+use super::ServedTls;
+use crate::config::{self, Challenge, DnsUpdates, UntilIssued};
+
+/// Answers that are read from the storage at the same time; of more challenges it counts as
+/// not known.
+const READS_MAX: usize = 16;
+
+/// The longest file of a key, in bytes.
+const MAX_KEY_FILE: u64 = 64 * 1024;
+
+/// Orders certificates, for all listeners of a configuration that have any.
+pub struct Acme {
+    settings: config::Acme,
+    manager: Manager,
+    challenges: Arc<Challenges>,
+    /// Shown where there is no certificate yet.
+    placeholder: Option<Arc<CertifiedKey>>,
+    /// Of the control thread, once certificates are ordered.
+    runtime: OnceLock<Handle>,
+    reads: AtomicUsize,
+}
+
+impl Acme {
+    /// Goes on with what was in force `before`, or opens the storage. Blocks.
+    ///
+    /// # Errors
+    /// A file can't be read, or the storage can't be used.
+    pub(super) fn keep_or_start(
+        settings: &config::Acme,
+        before: &[Option<Arc<ServedTls>>],
+    ) -> io::Result<Arc<Self>> {
+        let mut known = before.iter().flatten().filter_map(|it| it.acme());
+        if let Some(known) = known.find(|it| it.settings == *settings) {
+            return Ok(known.clone());
+        }
+        let manager = Manager::new(manager_settings(settings)?);
+        let manager = manager.map_err(|error| io::Error::other(format!("acme: {error}")))?;
+        let placeholder = match settings.until_issued {
+            UntilIssued::Refuse => None,
+            UntilIssued::SelfSigned => Some(placeholder().map_err(io::Error::other)?),
+        };
+        Ok(Arc::new(Acme {
+            settings: settings.clone(),
+            challenges: manager.challenges(),
+            manager,
+            placeholder,
+            runtime: OnceLock::new(),
+            reads: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Orders and renews certificates for these names, until the future is dropped. To be
+    /// run on the control thread.
+    pub(super) async fn keep(&self) {
+        // The same thread as before, if any.
+        let _ = self.runtime.set(Handle::current());
+        self.manager.keep().await;
+    }
+
+    /// Keeps certificates for these names from now on, and for no others.
+    pub(super) fn follow(&self, names: Vec<String>) {
+        self.manager.follow(names);
+    }
+
+    /// The file of the certificate of a name.
+    pub(super) fn certificate_path(&self, name: &str) -> PathBuf {
+        Manager::certificate_path(&self.settings.storage, name)
+    }
+
+    /// Shown where there is no certificate yet.
+    pub(super) fn placeholder(&self) -> Option<Arc<CertifiedKey>> {
+        self.placeholder.clone()
+    }
+
+    /// Orders a certificate now.
+    ///
+    /// # Errors
+    /// No listener has certificates for this name by ACME.
+    pub fn renew(&self, name: &str) -> Result<(), NotFollowed> {
+        self.manager.renew(name)
+    }
+
+    /// How each name does.
+    pub fn status(&self) -> Vec<Status> {
+        self.manager.status()
+    }
+
+    /// The answer to `GET /.well-known/acme-challenge/TOKEN`, of this machine's order or of
+    /// another's on the same storage; `None` where nobody here has such a challenge.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
+    pub async fn key_authorization(&self, token: &str) -> Option<Arc<str>> {
+        if let Some(known) = self.challenges.key_authorization(token) {
+            return Some(known);
+        }
+        let (challenges, token) = (self.challenges.clone(), token.to_owned());
+        let read = self.read(move || challenges.read_key_authorization(&token));
+        read.await.map(Arc::from)
+    }
+
+    /// How a handshake goes that asks for proof of this name (RFC 8737), by this machine's
+    /// order or another's on the same storage; `None` where nobody here has been asked.
+    ///
+    /// # Cancellation
+    /// Nothing is lost.
+    pub async fn proof(&self, server_name: &str) -> Option<Arc<ServerConfig>> {
+        let certificate = match self.challenges.tls_alpn(server_name) {
+            Some(known) => known,
+            None => {
+                let (challenges, name) = (self.challenges.clone(), server_name.to_owned());
+                self.read(move || challenges.read_tls_alpn(&name)).await?
+            }
+        };
+        let config = handshake_config(certificate, ACME_TLS_ALPN);
+        config
+            .inspect_err(|error| tracing::error!("acme: a challenge can't be answered: {error}"))
+            .ok()
+    }
+
+    /// Reads beside the thread that asks, for the disk may be slow.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        let runtime = self.runtime.get()?;
+        let _turn = Turn::take(&self.reads)?;
+        runtime.spawn_blocking(read).await.ok()?
+    }
+}
+
+/// One of [`READS_MAX`].
+struct Turn<'a>(&'a AtomicUsize);
+
+impl<'a> Turn<'a> {
+    fn take(taken: &'a AtomicUsize) -> Option<Self> {
+        let add = |it| (it < READS_MAX).then_some(it + 1);
+        taken.fetch_update(Relaxed, Relaxed, add).ok()?;
+        Some(Turn(taken))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Acme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let settings = &self.settings;
+        f.debug_struct("Acme")
+            .field("settings", settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The settings as the manager takes them. Reads files with keys.
+fn manager_settings(settings: &config::Acme) -> io::Result<Settings> {
+    let issuers = settings.issuers.iter().map(|it| {
+        let external_account = it.external_account.as_ref().map(|account| {
+            Ok::<_, io::Error>(ExternalAccount {
+                key_id: account.id.clone(),
+                hmac_key: read_key(&account.key_file)?.trim().to_owned(),
+            })
+        });
+        Ok(Issuer {
+            directory: it.directory.clone(),
+            ca: it.ca.clone(),
+            email: settings.email.clone(),
+            profile: it.profile.clone(),
+            external_account: external_account.transpose()?,
+        })
+    });
+    let challenges = settings.challenges.iter().map(|it| match it {
+        Challenge::Http01 => ChallengeKind::Http01,
+        Challenge::TlsAlpn01 => ChallengeKind::TlsAlpn01,
+        Challenge::Dns01 => ChallengeKind::Dns01,
+    });
+    let dns = settings.dns.as_ref().map(|it| match it {
+        DnsUpdates::Hook(program) => Ok(DnsSettings::Hook {
+            program: program.clone(),
+        }),
+        DnsUpdates::Server { address, key_file } => {
+            let updates = DnsSettings::with_key_file(*address, &read_key(key_file)?);
+            updates.map_err(|why| io::Error::other(format!("acme: {}: {why}", key_file.display())))
+        }
+    });
+    Ok(Settings {
+        storage: settings.storage.clone(),
+        issuers: issuers.collect::<io::Result<_>>()?,
+        challenges: challenges.collect(),
+        dns: dns.transpose()?,
+    })
+}
+
+fn read_key(path: &Path) -> io::Result<String> {
+    let failed = |error: io::Error| io::Error::other(format!("acme: {}: {error}", path.display()));
+    if fs::metadata(path).map_err(failed)?.len() > MAX_KEY_FILE {
+        return Err(failed(io::ErrorKind::FileTooLarge.into()));
+    }
+    fs::read_to_string(path).map_err(failed)
+}

@@ -1,0 +1,283 @@
+//! Certificates by ACME, from Pebble.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use evenkeel_testkit::deadline::{until, within};
+use evenkeel_testkit::process::free_port;
+use evenkeel_testkit::tls::trusting_pem;
+use evenkeel_testkit::{OriginHandle, Pebble, Proxy, RawClient, TempDir};
+use rustls::ClientConfig;
+
+use super::{LIMIT, TLS12, TLS13, counted};
+use crate::setup::{Site, nobody, origin};
+
+/// Pebble, and the ports at which it looks for proof.
+struct Issuer {
+    pebble: Pebble,
+    http_port: u16,
+    tls_port: u16,
+    storage: TempDir,
+}
+
+impl Issuer {
+    fn new() -> Self {
+        let (http_port, tls_port) = (free_port().unwrap(), free_port().unwrap());
+        Issuer {
+            pebble: Pebble::start(http_port, tls_port).unwrap(),
+            http_port,
+            tls_port,
+            storage: TempDir::new().unwrap(),
+        }
+    }
+
+    /// The table `[acme]`, with further lines.
+    fn table(&self, more: &str) -> String {
+        table(&self.pebble.directory(), &self.pebble, &self.storage, more)
+    }
+
+    /// A listener of plain HTTP where Pebble looks for proof.
+    fn plain(&self) -> String {
+        let port = self.http_port;
+        format!(
+            "[[listener]]\nname = \"plain\"\nbind = \"127.0.0.1:{port}\"\n\
+             redirect_to_https = true\n"
+        )
+    }
+
+    /// Waits until a certificate of Pebble's is shown for a name.
+    fn until_issued(&self, proxy: &Proxy, name: &str) -> RawClient {
+        let trusting = self.trusting();
+        let mut client = None;
+        until(&format!("a certificate for {name}"), || {
+            client = connect(proxy, name, &trusting).ok();
+            client.is_some()
+        });
+        client.unwrap()
+    }
+
+    fn trusting(&self) -> Arc<ClientConfig> {
+        trusting_pem(&self.pebble.root().unwrap(), TLS13).unwrap()
+    }
+}
+
+fn table(directory: &str, pebble: &Pebble, storage: &TempDir, more: &str) -> String {
+    let (ca, storage) = (pebble.ca_path(), storage.path().join("acme"));
+    format!(
+        "[acme]\ndirectory = \"{directory}\"\nca = \"{}\"\nstorage = \"{}\"\n{more}\n",
+        ca.display(),
+        storage.display()
+    )
+}
+
+/// Starts the program with a listener that orders certificates for these names.
+fn start(bind: &str, names: &[&str], tables: &str) -> (OriginHandle, Proxy) {
+    Site {
+        bind,
+        listener: &format!("tls = {{ acme = {{ names = {names:?} }} }}\n"),
+        server: &format!(
+            "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"\n{tables}"
+        ),
+        ..Site::default()
+    }
+    .with_origin()
+}
+
+fn connect(proxy: &Proxy, name: &str, config: &Arc<ClientConfig>) -> std::io::Result<RawClient> {
+    RawClient::connect_tls(proxy.address("web"), name, config.clone())
+}
+
+/// What a command of the program prints.
+fn printed(proxy: &Proxy, words: &[&str]) -> String {
+    let mut command = Command::new(crate::setup::program());
+    let config = proxy.path("evenkeel.toml");
+    command
+        .arg(words[0])
+        .arg("--config")
+        .arg(config)
+        .args(&words[1..]);
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8(text).unwrap()
+}
+
+/// The certificate that a client is shown.
+fn shown(client: &RawClient) -> Vec<u8> {
+    client.tls().unwrap().peer_certificates().unwrap()[0].to_vec()
+}
+
+#[test]
+fn a_certificate_comes_by_plain_http_and_lasts_over_a_restart() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let tables = issuer.table("challenges = [\"http-01\"]") + &issuer.plain();
+        let (origin, proxy) = start(
+            "127.0.0.1:0",
+            &["a.example.test", "b.example.test"],
+            &tables,
+        );
+        let mut client = issuer.until_issued(&proxy, "a.example.test");
+        assert_eq!(client.get("/ping").unwrap().text(), "pong");
+        let first = shown(&issuer.until_issued(&proxy, "b.example.test"));
+        // Only challenges go before the redirect.
+        let mut plain = RawClient::connect(proxy.address("plain")).unwrap();
+        let path = "/.well-known/acme-challenge/other";
+        assert_eq!(plain.get(path).unwrap().status, 404);
+        assert_eq!(plain.get("/ping").unwrap().status, 308);
+        until("all is well", || {
+            counted(&proxy, "certificates_missing") == 0 && counted(&proxy, "certificates") == 2
+        });
+        let text = printed(&proxy, &["certificates"]);
+        let rows: Vec<_> = text.lines().filter(|it| it.contains("  valid  ")).collect();
+        assert_eq!(rows.len(), 2, "{text}");
+        assert!(rows[0].starts_with("a.example.test"), "{text}");
+        assert_eq!(issuer.pebble.orders(), 2);
+        drop((origin, proxy));
+        let (_origin, proxy) = start(
+            "127.0.0.1:0",
+            &["a.example.test", "b.example.test"],
+            &tables,
+        );
+        let trusting = issuer.trusting();
+        let client = connect(&proxy, "b.example.test", &trusting).unwrap();
+        assert_eq!(shown(&client), first);
+        // An operator may have it renewed. Others stay.
+        let text = printed(&proxy, &["ctl", "renew", "b.example.test"]);
+        assert!(text.contains("b.example.test is being ordered"), "{text}");
+        until("another certificate", || {
+            let client = connect(&proxy, "b.example.test", &trusting);
+            client.is_ok_and(|it| shown(&it) != first)
+        });
+        assert_eq!(issuer.pebble.orders(), 3);
+        assert_eq!(issuer.pebble.accounts(), 1);
+        let text = printed(&proxy, &["ctl", "renew", "c.example.test"]);
+        assert!(
+            text.contains("no certificate is ordered for `c.example.test`"),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn a_certificate_comes_by_a_handshake_and_clients_see_nothing_of_that() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let tables = issuer.table("challenges = [\"tls-alpn-01\"]");
+        let bind = format!("127.0.0.1:{}", issuer.tls_port);
+        let (_origin, proxy) = start(&bind, &["a.example.test"], &tables);
+        let mut client = issuer.until_issued(&proxy, "a.example.test");
+        assert_eq!(client.get("/ping").unwrap().text(), "pong");
+        let mut old =
+            ClientConfig::clone(&trusting_pem(&issuer.pebble.root().unwrap(), TLS12).unwrap());
+        old.alpn_protocols = vec![b"acme-tls/1".to_vec(), b"http/1.1".to_vec()];
+        let mut client = connect(&proxy, "a.example.test", &Arc::new(old)).unwrap();
+        assert_eq!(client.get("/ping").unwrap().text(), "pong");
+        // Nobody asked for proof.
+        let mut proof = ClientConfig::clone(&issuer.trusting());
+        proof.alpn_protocols = vec![b"acme-tls/1".to_vec()];
+        let refused = connect(&proxy, "a.example.test", &Arc::new(proof));
+        assert!(refused.is_err_and(|it| it.to_string().contains("NoApplicationProtocol")));
+        assert!(!proxy.stderr().contains("ERROR"), "{}", proxy.stderr());
+    });
+}
+
+#[test]
+fn a_machine_answers_for_another_with_the_same_storage() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let table = issuer.table("challenges = [\"http-01\"]");
+        // Pebble comes to this one, which orders for another name, once it has it.
+        let (_origin, there) = start(
+            "127.0.0.1:0",
+            &["there.example.test"],
+            &(table.clone() + &issuer.plain()),
+        );
+        let nowhere = "[[listener]]\nname = \"plain\"\nbind = \"127.0.0.1:0\"\n";
+        let (_origin, here) = start("127.0.0.1:0", &["here.example.test"], &(table + nowhere));
+        let mut client = issuer.until_issued(&here, "here.example.test");
+        assert_eq!(client.get("/ping").unwrap().text(), "pong");
+        issuer.until_issued(&there, "there.example.test");
+        assert_eq!(issuer.pebble.orders(), 2);
+        assert_eq!(issuer.pebble.accounts(), 1);
+    });
+}
+
+#[test]
+fn until_there_is_a_certificate_clients_are_refused_or_warned() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let directory = format!("https://{}/dir", nobody());
+        let site = |until_issued: &str| {
+            let storage = TempDir::new().unwrap();
+            let more = format!("challenges = [\"http-01\"]\nuntil_issued = \"{until_issued}\"");
+            let tables = table(&directory, &issuer.pebble, &storage, &more);
+            let plain = "[[listener]]\nname = \"plain\"\nbind = \"127.0.0.1:0\"\n";
+            (
+                start("127.0.0.1:0", &["a.example.test"], &(tables + plain)),
+                storage,
+            )
+        };
+        let trusting = issuer.trusting();
+        let ((_origin, proxy), _storage) = site("refuse");
+        let refused = connect(&proxy, "a.example.test", &trusting).err();
+        let refused = refused.map(|it| it.to_string()).unwrap_or_default();
+        assert!(refused.contains("UnrecognisedName"), "{refused}");
+        let mut plain = RawClient::connect(proxy.address("plain")).unwrap();
+        assert_eq!(plain.get("/ping").unwrap().text(), "pong");
+        until("the failure is counted", || {
+            counted(&proxy, "certificates_failed") == 1
+        });
+        assert_eq!(counted(&proxy, "certificates_missing"), 1);
+        let text = printed(&proxy, &["certificates"]);
+        let row = text
+            .lines()
+            .find(|it| it.starts_with("a.example.test"))
+            .unwrap();
+        assert!(
+            row.contains("failed") && row.contains("onnection refused"),
+            "{text}"
+        );
+        until("it is said", || {
+            let said = proxy.stderr();
+            said.contains("a.example.test") && said.contains("onnection refused")
+        });
+        let ((_origin, proxy), _storage) = site("self-signed");
+        let refused = connect(&proxy, "a.example.test", &trusting).err();
+        let refused = refused.map(|it| it.to_string()).unwrap_or_default();
+        assert!(
+            refused.contains("UnknownIssuer") || refused.contains("invalid peer certificate"),
+            "{refused}"
+        );
+    });
+}
+
+#[test]
+fn a_host_that_comes_with_a_reload_gets_its_certificate() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let tables = issuer.table("challenges = [\"http-01\"]") + &issuer.plain();
+        let route = |host: &str| {
+            format!("[[route]]\nmatch = {{ host = \"{host}\" }}\nupstream = \"app\"\n")
+        };
+        let origin = origin();
+        let site = Site {
+            listener: "tls = { acme = true }\n",
+            server: &format!(
+                "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"\n{tables}{}",
+                route("a.example.test")
+            ),
+            ..Site::default()
+        };
+        let proxy = site.start(&[origin.address.to_string()]);
+        let client = issuer.until_issued(&proxy, "a.example.test");
+        let first = shown(&client);
+        let path = proxy.path("evenkeel.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text + &route("b.example.test")).unwrap();
+        let said = printed(&proxy, &["reload"]);
+        issuer.until_issued(&proxy, "b.example.test");
+        let client = connect(&proxy, "a.example.test", &issuer.trusting()).unwrap();
+        assert_eq!(shown(&client), first, "{said}");
+        assert_eq!(issuer.pebble.orders(), 2);
+    });
+}
