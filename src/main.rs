@@ -121,17 +121,18 @@ fn reload(source: &cli::Source) -> Result<Reloaded, Rejected> {
         reason: Refusal::NoFile,
         summary,
         diagnostics: String::new(),
-        read: WatchedPaths::default(),
+        read: Box::default(),
     })?;
     let loaded = config::load_again(&path, &source.sets, variables());
     let loaded = loaded.map_err(|report| Rejected {
         reason: Refusal::Mistakes,
         summary: mistakes_of(&report),
         diagnostics: report.render(Colour::Off),
-        read: WatchedPaths {
+        read: Box::new(WatchedPaths {
             files: report.files().to_vec(),
             folders: report.folders().to_vec(),
-        },
+            whole: Vec::new(),
+        }),
     })?;
     let read = watched(&loaded);
     let Loaded {
@@ -159,6 +160,7 @@ fn watched(loaded: &Loaded) -> WatchedPaths {
     WatchedPaths {
         files,
         folders: loaded.folders.clone(),
+        whole: Vec::new(),
     }
 }
 

@@ -29,8 +29,10 @@ const LONGEST_UNQUIET: u32 = 5;
 pub struct WatchedPaths {
     /// The files. One that is missing may come.
     pub files: Vec<PathBuf>,
-    /// The folders.
+    /// The folders. Only the names in them matter.
     pub folders: Vec<PathBuf>,
+    /// Folders of which every file matters.
+    pub whole: Vec<PathBuf>,
 }
 
 /// When changes count.
@@ -67,7 +69,16 @@ struct Seen {
     files: Vec<Option<Mark>>,
     /// Of each folder the names in it.
     names: Vec<Vec<OsString>>,
+    /// Of each folder of which every file matters. A file that takes another's place
+    /// changes it.
+    whole: Vec<Option<Mark>>,
+    /// The files in these. With very many it takes long to look at them: that is done when
+    /// the system tells of something, and not time and again.
+    contents: Contents,
 }
+
+/// Of each folder of which every file matters, its files.
+type Contents = Arc<Vec<Vec<Option<Mark>>>>;
 
 /// What changes where a file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +152,7 @@ impl FileWatch {
             told,
             looked: None,
         };
-        watch.looked = Some(watch.look(listening).await);
+        watch.looked = Some(watch.look(listening, None).await);
         watch
     }
 
@@ -154,10 +165,12 @@ impl FileWatch {
             return std::future::pending().await;
         };
         loop {
-            if timeout(self.pace.poll, self.told.notified()).await.is_ok() {
+            let told = timeout(self.pace.poll, self.told.notified()).await.is_ok();
+            if told {
                 self.settle().await;
             }
-            let now = self.look(before.listening).await;
+            let contents = (!told).then(|| before.seen.contents.clone());
+            let now = self.look(before.listening, contents).await;
             let is_changed = now.seen != before.seen;
             before = now;
             if is_changed {
@@ -179,11 +192,12 @@ impl FileWatch {
         }
     }
 
-    async fn look(&self, mut listening: Listening) -> Looked {
+    /// Looks at everything, or at all but the `contents` of folders.
+    async fn look(&self, mut listening: Listening, contents: Option<Contents>) -> Looked {
         let paths = self.paths.clone();
         let looked = tokio::task::spawn_blocking(move || {
             listening.follow(folders_of(&paths));
-            let seen = Seen::now(&paths);
+            let seen = Seen::now(&paths, contents);
             Looked { listening, seen }
         });
         match looked.await {
@@ -195,12 +209,23 @@ impl FileWatch {
 }
 
 impl Seen {
-    fn now(paths: &WatchedPaths) -> Self {
+    fn now(paths: &WatchedPaths, contents: Option<Contents>) -> Self {
         let files = paths.files.iter().map(|it| Mark::of(it));
         let names = paths.folders.iter().map(|it| names_in(it));
+        let whole = paths.whole.iter().map(|it| Mark::of(it));
+        let marks_in = |folder: &PathBuf| {
+            let names = names_in(folder);
+            names.iter().map(|it| Mark::of(&folder.join(it))).collect()
+        };
+        let contents = contents.unwrap_or_else(|| {
+            let contents = paths.whole.iter().map(marks_in);
+            Arc::new(contents.collect())
+        });
         Seen {
             files: files.collect(),
             names: names.collect(),
+            whole: whole.collect(),
+            contents,
         }
     }
 }
@@ -404,7 +429,8 @@ fn folders_of(paths: &WatchedPaths) -> HashMap<PathBuf, FolderIdentity> {
         let real = fs::canonicalize(file).ok();
         [Some(folder_of(file)), real.as_deref().map(folder_of)]
     });
-    let folders = of_files.flatten().chain(paths.folders.iter().cloned());
+    let folders = paths.folders.iter().chain(&paths.whole).cloned();
+    let folders = of_files.flatten().chain(folders);
     let there = folders.filter_map(|folder| folder.ancestors().find_map(existing));
     there.collect()
 }
@@ -444,6 +470,7 @@ mod tests {
         let paths = WatchedPaths {
             files: files.to_vec(),
             folders: folders.to_vec(),
+            whole: Vec::new(),
         };
         let pace = Pace {
             quiet: Duration::from_millis(20),
@@ -518,6 +545,34 @@ mod tests {
     }
 
     #[test]
+    fn every_file_of_a_whole_folder_matters() {
+        let dir = TempDir::new().unwrap();
+        let (file, beside) = (dir.join("a"), dir.join(".a.new"));
+        fs::write(&file, "1").unwrap();
+        runtime().block_on(async {
+            let mut watch = begun(&[], &[]).await;
+            let paths = WatchedPaths {
+                whole: vec![dir.path().to_owned()],
+                ..WatchedPaths::default()
+            };
+            let watched = watch.looked.as_ref().unwrap().listening.watched.clone();
+            watch = FileWatch::begin(&watched, paths.clone(), watch.pace).await;
+            fs::write(&file, "22").unwrap();
+            hears(&mut watch, "of a file that is written over").await;
+            fs::write(&beside, "333").unwrap();
+            hears(&mut watch, "of a new file").await;
+            fs::rename(&beside, &file).unwrap();
+            hears(&mut watch, "of a file that takes another's place").await;
+            // Where the system tells nothing, such as of another machine, a rename shows.
+            let before = Seen::now(&paths, None);
+            fs::write(&beside, "4444").unwrap();
+            fs::rename(&beside, &file).unwrap();
+            let now = Seen::now(&paths, Some(before.contents.clone()));
+            assert_ne!(now, before);
+        });
+    }
+
+    #[test]
     fn several_watches_share_a_folder() {
         let dir = TempDir::new().unwrap();
         let files = [dir.join("a"), dir.join("b")];
@@ -526,7 +581,7 @@ mod tests {
             let watched = first.looked.as_ref().unwrap().listening.watched.clone();
             let paths = WatchedPaths {
                 files: files[1..].to_vec(),
-                folders: Vec::new(),
+                ..WatchedPaths::default()
             };
             let mut second = FileWatch::begin(&watched, paths, first.pace).await;
             fs::write(&files[0], "1").unwrap();

@@ -224,7 +224,8 @@ fn paths_of(sources: &[Source]) -> WatchedPaths {
     let watched = reading::watched(sources);
     WatchedPaths {
         files: watched.files,
-        folders: watched.folders,
+        folders: Vec::new(),
+        whole: watched.folders,
     }
 }
 

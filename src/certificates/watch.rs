@@ -175,9 +175,14 @@ async fn aside(all: Each, each: fn(&dyn OfFiles)) -> Option<WatchedPaths> {
 fn paths(each: &[Arc<dyn OfFiles>]) -> WatchedPaths {
     let mut all = WatchedPaths::default();
     for one in each {
-        let WatchedPaths { files, folders } = one.watched();
+        let WatchedPaths {
+            files,
+            folders,
+            whole,
+        } = one.watched();
         all.files.extend(files);
         all.folders.extend(folders);
+        all.whole.extend(whole);
     }
     all
 }

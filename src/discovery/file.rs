@@ -237,7 +237,7 @@ fn either<'a>(value: &'a Value, snake: &str, camel: &str) -> Option<&'a Value> {
 pub(super) async fn watch(folders: &Arc<WatchedFolders>, path: &Path) -> FileWatch {
     let paths = WatchedPaths {
         files: vec![path.to_owned()],
-        folders: Vec::new(),
+        ..WatchedPaths::default()
     };
     FileWatch::begin(folders, paths, PACE).await
 }

@@ -97,7 +97,7 @@ pub struct Rejected {
     /// Everything that is wrong, for whoever asked.
     pub diagnostics: String,
     /// Where it was read.
-    pub read: WatchedPaths,
+    pub read: Box<WatchedPaths>,
 }
 
 impl Rejected {
@@ -112,7 +112,7 @@ impl Rejected {
             reason,
             summary: why.to_string(),
             diagnostics: String::new(),
-            read: WatchedPaths::default(),
+            read: Box::default(),
         }
     }
 
@@ -213,7 +213,7 @@ impl Read {
     fn of(loaded: &Result<Reloaded, Rejected>) -> Self {
         let (said, paths) = match loaded {
             Ok(Reloaded { config, read, .. }) => (Said::Config { hash: config.hash }, read),
-            Err(rejected) => (Said::Mistakes(rejected.told()), &rejected.read),
+            Err(rejected) => (Said::Mistakes(rejected.told()), &*rejected.read),
         };
         Read {
             said,
@@ -277,7 +277,7 @@ impl Prepared {
                 reason: Refusal::Unhealthy,
                 summary: found.summary(),
                 diagnostics: found.details(),
-                read: WatchedPaths::default(),
+                read: Box::default(),
             }),
         }
     }

@@ -307,7 +307,18 @@ fn redirects() {
         let write = |name: &str, text: &str| fs::write(live.join(name), text).unwrap();
         write("www.example.com/fullchain.pem", &issued.chain);
         write("www.example.com/privkey.pem", &issued.key);
+        let storage = TempDir::new().unwrap();
+        let acme = format!(
+            "[acme]\ndirectory = \"https://{}/dir\"\nstorage = \"{}\"\n\n[upstream.app]",
+            nobody(),
+            storage.path().display()
+        );
         let plain = Recipe::of("HTTPS, and HTTP to HTTPS")
+            .with("[upstream.app]", &acme)
+            .start();
+        let response = plain.ask("/a?b=1", "");
+        assert_eq!(response.status, 308);
+        let plain = Recipe::of("HTTPS with the certificates of certbot")
             .with_file(challenge, "key")
             .with("/etc/letsencrypt/live", &live.path().display().to_string())
             .start();

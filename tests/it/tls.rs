@@ -384,6 +384,46 @@ fn certificates_are_read_again_when_their_files_change() {
 }
 
 #[test]
+fn certificates_of_a_folder_are_read_again_when_their_files_change() {
+    test(|| {
+        let issuing = Issuing::new();
+        let folder = issuing.folder.path().join("served");
+        fs::create_dir_all(folder.join("certbot")).unwrap();
+        let write = |path: &str, names: &[&str]| {
+            let issued = issuing.authority.issue(names).unwrap();
+            // As renewals come: written beside, and renamed.
+            let beside = folder.join("new");
+            fs::write(&beside, issued.chain + &issued.key).unwrap();
+            fs::rename(&beside, folder.join(path)).unwrap();
+        };
+        write("bundle.pem", &["a.test"]);
+        write("certbot/fullchain.pem", &["b.test"]);
+        fs::copy(
+            folder.join("certbot/fullchain.pem"),
+            folder.join("certbot/privkey.pem"),
+        )
+        .unwrap();
+        let listener = format!(
+            "tls = {{ certificates = [{{ folder = '{}' }}], unknown_name = 'refuse' }}",
+            folder.display()
+        );
+        let (_origin, proxy) = site(&listener);
+        let config = issuing.client(TLS13);
+        let is_served = |name: &str| connect(&proxy, name, &config).is_ok();
+        assert!(is_served("a.test") && is_served("b.test"));
+        write("bundle.pem", &["a.test", "new.a.test"]);
+        until("the renewed bundle is served", || is_served("new.a.test"));
+        write("certbot/fullchain.pem", &["b.test", "new.b.test"]);
+        fs::copy(
+            folder.join("certbot/fullchain.pem"),
+            folder.join("certbot/privkey.pem"),
+        )
+        .unwrap();
+        until("the renewed pair is served", || is_served("new.b.test"));
+    });
+}
+
+#[test]
 fn plain_http_is_redirected_and_browsers_are_told_to_stay() {
     test(|| {
         let issuing = Issuing::new();

@@ -8,6 +8,7 @@ use evenkeel_testkit::process::free_port;
 use evenkeel_testkit::tls::trusting_pem;
 use evenkeel_testkit::{OriginHandle, Pebble, Proxy, RawClient, TempDir};
 use rustls::ClientConfig;
+use rustls::client::Resumption;
 
 use super::{LIMIT, TLS12, TLS13, counted};
 use crate::setup::{Site, nobody, origin};
@@ -56,8 +57,12 @@ impl Issuer {
         client.unwrap()
     }
 
+    /// Of a client that resumes nothing: a session goes on with its certificate.
     fn trusting(&self) -> Arc<ClientConfig> {
-        trusting_pem(&self.pebble.root().unwrap(), TLS13).unwrap()
+        let config = trusting_pem(&self.pebble.root().unwrap(), TLS13).unwrap();
+        let mut config = ClientConfig::clone(&config);
+        config.resumption = Resumption::disabled();
+        Arc::new(config)
     }
 }
 
