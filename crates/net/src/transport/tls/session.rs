@@ -26,6 +26,17 @@ pub(super) const WRITE_LEN: usize = RECORDS * RECORD_LEN;
 /// Room for the records of one write, and for handshake messages in front of them.
 pub(super) const SEALED_LEN: usize = WRITE_LEN + RECORDS * RECORD_OVERHEAD + RECORD_LEN;
 
+/// What is known of a client's first message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hello {
+    /// It has not come, or not all of it.
+    Awaited,
+    /// Its name is noted.
+    Read,
+    /// It is none, or one that is not read here.
+    Unreadable,
+}
+
 /// The outcome of a handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct Negotiated<'a> {
@@ -169,6 +180,9 @@ pub(super) struct Session {
     /// How the receiving side has ended.
     pub end: Option<End>,
     server_name: Option<Box<str>>,
+    hello: Hello,
+    /// The part of the first message that has come: rustls lets go of its records one by one.
+    first: Vec<u8>,
     /// Nothing more can be written.
     is_closed: bool,
     is_aborted: bool,
@@ -279,6 +293,8 @@ impl Session {
             unconfirmed: 0,
             end: None,
             server_name: None,
+            hello: Hello::Awaited,
+            first: Vec::new(),
             is_closed: false,
             is_aborted: false,
         }
@@ -328,7 +344,7 @@ impl Session {
     /// goes into `room`, and what has no place there into `received`. Returns how much
     /// went into `room`.
     pub fn receive(&mut self, records: &mut [u8], room: &mut [u8]) -> usize {
-        if self.is_handshaking() && self.server_name.is_none() && self.end.is_none() {
+        if self.hello == Hello::Awaited && self.end.is_none() {
             self.look_at_first(records);
         }
         let (used, filled) = if self.end.is_none() {
@@ -336,6 +352,7 @@ impl Session {
         } else {
             (records.len(), 0)
         };
+        self.refuse_unread();
         self.incoming.clear();
         if used < records.len() {
             self.incoming.extend_from_slice(&records[used..]);
@@ -350,15 +367,40 @@ impl Session {
         if !matches!(self.connection, Connection::Server(_)) {
             return;
         }
-        match client_hello::read(records) {
+        let come = if self.first.is_empty() {
+            records
+        } else {
+            self.first
+                .extend_from_slice(&records[self.incoming.len()..]);
+            &self.first
+        };
+        match client_hello::read(come) {
             FirstMessage::ClientHello(hello) => {
                 let name = String::from_utf8_lossy(&hello.server_name);
                 self.server_name = (!name.is_empty()).then(|| name.into());
+                self.hello = Hello::Read;
             }
             FirstMessage::Other if records.first().is_some_and(u8::is_ascii_alphabetic) => {
                 self.end = Some(End::NotTls);
             }
-            FirstMessage::Other | FirstMessage::Partial => {}
+            // rustls says what is wrong, or takes it all the same.
+            FirstMessage::Other => self.hello = Hello::Unreadable,
+            FirstMessage::Partial => {
+                if self.first.is_empty() {
+                    self.first = records.to_vec();
+                }
+                return;
+            }
+        }
+        self.first = Vec::new();
+    }
+
+    /// Refuses a client whose first message only rustls could read, such as one in very many
+    /// records: routes would not see the name that its certificate was chosen by.
+    fn refuse_unread(&mut self) {
+        if self.hello == Hello::Unreadable && self.end.is_none() && !self.is_handshaking() {
+            let why = "the ClientHello is spread over too many records";
+            self.end = Some(End::Failed(rustls::Error::General(why.to_owned())));
         }
     }
 

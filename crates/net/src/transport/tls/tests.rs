@@ -125,6 +125,39 @@ fn both_agree_and_carry_bytes_in_pieces_of_any_length() {
     }
 }
 
+/// The same message in records of this length.
+fn in_records(record: &[u8], len: usize) -> Vec<Vec<u8>> {
+    let (header, message) = record.split_at(5);
+    let record = |part: &[u8]| {
+        let len = (part.len() as u16).to_be_bytes();
+        [&header[..3], &len, part].concat()
+    };
+    message.chunks(len).map(record).collect()
+}
+
+#[test]
+fn a_name_that_is_not_read_is_a_refusal() {
+    for (len, is_read) in [(1_000, true), (100, true), (5, false)] {
+        for piece in [1, usize::MAX] {
+            let mut ends = ends(&[&rustls::version::TLS13]);
+            let records = in_records(&sent(&mut ends[1]), len);
+            for record in &records {
+                receive(&mut ends[0], record, piece.min(record.len()));
+            }
+            let [server, client] = &mut ends;
+            let bytes = sent(server);
+            receive(client, &bytes, bytes.len().max(1));
+            let bytes = sent(client);
+            receive(server, &bytes, bytes.len().max(1));
+            let name = server.negotiated().server_name.map(str::to_owned);
+            let has_failed = matches!(server.end, Some(End::Failed(_)));
+            let what = format!("{} records, pieces of {piece}", records.len());
+            assert_eq!(name.as_deref(), is_read.then_some("a.test"), "{what}");
+            assert_eq!(has_failed, !is_read, "{what}");
+        }
+    }
+}
+
 #[test]
 fn plaintext_without_a_place_waits() {
     let mut both = ends(VERSIONS[1]);
