@@ -237,6 +237,8 @@ pub struct Policy {
     versions: Vec<Version>,
     suites: Vec<CipherSuite>,
     groups: Vec<Group>,
+    /// Whether a server goes by the order of `suites`, and not by its client's.
+    has_own_order: bool,
 }
 
 impl Default for Policy {
@@ -259,6 +261,7 @@ impl Policy {
                 .filter(|it| versions.contains(&it.version()))
                 .collect(),
             groups: GROUPS.iter().take(4).map(|(it, _)| Group(*it)).collect(),
+            has_own_order: false,
             versions,
         }
     }
@@ -283,7 +286,7 @@ impl Policy {
         Ok(self)
     }
 
-    /// The same with these suites. A version without any suite in the list keeps its own:
+    /// The same with these suites, the preferred one first. A version without any suite in the list keeps its own:
     /// lists of other servers are often for TLS 1.2 alone, and say nothing of TLS 1.3.
     ///
     /// # Errors
@@ -296,7 +299,15 @@ impl Policy {
         let is_given = |version| suites.iter().any(|it| it.version() == version);
         self.suites.retain(|it| !is_given(it.version()));
         self.suites.extend(suites);
+        self.has_own_order = true;
         Ok(self)
+    }
+
+    /// Whether a server takes the first of its suites that the client has. Those of a preset
+    /// are equally good: the client knows which of them it computes fastest.
+    #[must_use]
+    pub fn has_own_order(&self) -> bool {
+        self.has_own_order
     }
 
     /// The same with these groups. A server takes the first one that the client has.

@@ -42,6 +42,7 @@ pub fn server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, Erro
         .with_protocol_versions(&settings.policy.protocol_versions())?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(settings.certificates);
+    config.ignore_client_order = settings.policy.has_own_order();
     config.alpn_protocols = settings.alpn;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     match settings.tickets {

@@ -128,6 +128,23 @@ fn the_key_goes_by_what_the_client_can_verify() {
         let chosen = format!("{:?}", client.negotiated_cipher_suite().unwrap().suite());
         assert!(chosen.contains(&format!("ECDHE_{expected:?}")), "{chosen}");
     }
+    // Of several a client gets the first one in the server's list.
+    for (first, expected) in [
+        ("ECDHE-ECDSA-AES128-GCM-SHA256", "AES_128_GCM"),
+        ("ECDHE-ECDSA-CHACHA20-POLY1305", "CHACHA20"),
+    ] {
+        let other = suite("ECDHE-ECDSA-AES256-GCM-SHA384");
+        let mut settings = site.settings(UnknownName::Refuse);
+        settings.policy = old
+            .clone()
+            .with_cipher_suites(&[suite(first), other])
+            .unwrap();
+        let server = server_config(settings).unwrap();
+        let client = Arc::new(site.client(&old, None));
+        let (client, _) = connect(&client, &server, "a.example").unwrap();
+        let chosen = format!("{:?}", client.negotiated_cipher_suite().unwrap().suite());
+        assert!(chosen.contains(expected), "{chosen}");
+    }
     // Without a key that fits, the alert is that of a failed handshake.
     std::fs::remove_file(site.temp.join("ec.pem")).unwrap();
     let server = server_config(site.settings(UnknownName::Refuse)).unwrap();
