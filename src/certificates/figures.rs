@@ -157,8 +157,8 @@ impl ServedTls {
             }
         }
         if let Some(acme) = &self.acme {
-            let status = acme.status();
-            let its = |it: &&Status| self.ordered.contains(&it.name);
+            let (status, ordered) = (acme.status(), self.ordered());
+            let its = |it: &&Status| ordered.binary_search(&it.name).is_ok();
             let count =
                 |is: fn(&Status) -> bool| status.iter().filter(its).filter(|it| is(it)).count();
             counts.missing = Some(count(|it| it.not_after.is_none()) as u64);

@@ -20,6 +20,7 @@ use evenkeel_tls::{
     Authorities, Certificates, ClientAuth, KeyLogFile, Served, ServerSettings, Source, TicketKeys,
     Trouble, reading, server_config,
 };
+use rustls::pki_types::UnixTime;
 use rustls::{KeyLog, ServerConfig};
 
 use crate::config::{self, ClientAuthMode, ClientProtocol, Config, ListenerTls};
@@ -42,8 +43,6 @@ pub struct ServedTls {
     sources: Vec<Source>,
     /// Of whom certificates are ordered; `None` where they all come from files.
     acme: Option<Arc<Acme>>,
-    /// The names that certificates are ordered for.
-    ordered: Vec<String>,
     served: Arc<Served>,
     /// The process's: tickets are bound to the client-auth policy that `config` has.
     tickets: Arc<TicketKeys>,
@@ -70,13 +69,9 @@ impl ServedTls {
         let name = &listener.name;
         let failed = |why: String| io::Error::other(format!("listener {name}: {why}"));
         let acme = acme.filter(|_| !settings.ordered.is_empty()).cloned();
-        let (mut sources, mut ordered) = (settings.certificates.clone(), Vec::new());
+        let mut sources = settings.certificates.clone();
         if let Some(acme) = &acme {
-            // What is there already is not ordered.
-            let (written, _) = reading::read(&sources, None);
-            let names = settings.ordered.iter().cloned();
-            ordered.extend(names.filter(|it| !written.has_name(it)));
-            let paths = ordered.iter().map(|it| acme.certificate_path(it));
+            let paths = settings.ordered.iter().map(|it| acme.certificate_path(it));
             sources.extend(paths.map(Source::Expected));
         }
         let (certificates, troubles) = reading::read(&sources, None);
@@ -100,7 +95,6 @@ impl ServedTls {
             settings: settings.clone(),
             sources,
             acme,
-            ordered,
             served,
             tickets: tickets.clone(),
             config: RwLock::new(config),
@@ -124,6 +118,30 @@ impl ServedTls {
     /// Of whom certificates are ordered; `None` where they all come from files.
     pub fn acme(&self) -> Option<&Arc<Acme>> {
         self.acme.as_ref()
+    }
+
+    /// The names that certificates are ordered for, in order: those for which no other
+    /// source has a valid one now.
+    fn ordered(&self) -> Vec<String> {
+        let Some(acme) = &self.acme else {
+            return Vec::new();
+        };
+        let (certificates, now) = (self.certificates(), UnixTime::now());
+        let is_lacking = |name: &&String| {
+            let path = acme.certificate_path(name);
+            let mut others = certificates.of_name(name).filter(|it| it.path() != path);
+            !others.any(|it| it.is_valid_at(now))
+        };
+        let mut names: Vec<_> = self
+            .settings
+            .ordered
+            .iter()
+            .filter(is_lacking)
+            .cloned()
+            .collect();
+        names.sort();
+        names.dedup();
+        names
     }
 
     /// The certificates that are served now.

@@ -1,6 +1,7 @@
 //! The files of certificates, watched: where they change, they are read again. Others are
 //! ordered.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,15 +30,12 @@ type Each = Vec<Arc<dyn OfFiles>>;
 #[derive(Debug)]
 pub struct CertificateWatch {
     each: watch::Sender<Each>,
-    ordered: watch::Sender<Option<Ordered>>,
+    /// Told too when certificates were read again: others may be lacking then.
+    served: watch::Sender<Served>,
 }
 
-/// What is ordered, and of whom.
-#[derive(Debug, Clone)]
-struct Ordered {
-    acme: Arc<Acme>,
-    names: Vec<String>,
-}
+/// Each listener with TLS.
+type Served = Vec<Arc<ServedTls>>;
 
 impl CertificateWatch {
     /// Of these listeners, upstreams and tickets, once [`keep`](Self::keep) runs.
@@ -48,7 +46,7 @@ impl CertificateWatch {
     ) -> Self {
         CertificateWatch {
             each: watch::Sender::new(each(served, upstreams, tickets)),
-            ordered: watch::Sender::new(Ordered::by(served)),
+            served: watch::Sender::new(served.iter().flatten().cloned().collect()),
         }
     }
 
@@ -60,17 +58,17 @@ impl CertificateWatch {
         tickets: &Arc<Tickets>,
     ) {
         self.each.send_replace(each(served, upstreams, tickets));
-        self.ordered.send_replace(Ordered::by(served));
+        let served = served.iter().flatten().cloned();
+        self.served.send_replace(served.collect());
     }
 
     /// Orders certificates and renews them, for ever. To be run as a task of the control
     /// thread.
     pub fn order(&self) -> impl Future<Output = ()> + use<> {
-        let mut followed = self.ordered.subscribe();
+        let mut followed = self.served.subscribe();
         async move {
             loop {
-                let now = followed.borrow_and_update().clone();
-                let Some(Ordered { acme, names }) = now else {
+                let Some((acme, names)) = ordered(&followed.borrow_and_update()) else {
                     match followed.changed().await {
                         Ok(()) => continue,
                         Err(_) => return,
@@ -87,10 +85,8 @@ impl CertificateWatch {
                         }
                     }
                     // An order that is under way goes on, unless all settings are new.
-                    match &*followed.borrow_and_update() {
-                        Some(next) if Arc::ptr_eq(&next.acme, &acme) => {
-                            acme.follow(next.names.clone());
-                        }
+                    match ordered(&followed.borrow_and_update()) {
+                        Some((next, names)) if Arc::ptr_eq(&next, &acme) => acme.follow(names),
                         _ => break,
                     }
                 }
@@ -101,6 +97,7 @@ impl CertificateWatch {
     /// Watches for ever. To be run as a task of the control thread.
     pub fn keep(&self, folders: Arc<WatchedFolders>) -> impl Future<Output = ()> + use<> {
         let mut followed = self.each.subscribe();
+        let served = self.served.clone();
         async move {
             loop {
                 let now = followed.borrow_and_update().clone();
@@ -117,6 +114,7 @@ impl CertificateWatch {
                 loop {
                     // They may have changed before they were watched.
                     let read = aside(now.clone(), |it| it.look()).await;
+                    served.send_modify(|_| {});
                     // Folders may have come with them.
                     if read != Some(known.clone()) {
                         break;
@@ -136,17 +134,12 @@ impl CertificateWatch {
     }
 }
 
-impl Ordered {
-    /// All that these listeners order.
-    fn by(served: &[Option<Arc<ServedTls>>]) -> Option<Self> {
-        let served = || served.iter().flatten();
-        let acme = served().find_map(|it| it.acme())?.clone();
-        let names = served().flat_map(|it| &it.ordered).cloned();
-        let mut names: Vec<_> = names.collect();
-        names.sort();
-        names.dedup();
-        Some(Ordered { acme, names })
-    }
+/// All that these listeners order, and of whom.
+fn ordered(served: &Served) -> Option<(Arc<Acme>, Vec<String>)> {
+    let acme = served.iter().find_map(|it| it.acme())?.clone();
+    let names = served.iter().flat_map(|it| it.ordered());
+    let names: BTreeSet<_> = names.collect();
+    Some((acme, names.into_iter().collect()))
 }
 
 fn each(

@@ -41,7 +41,9 @@ struct Answers {
     tls_alpn: HashMap<String, Arc<CertifiedKey>>,
 }
 
-/// An answer that is given until this is dropped.
+/// An answer that is given from memory until this is dropped, and from the storage until it is
+/// withdrawn. An order that is dropped goes on elsewhere: after a reload, in the process that
+/// takes over, or on another machine. The issuer may ask for its answer meanwhile.
 #[derive(Debug)]
 pub(crate) struct Presented {
     challenges: Arc<Challenges>,
@@ -203,7 +205,12 @@ impl Drop for Presented {
             Key::TlsAlpn { server_name } => drop(answers.tls_alpn.remove(server_name)),
         }
         self.challenges.count_again(&answers);
-        drop(answers);
+    }
+}
+
+impl Presented {
+    /// Answers no longer, here and on other machines. Blocks.
+    pub(crate) fn withdraw(self) {
         // A file that stays is removed by age.
         let _ = std::fs::remove_file(self.challenges.folder.join(self.key.file()));
     }
@@ -277,9 +284,14 @@ mod tests {
         assert!(other.is_empty() && other.key_authorization("token-1_A").is_none());
         let read = other.read_key_authorization("token-1_A");
         assert_eq!(read.as_deref(), Some("token.thumb"));
+        // An order that is dropped may go on elsewhere.
         drop(presented);
         assert!(one.is_empty());
         assert_eq!(one.key_authorization("token-1_A"), None);
+        assert_eq!(other.read_key_authorization("token-1_A"), read);
+        let presented = one.present_http("token-1_A", "token.thumb").unwrap();
+        presented.withdraw();
+        assert!(one.is_empty());
         assert_eq!(other.read_key_authorization("token-1_A"), None);
     }
 
@@ -303,7 +315,7 @@ mod tests {
         }
         assert!(one.tls_alpn("b.example.com").is_none());
         assert!(other.read_tls_alpn("b.example.com").is_none());
-        drop(presented);
+        presented.withdraw();
         assert!(one.tls_alpn("a.example.com").is_none());
         assert!(other.read_tls_alpn("a.example.com").is_none());
     }

@@ -62,8 +62,8 @@ pub(crate) struct Wanted {
 
 /// An answer to a challenge that is given while the issuer verifies it.
 enum Answer {
-    /// From memory and the storage, until it is dropped.
-    Presented { _until_dropped: Presented },
+    /// From memory and the storage.
+    Presented(Presented),
     /// In DNS.
     Dns(Record),
 }
@@ -240,11 +240,21 @@ impl Orders {
         let mut answers = Vec::new();
         let done = self.answer(session, wanted, order, &mut answers).await;
         for (_, answer) in answers {
-            if let (Answer::Dns(record), Some(dns)) = (answer, &self.dns)
-                && let Err(text) = dns.clean_up(&record).await
-            {
-                let name = record.name;
-                tracing::warn!("acme: the record {name} was not removed: {text}");
+            match (answer, &self.dns) {
+                (Answer::Presented(presented), _) => {
+                    blocking(move || {
+                        presented.withdraw();
+                        Ok(())
+                    })
+                    .await?;
+                }
+                (Answer::Dns(record), Some(dns)) => {
+                    if let Err(text) = dns.clean_up(&record).await {
+                        let name = record.name;
+                        tracing::warn!("acme: the record {name} was not removed: {text}");
+                    }
+                }
+                (Answer::Dns(_), None) => {}
             }
         }
         done
@@ -326,10 +336,7 @@ impl Orders {
                 blocking(move || challenges.present_tls_alpn(&name, &text)).await?
             }
         };
-        let answer = Answer::Presented {
-            _until_dropped: presented,
-        };
-        answers.push((kind, answer));
+        answers.push((kind, Answer::Presented(presented)));
         Ok(())
     }
 

@@ -98,17 +98,17 @@ impl Certificates {
         self.best(&self.first, &[], now, is_usable)
     }
 
-    /// Whether one is for this name, which may begin with `*.`, or for all names beside it.
-    #[must_use]
-    pub fn has_name(&self, name: &str) -> bool {
-        let is_there = |index: &Index, name: &str| !index.get(name).is_empty();
-        match name.strip_prefix("*.") {
-            Some(parent) => is_there(&self.wildcards, parent),
+    /// The certificates for this name, which may begin with `*.`, or for all names beside it.
+    pub fn of_name(&self, name: &str) -> impl Iterator<Item = &Arc<Certificate>> {
+        let (exact, parent) = match name.strip_prefix("*.") {
+            Some(parent) => (&[][..], parent),
             None => {
                 let parent = name.split_once('.').map_or("", |(_, parent)| parent);
-                is_there(&self.exact, name) || is_there(&self.wildcards, parent)
+                (self.exact.get(name), parent)
             }
-        }
+        };
+        let positions = exact.iter().chain(self.wildcards.get(parent));
+        positions.map(|at| &self.certificates[*at as usize])
     }
 
     fn best(

@@ -130,8 +130,8 @@ function certificateProblems(listener, model) {
     problems.push({ grade: "warn", kind: "certificates", text: `${plural(unreadable, "file")} ${where} can't be used`, why: "`evenkeel certificates` says why; what was read before stays in use" });
   }
   if (failed) {
-    const first = missing ? ", and nobody is served there that has none yet" : "";
-    problems.push({ grade: missing ? "bad" : "warn", kind: "certificates", text: `${plural(failed, "order")} of certificates ${where} failed`, why: `\`evenkeel certificates\` says why${first}; they are tried again` });
+    const refused = missing ? "; names without a certificate are refused meanwhile" : "";
+    problems.push({ grade: missing ? "bad" : "warn", kind: "certificates", text: `${plural(failed, "order")} of certificates ${where} failed`, why: `\`evenkeel certificates\` says why${refused}` });
   } else if (missing) {
     problems.push({ grade: "warn", kind: "certificates", text: `${plural(missing, "certificate")} ${where} not issued yet`, why: "being ordered" });
   }

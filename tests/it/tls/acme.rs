@@ -10,7 +10,7 @@ use evenkeel_testkit::{OriginHandle, Pebble, Proxy, RawClient, TempDir};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 
-use super::{LIMIT, TLS12, TLS13, counted};
+use super::{Issuing, LIMIT, TLS12, TLS13, counted};
 use crate::setup::{Site, nobody, origin};
 
 /// Pebble, and the ports at which it looks for proof.
@@ -183,6 +183,59 @@ fn a_certificate_comes_by_a_handshake_and_clients_see_nothing_of_that() {
         let refused = connect(&proxy, "a.example.test", &Arc::new(proof));
         assert!(refused.is_err_and(|it| it.to_string().contains("NoApplicationProtocol")));
         assert!(!proxy.stderr().contains("ERROR"), "{}", proxy.stderr());
+    });
+}
+
+#[test]
+fn a_listener_of_tcp_gives_proof_in_a_handshake_too() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let tables = issuer.table("");
+        let bind = format!("127.0.0.1:{}", issuer.tls_port);
+        let origin = origin();
+        let site = Site {
+            bind: &bind,
+            listener: "protocol = \"tcp\"\ntls = { acme = { names = [\"a.example.test\"] } }\n",
+            server: &tables,
+            ..Site::default()
+        };
+        let proxy = site.start(&[origin.address.to_string()]);
+        let mut client = issuer.until_issued(&proxy, "a.example.test");
+        assert_eq!(client.get("/ping").unwrap().text(), "pong");
+    });
+}
+
+#[test]
+fn a_name_is_ordered_once_its_own_certificate_has_expired_or_is_gone() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let own = Issuing::new();
+        own.issue("a", &["a.example.test"]);
+        let expired = own.authority.issue_with(&["b.example.test"], |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2020, 2, 1);
+        });
+        expired.unwrap().write(own.folder.path(), "b").unwrap();
+        let tables = issuer.table("challenges = [\"http-01\"]") + &issuer.plain();
+        let folder = own.folder.path().display();
+        let origin = origin();
+        let site = Site {
+            listener: &format!(
+                "tls = {{ acme = {{ names = [\"a.example.test\", \"b.example.test\"] }}, \
+                 certificates = [{{ folder = '{folder}' }}] }}\n"
+            ),
+            server: &tables,
+            ..Site::default()
+        };
+        let proxy = site.start(&[origin.address.to_string()]);
+        issuer.until_issued(&proxy, "b.example.test");
+        assert!(connect(&proxy, "a.example.test", &own.client(TLS13)).is_ok());
+        assert_eq!(issuer.pebble.orders(), 1);
+        for file in ["a.crt", "a.key"] {
+            std::fs::remove_file(own.folder.join(file)).unwrap();
+        }
+        issuer.until_issued(&proxy, "a.example.test");
+        assert_eq!(issuer.pebble.orders(), 2);
     });
 }
 

@@ -1,5 +1,6 @@
 //! ACME: of whom certificates are ordered, and for which names.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use evenkeel_policy::route::{Condition, HostPattern, Rule};
@@ -144,58 +145,40 @@ fn dns_updates(table: &DnsTable, folder: &Path, report: &mut Report) -> Option<D
     }
 }
 
-/// The ways to show that a name is ours, the preferred one first.
+/// The ways to show that a name is ours, the preferred one first. A listener that orders
+/// certificates answers `tls-alpn-01` in any case.
 fn challenges(table: &AcmeTable, file: &File, report: &mut Report) -> Option<Vec<Challenge>> {
-    let listeners = || file.listener.value.iter().flatten();
-    let is_http = |it: &&ListenerTable| it.protocol.value == Some(ClientProtocol::Http);
-    let has_plain = listeners().filter(is_http).any(|it| !it.tls.written);
-    let has_encrypted = (listeners().filter(is_http)).any(|it| of_listener(it).is_some());
-    let can = |it: &Challenge| match it {
-        Challenge::Http01 => has_plain,
-        Challenge::TlsAlpn01 => has_encrypted,
-        Challenge::Dns01 => table.dns.written,
-    };
+    let mut listeners = file.listener.value.iter().flatten();
+    let has_plain_http =
+        listeners.any(|it| it.protocol.value == Some(ClientProtocol::Http) && !it.tls.written);
     if let Some(chosen) = &table.challenges.value {
-        for it in chosen.0.iter().filter(|it| !can(&it.value)) {
-            let (what, help) = match it.value {
-                Challenge::Http01 => (
-                    "no listener answers `http-01`: that comes by plain HTTP",
-                    "add one:\n[[listener]]\nbind = \":80\"\nredirect_to_https = true",
-                ),
-                Challenge::TlsAlpn01 => (
-                    "no listener answers `tls-alpn-01`: that takes HTTP with `acme` in its `tls`",
-                    "choose \"http-01\" or \"dns-01\"",
-                ),
-                Challenge::Dns01 => (
-                    "nobody writes the records of `dns-01`",
-                    "say who, in `dns` of `[acme]`",
-                ),
-            };
-            report.mistake(&it.place, what).help(help);
+        for it in &chosen.0 {
+            if it.value == Challenge::Http01 && !has_plain_http {
+                report
+                    .mistake(
+                        &it.place,
+                        "no listener answers `http-01`: that comes by plain HTTP",
+                    )
+                    .help("add one:\n[[listener]]\nbind = \":80\"\nredirect_to_https = true");
+            }
+            if it.value == Challenge::Dns01 && !table.dns.written {
+                report
+                    .mistake(&it.place, "nobody writes the records of `dns-01`")
+                    .help("say who, in `dns` of `[acme]`");
+            }
         }
         return Some(chosen.0.iter().map(|it| it.value).collect());
     }
     if table.challenges.written {
         return None;
     }
-    if table.dns.written {
-        return Some(vec![Challenge::Dns01]);
-    }
-    let possible: Vec<_> = [Challenge::Http01, Challenge::TlsAlpn01]
-        .into_iter()
-        .filter(can)
-        .collect();
-    if possible.is_empty() {
-        let first = listeners().find_map(of_listener)?;
-        report
-            .mistake(
-                &first.place,
-                "nothing here can show an issuer that a name is ours",
-            )
-            .help("add a listener of plain HTTP:\n[[listener]]\nbind = \":80\"\nredirect_to_https = true");
-        return None;
-    }
-    Some(possible)
+    Some(if table.dns.written {
+        vec![Challenge::Dns01]
+    } else if has_plain_http {
+        vec![Challenge::Http01, Challenge::TlsAlpn01]
+    } else {
+        vec![Challenge::TlsAlpn01]
+    })
 }
 
 /// The names that a listener orders certificates for.
@@ -233,23 +216,32 @@ pub(super) fn names(
         Condition::Sni(names) => Some(&names.0),
         _ => None,
     });
-    let mut names: Vec<_> = hosts.flatten().filter_map(name_of).collect();
-    names.sort();
-    names.dedup();
-    let (names, left_out): (Vec<_>, Vec<_>) = names
+    let hosts: BTreeSet<_> = hosts.flatten().map(written_host).collect();
+    let (names, no_names): (Vec<_>, Vec<_>) = hosts
+        .into_iter()
+        .partition(|it| is_host_name(it.strip_prefix("*.").unwrap_or(it)));
+    let (names, wildcards): (Vec<_>, Vec<_>) = names
         .into_iter()
         .partition(|it| has_dns || !it.starts_with("*."));
-    for name in &left_out {
-        report
-            .warning(
-                &table.place,
-                format!("no certificate is ordered for `{name}`: that takes `dns-01`"),
-            )
-            .help(
-                "say who writes its records, in `dns` of `[acme]`, or write the `names` of `acme`",
-            );
+    let mut left_out = |name: &str, why: &str, help: &str| {
+        let what = format!("no certificate is ordered for `{name}`: {why}");
+        report.warning(&table.place, what).help(help);
+    };
+    for name in &wildcards {
+        left_out(
+            name,
+            "that takes `dns-01`",
+            "say who writes its records, in `dns` of `[acme]`, or write the `names` of `acme`",
+        );
     }
-    if names.is_empty() && left_out.is_empty() {
+    for name in &no_names {
+        left_out(
+            name,
+            "it is no name of the DNS",
+            "write the `names` of `acme`, or give it a certificate of your own",
+        );
+    }
+    if names.is_empty() && wildcards.is_empty() && no_names.is_empty() {
         report
             .mistake(
                 &table.place,
@@ -260,12 +252,13 @@ pub(super) fn names(
     names
 }
 
-/// The name of hosts of a rule; `None` of what is no name.
-fn name_of(host: &HostPattern) -> Option<String> {
-    let (wildcard, name) = match host {
-        HostPattern::Exact(name) => ("", name.as_slice()),
-        HostPattern::Suffix(end) => ("*.", end.strip_prefix(b".").unwrap_or(end)),
-    };
-    let name = std::str::from_utf8(name).ok()?;
-    is_host_name(name).then(|| format!("{wildcard}{name}"))
+/// Hosts of a rule as they are written.
+fn written_host(host: &HostPattern) -> String {
+    match host {
+        HostPattern::Exact(name) => String::from_utf8_lossy(name).into_owned(),
+        HostPattern::Suffix(end) => {
+            let end = end.strip_prefix(b".").unwrap_or(end);
+            format!("*.{}", String::from_utf8_lossy(end))
+        }
+    }
 }

@@ -17,7 +17,7 @@ options! {
     /// their `tls`.
     pub struct AcmeTable as "`acme`"
     for #[derive(Debug, Clone, PartialEq, Eq)] Acme with AcmeParts {
-        /// Where the account, its key and the certificates are kept.
+        /// The folder of the account, the certificates and their keys.
         storage: PathBuf,
         /// The address that issuers may write to.
         email: Option<String>,
@@ -25,7 +25,7 @@ options! {
         issuers: Vec<Issuer>,
         /// How it may be shown that a name is ours, the preferred way first.
         challenges: Vec<Challenge>,
-        /// Who writes the records of `dns-01`; `None` for nobody.
+        /// The writer of the records of `dns-01`; `None` for none.
         dns: Option<DnsUpdates>,
     } {
         /// The URL of the issuer's directory.
@@ -38,16 +38,16 @@ options! {
         external_account: ExternalAccountTable = Optional("none") => by_hand,
         /// Further issuers: where an order has failed, the next one is asked.
         fallback: Vec<IssuerTable> = Default("[]") => by_hand,
-        /// The folder of the account, the certificates and their keys. It is made where it
-        /// is not there, for this user alone. Several machines may share one: each
+        /// The folder of the account, the certificates and their keys. A missing
+        /// folder is made, for this user alone. Several machines may share one: each
         /// certificate is ordered once, and any of them answers for it.
         storage: Placed<FolderPath> = Default("'/var/lib/evenkeel/acme'") => by_hand,
         /// How it is shown that a name is ours, the preferred way first.
         challenges: OneOrMore<Placed<Challenge>> = Optional("`dns-01` with `dns`, else `http-01` and `tls-alpn-01`") => by_hand,
-        /// Who writes the records of `dns-01`: a name server that takes updates, or a
+        /// The writer of the records of `dns-01`: a name server that takes updates, or a
         /// program. Certificates for `*.example.com` need it.
         dns: DnsTable = Optional("no `dns-01`") => by_hand,
-        /// What clients of a name get that has no certificate yet.
+        /// The answer to a client whose name has no certificate yet.
         until_issued: UntilIssued = Default("'refuse'"),
     }
 }
@@ -99,7 +99,7 @@ pub struct ExternalAccount {
 }
 
 options! {
-    /// Who writes the records of `dns-01`.
+    /// The writer of the records of `dns-01`.
     pub struct DnsTable as "`dns`" {
         /// The name server that takes updates (RFC 2136).
         server: ResolverAddress = Optional("`hook` in place of it"),
@@ -122,7 +122,7 @@ pub enum ListenerAcme {
 }
 
 options! {
-    /// What a listener orders by ACME.
+    /// Certificates that a listener orders by ACME.
     pub struct ListenerAcmeTable as "the `acme` of a listener" {
         /// The address that an issuer may write to.
         email: Placed<AccountEmail> = Optional("none"),

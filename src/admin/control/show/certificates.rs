@@ -37,8 +37,8 @@ pub(in super::super) fn certificates(sources: &Sources, format: Format) -> Answe
 }
 
 fn text(view: &CertificatesView) -> String {
-    if view.certificates.is_empty() && view.ordered.is_empty() {
-        return "no listener has TLS\n".to_owned();
+    if view.certificates.is_empty() && view.ordered.is_empty() && view.unreadable.is_empty() {
+        return "no certificate is served or ordered\n".to_owned();
     }
     let mut table = Table::new(&[
         "LISTENER", "NAMES", ">LEFT", "EXPIRES", "KEY", "ISSUER", "FILE",
