@@ -263,7 +263,7 @@ pub enum Challenge {
     Dns01,
 }
 
-/// What clients of a name get whose certificate is not issued yet.
+/// The answer to clients of a name whose certificate is not issued yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UntilIssued {
     /// No connection.
@@ -272,7 +272,7 @@ pub enum UntilIssued {
     SelfSigned,
 }
 
-/// Who writes the records of `dns-01`.
+/// The writer of the records of `dns-01`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DnsUpdates {
     /// A name server that takes updates (RFC 2136).
