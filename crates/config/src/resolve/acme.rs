@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_policy::route::{Condition, HostPattern, Rule};
 
-use crate::acme_value::is_host_name;
+use crate::acme_value::{DirectoryUrl, is_host_name};
 use crate::diagnostics::Report;
-use crate::setting::Placed;
+use crate::setting::{Field, Placed};
 use crate::surroundings::absolute;
-use crate::value::FilePath;
+use crate::value::{FilePath, Text};
 use crate::written::{
     Acme, AcmeParts, AcmeTable, DnsTable, ExternalAccount, ExternalAccountTable, File, Issuer,
     ListenerAcmeTable, ListenerTable,
@@ -58,24 +58,11 @@ pub(super) fn acme(file: &File, folder: &Path, report: &mut Report) -> Option<Op
         Some(dns) => Some(dns_updates(dns, folder, report)?),
     };
     let challenges = challenges(table, file, report)?;
-    let external_account = table.external_account.value.as_ref();
-    if external_account.is_none() && table.external_account.written {
-        return None;
-    }
-    let mut issuers = vec![Issuer {
-        directory: table.directory.value.as_ref()?.value.0.clone(),
-        ca: path(table.ca.value.as_ref(), folder, report)?,
-        profile: table.profile.value.as_ref().map(|it| it.0.clone()),
-        external_account: external_account_of(external_account, folder, report)?,
-    }];
-    for further in table.fallback.value.as_ref()? {
-        let external_account = further.external_account.value.as_ref();
-        issuers.push(Issuer {
-            directory: further.directory.value.as_ref()?.value.0.clone(),
-            ca: path(further.ca.value.as_ref(), folder, report)?,
-            profile: further.profile.value.as_ref().map(|it| it.0.clone()),
-            external_account: external_account_of(external_account, folder, report)?,
-        });
+    let first = (&table.directory, &table.ca, &table.profile);
+    let mut issuers = vec![issuer(first, &table.external_account, folder, report)?];
+    for it in table.fallback.value.as_ref()? {
+        let further = (&it.directory, &it.ca, &it.profile);
+        issuers.push(issuer(further, &it.external_account, folder, report)?);
     }
     let storage = table.storage.value.as_ref()?;
     let storage = absolute(&storage.value.0, &storage.place, folder, report)?;
@@ -87,6 +74,25 @@ pub(super) fn acme(file: &File, folder: &Path, report: &mut Report) -> Option<Op
         dns,
     });
     acme.map(Some)
+}
+
+/// Builds an issuer of its directory, its authorities, its profile and the account there.
+fn issuer(
+    (directory, ca, profile): (
+        &Field<Placed<DirectoryUrl>>,
+        &Field<Placed<FilePath>>,
+        &Field<Text>,
+    ),
+    account: &Field<ExternalAccountTable>,
+    folder: &Path,
+    report: &mut Report,
+) -> Option<Issuer> {
+    Some(Issuer {
+        directory: directory.value.as_ref()?.value.0.clone(),
+        ca: path(ca.value.as_ref(), folder, report)?,
+        profile: profile.value.as_ref().map(|it| it.0.clone()),
+        external_account: external_account_of(account.value.as_ref(), folder, report)?,
+    })
 }
 
 /// A path from `folder`, if there is one.
