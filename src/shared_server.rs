@@ -9,16 +9,19 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_tls::handshake_fault::without_links;
 use evenkeel_tls::{
     Authorities, ClientSettings, HandshakeFault, Policy, Preset, Verify, client_config,
 };
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisError,
 };
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::{SharedPlace, SharedStore, Trust};
@@ -30,6 +33,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WELL_TIME: Duration = Duration::from_secs(10);
 /// Part of a pause that is left to chance: machines do not come back all at once.
 const JITTER: f64 = 0.25;
+/// Time for the TLS handshake: less than callers wait, so that they hear of it.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 
 /// Where a server is, with user and password.
 #[derive(Clone, PartialEq, Eq)]
@@ -81,7 +86,7 @@ impl Server {
         Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
     }
 
-    /// Connects, and logs in. Bounds no time: callers do. To be called within a runtime of
+    /// Connects, and logs in. Bounds the time of a TLS handshake alone: callers do the rest. To be called within a runtime of
     /// tokio.
     ///
     /// # Errors
@@ -94,7 +99,7 @@ impl Server {
         let (Some(trust), ConnectionAddr::Tcp(host, port)) = (&self.tls, info.addr()) else {
             let client = redis::Client::open(info)?;
             let connection = client.get_multiplexed_async_connection_with_config(&config);
-            return Ok(connection.await?);
+            return connection.await.map_err(ConnectFault::of_plain);
         };
         // Reading files may block.
         let trust = trust.clone();
@@ -105,8 +110,17 @@ impl Server {
         let name = name.map_err(|error| ConnectFault::Tls(error.to_string()))?;
         let stream = TcpStream::connect((&**host, *port)).await?;
         stream.set_nodelay(true)?;
-        let encrypted = TlsConnector::from(tls).connect(name, stream).await;
-        let encrypted = encrypted.map_err(ConnectFault::of_handshake)?;
+        let encrypted = TlsConnector::from(tls).connect(name, stream);
+        let encrypted = match timeout(HANDSHAKE_TIME, encrypted).await {
+            Ok(encrypted) => encrypted.map_err(ConnectFault::of_handshake)?,
+            Err(_) => {
+                let seconds = HANDSHAKE_TIME.as_secs();
+                let why = format!(
+                    "it did not answer the TLS handshake within {seconds} s: {MAYBE_PLAIN}"
+                );
+                return Err(ConnectFault::Tls(why));
+            }
+        };
         let settings = info.redis_settings();
         let connected = MultiplexedConnection::new_with_config(settings, encrypted, config).await?;
         let (connection, driver) = connected;
@@ -135,18 +149,50 @@ pub(crate) enum ConnectFault {
     Certificate(String),
     /// There is no TLS for another reason.
     Tls(String),
+    /// The connection without TLS was cut, or the answer is none of its protocol.
+    Plain(RedisError),
     /// Anything else.
     Other(RedisError),
 }
 
+/// The likely reason where a server does not understand TLS.
+const MAYBE_PLAIN: &str = "it may speak plain text, for which the URL begins with `redis://`";
+
+/// The likely reason where a server does not understand plain text.
+const MAYBE_TLS: &str = "it may speak TLS, for which the URL begins with `rediss://`";
+
 impl ConnectFault {
+    fn of_plain(error: RedisError) -> Self {
+        // TLS answers plain text with an alert, or not at all.
+        let is_cut = error.is_connection_dropped() && !error.is_connection_refusal();
+        if is_cut || error.kind() == ErrorKind::Parse {
+            ConnectFault::Plain(error)
+        } else {
+            ConnectFault::Other(error)
+        }
+    }
+
     fn of_handshake(error: io::Error) -> Self {
         let inner = error.get_ref().and_then(|it| it.downcast_ref());
+        let is_cut = matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+        );
+        let is_not_tls = |it: Option<&rustls::Error>| {
+            let no_record = rustls::InvalidMessage::InvalidContentType;
+            it.is_some_and(|it| *it == rustls::Error::InvalidMessage(no_record))
+        };
         match inner.map(|it: &rustls::Error| HandshakeFault::from(it)) {
             Some(HandshakeFault::Certificate(why)) => ConnectFault::Certificate(why),
+            Some(HandshakeFault::Other(why)) if is_not_tls(inner) => {
+                ConnectFault::Tls(format!("{why}: {MAYBE_PLAIN}"))
+            }
             Some(HandshakeFault::Other(why)) => ConnectFault::Tls(why),
-            None if error.kind() == io::ErrorKind::UnexpectedEof => {
-                ConnectFault::Tls("it closed the connection in the TLS handshake".to_owned())
+            None if is_cut => {
+                let why = "it closed the connection in the TLS handshake";
+                ConnectFault::Tls(format!("{why}: {MAYBE_PLAIN}"))
             }
             None => ConnectFault::Other(error.into()),
         }
@@ -169,9 +215,15 @@ impl fmt::Display for ConnectFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConnectFault::Certificate(why) | ConnectFault::Tls(why) => f.write_str(why),
-            ConnectFault::Other(error) => error.fmt(f),
+            ConnectFault::Plain(error) => write!(f, "{}: {MAYBE_TLS}", in_words(error)),
+            ConnectFault::Other(error) => f.write_str(&in_words(error)),
         }
     }
+}
+
+/// The text of an error, without links.
+pub(crate) fn in_words(error: &RedisError) -> String {
+    without_links(&error.to_string()).into_owned()
 }
 
 /// Pauses between tries to reach a server that is down.
@@ -266,6 +318,8 @@ fn url(server: &SharedStore) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -292,6 +346,54 @@ mod tests {
         ] {
             let said = Server::new(url).unwrap_err();
             assert!(!said.is_empty() && !said.contains("secret"), "{said}");
+        }
+    }
+
+    /// What is said of a server that answers a first request with these bytes, or keeps still.
+    fn said_of(scheme: &str, answer: Option<&'static [u8]>) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let mut server = Server::new(&format!("redis://127.0.0.1:{port}")).unwrap();
+            server.tls = (scheme == "rediss").then_some(Trust::Unverified);
+            let serve = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut asked = [0; 16];
+                let _ = stream.read(&mut asked).await;
+                match answer {
+                    Some(answer) => stream.write_all(answer).await.unwrap(),
+                    None => std::future::pending().await,
+                }
+                drop(stream);
+                std::future::pending::<()>().await;
+            };
+            let connected = timeout(HANDSHAKE_TIME * 5, server.connect());
+            tokio::select! {
+                connected = connected => match connected.unwrap() {
+                    Ok(_) => String::new(),
+                    Err(fault) => fault.to_string(),
+                },
+                () = serve => unreachable!("it serves for ever"),
+            }
+        })
+    }
+
+    #[test]
+    fn a_url_with_the_wrong_scheme_is_guessed() {
+        // An alert of TLS 1.2: protocol_version.
+        let alert: &[u8] = &[21, 3, 3, 0, 2, 2, 70];
+        for (scheme, answer, expected) in [
+            ("rediss", None, MAYBE_PLAIN),
+            ("rediss", Some(&b""[..]), MAYBE_PLAIN),
+            ("rediss", Some(b"-ERR unknown command\r\n"), MAYBE_PLAIN),
+            ("redis", Some(b""), MAYBE_TLS),
+            ("redis", Some(alert), MAYBE_TLS),
+        ] {
+            let said = said_of(scheme, answer);
+            assert!(said.ends_with(expected), "{scheme} {answer:?}: {said}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Why a handshake with an endpoint failed, in words for logs.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
@@ -81,6 +82,28 @@ pub fn is_handshake_refusal(error: &Error) -> bool {
     )
 }
 
+/// The words of rustls for a connection that ended without close_notify. A link to its manual
+/// follows them.
+const CUT: &str = "peer closed connection without sending TLS close_notify";
+
+/// The text of an error without the words of rustls for a connection that was cut, and without
+/// the link in them.
+#[must_use]
+pub fn without_links(text: &str) -> Cow<'_, str> {
+    let Some((before, rest)) = text.split_once(CUT) else {
+        return Cow::Borrowed(text);
+    };
+    let rest = match rest.strip_prefix(": https://") {
+        // The link goes on to the next space or bracket.
+        Some(link) => {
+            let end = link.find(|it: char| it.is_whitespace() || "();,".contains(it));
+            &link[end.unwrap_or(link.len())..]
+        }
+        None => rest,
+    };
+    format!("{before}the connection was cut{}", without_links(rest)).into()
+}
+
 /// What is wrong with a certificate.
 fn certificate(fault: &CertificateError) -> String {
     match fault {
@@ -160,7 +183,12 @@ fn refusal(alert: AlertDescription) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Read};
+    use std::sync::Arc;
     use std::time::Duration;
+
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
     use super::*;
 
@@ -210,6 +238,33 @@ mod tests {
             let fault = HandshakeFault::from(&Error::InvalidCertificate(error));
             assert_eq!(fault, HandshakeFault::Certificate(expected.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_connection_that_was_cut_needs_no_link() {
+        let link =
+            "https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";
+        for (text, expected) in [
+            (format!("{CUT}: {link}"), "the connection was cut"),
+            (
+                format!("error (IO: {CUT}: {link}); next: {CUT}: {link}"),
+                "error (IO: the connection was cut); next: the connection was cut",
+            ),
+            ("connection refused".to_owned(), "connection refused"),
+        ] {
+            assert_eq!(without_links(&text), expected);
+        }
+        // They are the words that rustls has now.
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let name = "app.internal".try_into().unwrap();
+        let mut connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        assert_eq!(connection.read_tls(&mut io::empty()).unwrap(), 0);
+        let error = connection.reader().read(&mut [0]).unwrap_err().to_string();
+        assert_eq!(without_links(&error), "the connection was cut", "{error}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use redis::{Cmd, ErrorKind, RedisError, Value, cmd};
 
 use super::outcome::Outcome;
 use super::value::{NAMES_START, Names, REMOVED_VALUE};
-use crate::shared_server::{ConnectFault, Server};
+use crate::shared_server::{ConnectFault, Server, in_words};
 
 /// Purges that the log keeps, about. A machine that missed more purges all that it has.
 const LOG_LENGTH: u32 = 10_000;
@@ -95,7 +95,7 @@ impl fmt::Display for Failure {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        let text = error.to_string();
+        let text = in_words(&error);
         let outcome = match error.kind() {
             ErrorKind::Io => Outcome::Connection,
             ErrorKind::Parse => Outcome::Protocol,
@@ -108,9 +108,14 @@ impl From<RedisError> for Failure {
 
 impl From<ConnectFault> for Failure {
     fn from(fault: ConnectFault) -> Self {
+        let text = fault.to_string();
         match fault {
             ConnectFault::Certificate(why) => Failure::new(Outcome::Certificate, why),
             ConnectFault::Tls(why) => Failure::new(Outcome::Tls, why),
+            ConnectFault::Plain(error) => Failure {
+                text,
+                ..error.into()
+            },
             ConnectFault::Other(error) => error.into(),
         }
     }

@@ -20,12 +20,12 @@ use std::time::Duration;
 use evenkeel_tls::sealed::Purpose;
 use evenkeel_tls::{SealingKey, TicketKeys};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisError, cmd};
+use redis::{ErrorKind, RedisError, cmd};
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::SharedTickets;
-use crate::shared_server::{ConnectFault, Pauses, Server};
+use crate::shared_server::{ConnectFault, Pauses, Server, in_words};
 
 /// Names the set at the server, with the version of its members.
 const SET: &str = "evenkeel:tickets:1";
@@ -76,6 +76,8 @@ pub(super) struct State {
 struct Shown {
     server: Option<String>,
     failure: Option<String>,
+    /// It gave no answer at all.
+    is_silent: bool,
 }
 
 /// How keys of tickets are shared, for operators.
@@ -125,7 +127,7 @@ impl State {
         self.is_up.store(false, Relaxed);
         *self.shown() = Shown {
             server,
-            failure: None,
+            ..Shown::default()
         };
     }
 
@@ -138,20 +140,42 @@ impl State {
 
     /// Says why keys are not exchanged, unless it was said.
     fn note_down(&self, server: &Server, fault: &Fault) {
-        let was_up = self.is_up.swap(false, Relaxed);
-        let why = Some(fault.to_string());
-        let mut shown = self.shown();
-        if was_up || shown.failure.is_none() {
-            self.downs.fetch_add(1, Relaxed);
-            tracing::warn!(
+        match self.news(fault) {
+            Some(News::Down) => tracing::warn!(
                 %server,
                 "tickets: server {server} is DOWN: {fault}; sessions of other machines begin anew"
-            );
-        } else if shown.failure != why {
-            tracing::warn!(%server, "tickets: server {server} is DOWN: {fault}");
+            ),
+            Some(News::OtherFault) => {
+                tracing::warn!(%server, "tickets: server {server} is DOWN: {fault}");
+            }
+            None => {}
         }
-        shown.failure = why;
     }
+
+    /// Notes a fault; `None` where it is no news.
+    fn news(&self, fault: &Fault) -> Option<News> {
+        let was_up = self.is_up.swap(false, Relaxed);
+        let mut shown = self.shown();
+        let is_silent = fault.is_silence();
+        let before = shown.failure.replace(fault.to_string());
+        let was_silent = std::mem::replace(&mut shown.is_silent, is_silent);
+        if was_up || before.is_none() {
+            self.downs.fetch_add(1, Relaxed);
+            Some(News::Down)
+        } else {
+            let is_same = before == shown.failure || was_silent && is_silent;
+            (!is_same).then_some(News::OtherFault)
+        }
+    }
+}
+
+/// A fault that is told.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    /// The server was up, or is asked for the first time.
+    Down,
+    /// It was down for another reason.
+    OtherFault,
 }
 
 /// Why keys are not exchanged.
@@ -162,6 +186,19 @@ enum Fault {
     Slow,
     Key(String),
     Random,
+}
+
+impl Fault {
+    /// Whether the server gave no answer at all. A server that goes away shows that in several
+    /// ways, one after the other, which are one piece of news.
+    fn is_silence(&self) -> bool {
+        match self {
+            Fault::Slow => true,
+            Fault::Connect(ConnectFault::Other(error) | ConnectFault::Plain(error))
+            | Fault::Ask(error) => error.kind() == ErrorKind::Io,
+            _ => false,
+        }
+    }
 }
 
 impl From<ConnectFault> for Fault {
@@ -180,7 +217,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::Connect(fault) => fault.fmt(f),
-            Fault::Ask(error) => error.fmt(f),
+            Fault::Ask(error) => f.write_str(&in_words(error)),
             Fault::Slow => f.write_str("no answer in time"),
             Fault::Key(why) => f.write_str(why),
             Fault::Random => f.write_str("the system gives no random bytes"),
@@ -323,5 +360,26 @@ async fn within<T, E: Into<Fault>>(
     match timeout(time, answer).await {
         Ok(answer) => answer.map_err(Into::into),
         Err(_) => Err(Fault::Slow),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_goes_away_is_told_of_once() {
+        let io = |kind: std::io::ErrorKind| Fault::Ask(std::io::Error::from(kind).into());
+        let state = State::default();
+        let cut = io(std::io::ErrorKind::UnexpectedEof);
+        assert_eq!(state.news(&cut), Some(News::Down));
+        assert_eq!(state.news(&cut), None);
+        assert_eq!(state.news(&io(std::io::ErrorKind::ConnectionRefused)), None);
+        assert_eq!(state.news(&Fault::Slow), None);
+        let other = Fault::Key("there is no key".to_owned());
+        assert_eq!(state.news(&other), Some(News::OtherFault));
+        assert_eq!(state.news(&other), None);
+        assert_eq!(state.news(&cut), Some(News::OtherFault));
+        assert_eq!(state.downs(), 1);
     }
 }
