@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use evenkeel_acme::{
-    ACME_TLS_ALPN, ChallengeKind, Challenges, DnsSettings, ExternalAccount, Issuer, Manager,
+    ACME_TLS_ALPN, ChallengeKind, Challenges, DnsSettings, Error, ExternalAccount, Issuer, Manager,
     NotFollowed, Settings, Status, placeholder,
 };
-use evenkeel_tls::handshake_config;
+use evenkeel_tls::{Authorities, handshake_config};
 use rustls::ServerConfig;
 use rustls::sign::CertifiedKey;
 use tokio::runtime::Handle;
 
 use super::ServedTls;
+use crate::config::machine::{self, Obstacle};
 use crate::config::{self, Challenge, DnsUpdates, UntilIssued};
 
 /// Answers that are read from the storage at the same time; of more challenges it counts as
@@ -29,6 +30,7 @@ const MAX_KEY_FILE: u64 = 64 * 1024;
 /// Orders certificates, for all listeners of a configuration that have any.
 pub struct Acme {
     settings: config::Acme,
+    contents: Contents,
     manager: Manager,
     challenges: Arc<Challenges>,
     /// Shown where there is no certificate yet.
@@ -36,6 +38,17 @@ pub struct Acme {
     /// Of the control thread, once certificates are ordered.
     runtime: OnceLock<Handle>,
     reads: AtomicUsize,
+}
+
+/// The contents of the files in the settings.
+#[derive(PartialEq)]
+struct Contents {
+    /// The authorities of each issuer; `None` for those of the system.
+    authorities: Vec<Option<Authorities>>,
+    /// With the keys of external accounts.
+    issuers: Vec<Issuer>,
+    /// With the key of the name server.
+    dns: Option<DnsSettings>,
 }
 
 impl Acme {
@@ -47,18 +60,28 @@ impl Acme {
         settings: &config::Acme,
         before: &[Option<Arc<ServedTls>>],
     ) -> io::Result<Arc<Self>> {
+        let of_manager = manager_settings(settings)?;
+        let contents = Contents::read(&of_manager)?;
         let mut known = before.iter().flatten().filter_map(|it| it.acme());
-        if let Some(known) = known.find(|it| it.settings == *settings) {
+        let is_same = |it: &&Arc<Acme>| it.settings == *settings && it.contents == contents;
+        if let Some(known) = known.find(is_same) {
             return Ok(known.clone());
         }
-        let manager = Manager::new(manager_settings(settings)?);
-        let manager = manager.map_err(|error| io::Error::other(format!("acme: {error}")))?;
+        let manager = Manager::new(of_manager);
+        let manager = manager.map_err(|error| match error {
+            Error::Storage { path, error } => {
+                let what = format!("acme: storage {}", path.display());
+                machine::explained(&what, &error, Obstacle::of_folder(&path))
+            }
+            error => io::Error::other(format!("acme: {error}")),
+        })?;
         let placeholder = match settings.until_issued {
             UntilIssued::Refuse => None,
             UntilIssued::SelfSigned => Some(placeholder().map_err(io::Error::other)?),
         };
         Ok(Arc::new(Acme {
             settings: settings.clone(),
+            contents,
             challenges: manager.challenges(),
             manager,
             placeholder,
@@ -78,6 +101,11 @@ impl Acme {
     /// Keeps certificates for these names from now on, and for no others.
     pub(super) fn follow(&self, names: Vec<String>) {
         self.manager.follow(names);
+    }
+
+    /// Goes on where other settings were: what an operator asked for, and pauses.
+    pub(super) fn take_over(&self, before: &Self) {
+        self.manager.take_over(&before.manager);
     }
 
     /// The file of the certificate of a name.
@@ -170,6 +198,24 @@ impl std::fmt::Debug for Acme {
         f.debug_struct("Acme")
             .field("settings", settings)
             .finish_non_exhaustive()
+    }
+}
+
+impl Contents {
+    /// # Errors
+    /// The authorities of an issuer can't be read.
+    fn read(settings: &Settings) -> io::Result<Self> {
+        let authorities = settings.issuers.iter().map(|it| {
+            let ca = it.ca.as_ref();
+            let read = ca.map(|it| Authorities::read(std::slice::from_ref(it), &[]));
+            read.transpose()
+                .map_err(|error| io::Error::other(format!("acme: {error}")))
+        });
+        Ok(Contents {
+            authorities: authorities.collect::<io::Result<_>>()?,
+            issuers: settings.issuers.clone(),
+            dns: settings.dns.clone(),
+        })
     }
 }
 

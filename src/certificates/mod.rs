@@ -26,6 +26,7 @@ use rustls::{KeyLog, ServerConfig};
 use crate::config::{self, ClientAuthMode, ClientProtocol, Config, ListenerTls};
 use crate::watching::WatchedPaths;
 pub use acme::Acme;
+pub use evenkeel_acme::finish_clean_ups;
 use expiry::Warned;
 pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble, OrderedFigures};
 use of_files::OfFiles;

@@ -67,6 +67,7 @@ impl CertificateWatch {
     pub fn order(&self) -> impl Future<Output = ()> + use<> {
         let mut followed = self.served.subscribe();
         async move {
+            let mut before: Option<Arc<Acme>> = None;
             loop {
                 let Some((acme, names)) = ordered(&followed.borrow_and_update()) else {
                     match followed.changed().await {
@@ -75,6 +76,10 @@ impl CertificateWatch {
                     }
                 };
                 acme.follow(names);
+                if let Some(before) = before.filter(|it| !Arc::ptr_eq(it, &acme)) {
+                    acme.take_over(&before);
+                }
+                before = Some(acme.clone());
                 let mut keeping = pin!(acme.keep());
                 loop {
                     tokio::select! {

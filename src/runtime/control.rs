@@ -37,6 +37,7 @@ use super::start::{Duties, Process, Writing};
 use super::upgrade::{Failed, Heard, Upgrading};
 use super::{Running, awaited, health};
 use crate::admin::{Order, Outcome, ReloadOptions};
+use crate::certificates::finish_clean_ups;
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::lifecycle::ThreadEnded;
@@ -112,6 +113,7 @@ pub(super) fn start(
             messages,
             started,
         );
+        finish_clean_ups();
         // A thread that waits for a disk which does not answer keeps nobody.
         runtime.shutdown_timeout(THREADS_TIMEOUT);
         ended

@@ -39,6 +39,8 @@ pub(crate) struct Task {
     pub(crate) failures: Option<Failures>,
     /// When the pause after them is over.
     pub(crate) paused_until: Option<SystemTime>,
+    /// The certificate as it was at the last look; `None` before the first one.
+    pub(crate) known: Option<Option<Held>>,
 }
 
 /// The result of a look at a name.
@@ -92,6 +94,7 @@ impl Attempts {
             return Err(Error::NoChallenge);
         }
         let dns = settings.dns.map(|it| Dns::new(it, clock)).transpose()?;
+        let dns = dns.map(Arc::new);
         if dns.is_none() && settings.challenges.contains(&ChallengeKind::Dns01) {
             return Err(Error::NoDns);
         }
@@ -159,7 +162,12 @@ impl Attempts {
             looked.suggestion = Some(self.suggestion(held).await);
         }
         let suggested = looked.suggestion.map_or(task.suggested, |it| it.0);
-        if let Some(outcome) = self.reason_to_wait(task, held.as_ref(), suggested).await? {
+        // Another process may have ordered it since it was asked for.
+        let is_news = task.known.as_ref().is_some_and(|it| *it != held);
+        let is_asked_for = task.is_asked_for && !is_news;
+        if !is_asked_for
+            && let Some(outcome) = self.reason_to_wait(task, held.as_ref(), suggested).await?
+        {
             return Ok(outcome);
         }
         let (leases, key) = (Arc::clone(&self.orders.leases), task.name.to_string());
@@ -170,10 +178,13 @@ impl Attempts {
         let done = async {
             // Another process may have ordered it, or failed, before the lease was ours.
             let again = self.held(&task.name).await;
-            let outcome = if again == held {
+            let outcome = if again == held && is_asked_for {
+                None
+            } else if again == held {
                 self.reason_to_wait(task, again.as_ref(), suggested).await?
             } else {
                 looked.held = Some(again.clone());
+                looked.suggestion = None;
                 again.as_ref().map(|it| Outcome::NotDue {
                     at: schedule::by_fraction(it),
                 })
@@ -182,9 +193,15 @@ impl Attempts {
                 return Ok(outcome);
             }
             ordering();
-            self.order(task, again.filter(|_| suggested.is_some()))
-                .await?;
-            looked.held = Some(self.held(&task.name).await);
+            let replaced = again.as_ref().filter(|_| suggested.is_some());
+            self.order(task, again.as_ref(), replaced, &lease).await?;
+            let obtained = self.held(&task.name).await;
+            // The event log says when it is renewed.
+            looked.suggestion = match &obtained {
+                Some(held) => Some(self.suggestion(held).await),
+                None => None,
+            };
+            looked.held = Some(obtained);
             Ok(Outcome::Obtained)
         };
         let done = tokio::select! {
@@ -199,7 +216,7 @@ impl Attempts {
         done
     }
 
-    /// Why nothing is ordered now.
+    /// Why nothing is ordered now that no operator has asked for.
     async fn reason_to_wait(
         &self,
         task: &Task,
@@ -207,9 +224,6 @@ impl Attempts {
         suggested: Option<SystemTime>,
     ) -> Result<Option<Outcome>, Failure> {
         let now = self.orders.clock.now();
-        if task.is_asked_for {
-            return Ok(None);
-        }
         let due = held.map(|it| suggested.unwrap_or_else(|| schedule::by_fraction(it)));
         let due = due.max(task.paused_until);
         if let Some(at) = due.filter(|it| *it > now) {
@@ -268,17 +282,24 @@ impl Attempts {
         }
     }
 
-    /// Orders a certificate of the first issuer that gives one.
-    async fn order(&self, task: &Task, replaces: Option<Held>) -> Result<(), Failure> {
+    /// Orders a certificate of the first issuer that gives one. `replaced` is the certificate
+    /// of now, where an issuer may be told that the new one replaces it.
+    async fn order(
+        &self,
+        task: &Task,
+        held: Option<&Held>,
+        replaced: Option<&Held>,
+        lease: &Arc<Lease>,
+    ) -> Result<(), Failure> {
         let mut failed: Option<Failure> = None;
         for issuer in self.issuers_for(&task.name).await? {
             let directory = &issuer.settings.directory;
             let of_issuer = |held: &&Held| held.directory.as_deref() == Some(directory);
-            let replaces = replaces.as_ref().filter(of_issuer);
             let wanted = Wanted {
                 name: task.name.clone(),
-                replaces: replaces.and_then(|it| it.id.clone()),
+                replaces: replaced.filter(of_issuer).and_then(|it| it.id.clone()),
                 passed_over: task.passed_over,
+                lease: Arc::clone(lease),
             };
             let attempt = self.orders.attempt(&wanted, issuer);
             let done = tokio::select! {
@@ -289,7 +310,7 @@ impl Attempts {
                     Err(Failure::new(FailureKind::Issuer, text))
                 }
             };
-            let failure = match done {
+            let mut failure = match done {
                 Ok(()) => {
                     let (storage, name) = (self.orders.storage.clone(), task.name.to_string());
                     return blocking(move || storage.forget_failures(&name)).await;
@@ -299,6 +320,9 @@ impl Attempts {
             if matches!(failure.kind, FailureKind::Local | FailureKind::Busy) {
                 return Err(failure);
             }
+            let now = self.orders.clock.now();
+            let left_alone = |wanted| schedule::leave_alone(wanted, held, now);
+            failure.retry_after = failure.retry_after.map(left_alone);
             self.leave_alone(&task.name, directory, failure.retry_after);
             let text = format!("{directory}: {}", failure.text);
             failed = Some(match failed {
@@ -353,6 +377,22 @@ impl Attempts {
             Some(after) => left_alone.insert(key, self.orders.clock.now() + after),
             None => left_alone.remove(&key),
         };
+    }
+
+    /// Leaves issuers alone that `before` has left alone.
+    pub(crate) fn take_over(&self, before: &Self) {
+        let of = |it: &Self| {
+            it.left_alone
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+        };
+        let before = of(before);
+        let mut left_alone = self
+            .left_alone
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        left_alone.extend(before);
     }
 
     /// How long it takes until an issuer may be asked again.

@@ -137,7 +137,14 @@ impl Failure {
             io::ErrorKind::ReadOnlyFilesystem => "is read-only",
             _ => "cannot be read or written",
         };
-        let text = format!("the storage {text}: {error}");
+        let mut text = format!("the storage {text}: {error}");
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            let user = rustix::process::getuid().as_raw();
+            let advice = format!(
+                ": user {user} should own it, with mode 700 for its folders and 600 for its files"
+            );
+            text.push_str(&advice);
+        }
         Self::new(FailureKind::Local, text)
     }
 
@@ -150,7 +157,7 @@ impl Failure {
     }
 }
 
-/// An error with those that caused it, without repeating a text.
+/// An error with those that caused it, without repeating a text, and without links.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -162,5 +169,24 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    text
+    evenkeel_tls::handshake_fault::without_links(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storage_of_another_user_comes_with_advice() {
+        let of = |kind: io::ErrorKind| Failure::storage(&kind.into()).text;
+        let user = rustix::process::getuid().as_raw();
+        assert_eq!(
+            of(io::ErrorKind::PermissionDenied),
+            format!(
+                "the storage cannot be read or written: permission denied: user {user} should \
+                 own it, with mode 700 for its folders and 600 for its files"
+            )
+        );
+        assert!(!of(io::ErrorKind::StorageFull).contains("user"));
+    }
 }

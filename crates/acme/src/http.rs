@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, Response};
+use http::header::{CONTENT_TYPE, DATE, HeaderValue, LOCATION, RETRY_AFTER};
+use http::response::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -121,6 +122,9 @@ impl HttpClient for Requests {
                 let date = date(&parts.headers, DATE.as_str());
                 heard.date = date.map(|it| (it, now)).or(heard.date);
             }
+            if let Some(text) = not_acme(&parts, &body, is_get) {
+                return Err(other(text));
+            }
             // The client would complain about the JSON.
             let content = parts.headers.get(CONTENT_TYPE);
             let content = content.and_then(|it| it.to_str().ok());
@@ -136,6 +140,33 @@ impl HttpClient for Requests {
             Ok(Response::from_parts(parts, Full::new(body)).into())
         })
     }
+}
+
+/// What is told of an answer that no server of ACME gives; `None` of one that may be from one.
+fn not_acme(parts: &Parts, body: &[u8], is_get: bool) -> Option<String> {
+    let status = parts.status;
+    let field = |name| {
+        parts
+            .headers
+            .get(name)
+            .and_then(|it: &HeaderValue| it.to_str().ok())
+    };
+    // JSON, a chain of certificates, or nothing.
+    let body = body.trim_ascii_start();
+    let kind = field(CONTENT_TYPE).unwrap_or("no content type");
+    let may_be_acme = body.is_empty() || body.starts_with(b"{") || kind.contains("pem");
+    let answered = if status.is_redirection() {
+        let to = field(LOCATION).map(|it| format!(" to {it}"));
+        format!("{status}{}", to.unwrap_or_default())
+    } else if status.is_success() && !may_be_acme {
+        format!("{status} with {kind} in place of JSON")
+    } else if status == StatusCode::NOT_FOUND && is_get && !kind.contains("json") {
+        status.to_string()
+    } else {
+        return None;
+    };
+    let text = format!("the server answered {answered}: is the URL of its directory right?");
+    Some(text.replace(char::is_control, " "))
 }
 
 fn other(text: String) -> Error {

@@ -247,6 +247,13 @@ fn failure(error: AcmeError, heard: &Mutex<Heard>) -> Failure {
     let mut failure = match error {
         AcmeError::Api(problem) => of_problem(&problem),
         AcmeError::Other(error) => Failure::new(FailureKind::Issuer, with_causes(error.as_ref())),
+        AcmeError::Json(error) => {
+            let text = format!(
+                "its answer is not that of a server of ACME ({error}): is the URL of its \
+                 directory right?"
+            );
+            Failure::new(FailureKind::Issuer, text)
+        }
         error => Failure::new(FailureKind::Issuer, with_causes(&error)),
     };
     failure.retry_after = heard.retry_after();

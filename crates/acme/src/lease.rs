@@ -12,13 +12,13 @@
 //!
 //! Invariant: a lease file changes only under the lock of the storage (`flock`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
@@ -35,6 +35,10 @@ pub(crate) const LASTS: Duration = Duration::from_secs(30);
 /// for a few reads and writes.
 const LOCK_TRIES: u32 = 200;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// The leases that this process holds, by the number of their holder. A file with another lease
+/// of this process was left behind: the storage could not be written when it was released.
+static HELD: Mutex<BTreeSet<(u64, String)>> = Mutex::new(BTreeSet::new());
 
 /// The leases of one process on a storage.
 pub(crate) struct Leases {
@@ -95,6 +99,7 @@ impl Leases {
             return Ok(None);
         }
         self.write(key, 0)?;
+        held().insert((self.holder.number, key.to_owned()));
         self.seen().remove(key);
         Ok(Some(Lease {
             leases: self.clone(),
@@ -102,9 +107,9 @@ impl Leases {
         }))
     }
 
-    /// Whether a lease of another has not changed for [`LASTS`], or its process is gone.
+    /// Whether a lease has not changed for [`LASTS`], or nobody holds it.
     fn has_run_out(&self, key: &str, content: &Content) -> bool {
-        if content.holder.is_gone(&self.holder) {
+        if content.holder.is_gone(&self.holder, key) {
             return true;
         }
         let now = self.clock.now();
@@ -133,7 +138,7 @@ impl Leases {
         self.folder.join(format!("{}.json", file_stem(key)))
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Content, SystemTime)>> {
+    fn seen(&self) -> MutexGuard<'_, HashMap<String, (Content, SystemTime)>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,17 +178,20 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // A lease that cannot be released runs out.
-        let Ok(_locked) = self.leases.locked() else {
-            return;
-        };
-        let content = self.leases.content(&self.key);
-        if let Ok(Some(content)) = content
+        let locked = self.leases.locked();
+        // A lease that cannot be released is left behind.
+        if locked.is_ok()
+            && let Ok(Some(content)) = self.leases.content(&self.key)
             && content.holder == self.leases.holder
         {
             let _ = fs::remove_file(self.leases.file(&self.key));
         }
+        held().remove(&(self.leases.holder.number, std::mem::take(&mut self.key)));
     }
+}
+
+fn held() -> MutexGuard<'static, BTreeSet<(u64, String)>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Holder {
@@ -202,13 +210,20 @@ impl Holder {
         }
     }
 
-    /// Whether its process is known to be gone: on this machine, in this namespace.
-    fn is_gone(&self, this: &Self) -> bool {
+    /// Whether it is known to hold a lease no longer: on this machine, in this namespace, its
+    /// process is gone, or is this one and has left the file behind.
+    fn is_gone(&self, this: &Self, key: &str) -> bool {
         let can_be_known = !this.boot.is_empty()
             && !this.namespace.is_empty()
             && this.boot == self.boot
             && this.namespace == self.namespace;
-        can_be_known && started(self.process) != Some(self.started)
+        if !can_be_known {
+            return false;
+        }
+        if (self.process, self.started) == (this.process, this.started) {
+            return !held().contains(&(self.number, key.to_owned()));
+        }
+        started(self.process) != Some(self.started)
     }
 }
 
@@ -304,6 +319,25 @@ mod tests {
         content.holder.boot.push('x');
         write(&content);
         assert!(a.take("a.example").unwrap().is_none());
+    }
+
+    /// The storage could not be written when the lease was released.
+    #[test]
+    fn a_lease_that_this_process_has_left_behind_is_taken_at_once() {
+        let (dir, _, a, b) = two();
+        let file = dir.join("leases/a.example.json");
+        let leave_behind = || {
+            let lease = a.take("a.example").unwrap().expect("it is free");
+            let content = fs::read(&file).unwrap();
+            drop(lease);
+            fs::write(&file, content).unwrap();
+        };
+        leave_behind();
+        let lease = a.take("a.example").unwrap().expect("nobody holds it");
+        assert!(b.take("a.example").unwrap().is_none());
+        drop(lease);
+        leave_behind();
+        assert!(b.take("a.example").unwrap().is_some(), "after a reload");
     }
 
     #[test]

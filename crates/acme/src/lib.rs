@@ -59,6 +59,7 @@ mod storage;
 
 pub use challenges::{ACME_TLS_ALPN, Challenges};
 pub use clock::{Clock, SystemClock};
+pub use dns::clean_up::finish_clean_ups;
 pub use error::Error;
 pub use manager::Manager;
 pub use placeholder::placeholder;

@@ -84,6 +84,8 @@ struct Entry {
     is_asked_for: bool,
     is_running: bool,
     is_ordering: bool,
+    /// Another process ordered it at the last look.
+    is_busy: bool,
     /// It was looked at since the start.
     is_known: bool,
     /// Failures in a row, also of other processes.
@@ -128,7 +130,7 @@ impl Manager {
     }
 
     /// Keeps a certificate for each of these names from now on, and for no others. The files
-    /// of the others stay.
+    /// of the others stay. A name that another process ordered is looked at again now.
     ///
     /// A text that is no name of a host, no wildcard name and no address is never ordered.
     /// Its status says so.
@@ -142,10 +144,13 @@ impl Manager {
             let name = Name::parse(&text);
             let key = name.as_ref().map_or(text, Name::to_string);
             let entry = before.remove(&key);
-            let entry = entry.unwrap_or_else(|| {
+            let mut entry = entry.unwrap_or_else(|| {
                 let ask_issuer_at = now + spread.mul_f64(fastrand::f64());
                 Entry::new(&key, name, now, ask_issuer_at)
             });
+            if entry.is_busy {
+                entry.next = now;
+            }
             followed.entries.insert(key, entry);
         }
         followed.plan_all();
@@ -153,7 +158,26 @@ impl Manager {
         self.changed.notify_one();
     }
 
-    /// Orders a certificate now, whatever the schedule says.
+    /// Goes on where a manager with other settings was: an operator's orders, pauses after a
+    /// certificate was obtained, and issuers that want to be left alone. It is called once the
+    /// names are followed. A failed order is tried again as after a restart.
+    pub fn take_over(&self, before: &Self) {
+        self.attempts.take_over(&before.attempts);
+        let before = before.names();
+        let mut names = self.names();
+        for (key, entry) in &mut names.entries {
+            let Some(before) = before.entries.get(key) else {
+                continue;
+            };
+            entry.is_asked_for |= before.is_asked_for;
+            if before.failures.is_none() {
+                entry.paused_until = entry.paused_until.max(before.paused_until);
+            }
+        }
+    }
+
+    /// Orders a certificate now, whatever the schedule says. Where one is being ordered, that is
+    /// the one.
     ///
     /// # Errors
     /// The name is not followed.
@@ -162,6 +186,9 @@ impl Manager {
         let now = self.clock.now();
         let mut names = self.names();
         let entry = names.entries.get_mut(&key).ok_or(NotFollowed)?;
+        if entry.is_ordering {
+            return Ok(());
+        }
         entry.is_asked_for = true;
         let before = std::mem::replace(&mut entry.next, now);
         // One that is running has no place on the agenda, and gets one when it is done.
@@ -176,8 +203,10 @@ impl Manager {
     /// The state of each name, in the order of the names.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
+        let now = self.clock.now();
         let names = self.names();
-        let status = names.entries.iter().map(|(name, entry)| entry.status(name));
+        let entries = names.entries.iter();
+        let status = entries.map(|(name, entry)| entry.status(name, now));
         status.collect()
     }
 
@@ -238,6 +267,8 @@ impl Looking<'_> {
         let ordering = || {
             if let Some(entry) = manager.names().entries.get_mut(&key) {
                 entry.is_ordering = true;
+                // That is this order.
+                entry.is_asked_for = false;
             }
         };
         let looked = manager.attempts.attend(task, ordering).await;
@@ -297,6 +328,7 @@ impl Names {
             passed_over: entry.passed_over,
             paused_until: entry.paused_until,
             failures: entry.failures.clone(),
+            known: entry.is_known.then(|| entry.held.clone()),
         })
     }
 }
@@ -304,28 +336,31 @@ impl Names {
 impl Entry {
     /// Takes in what came of a look at the name.
     fn conclude(&mut self, key: &str, task: &Task, looked: Looked, now: SystemTime) {
+        if let Some(held) = looked.held {
+            // Another process may have ordered it.
+            if self.is_known && self.held != held {
+                self.suggested = None;
+                self.ask_issuer_at = now;
+                if held.is_some() {
+                    self.failures = None;
+                }
+            }
+            self.held = held;
+        }
         if let Some((suggested, again)) = looked.suggestion {
             self.suggested = suggested;
             self.ask_issuer_at = now + schedule::ask_again(again);
         }
-        if let Some(held) = looked.held {
-            // Another process may have renewed it.
-            if self.held.is_some() && self.held != held {
-                self.suggested = None;
-                self.ask_issuer_at = now;
-            }
-            self.held = held;
-        }
+        self.is_busy = matches!(looked.outcome, Outcome::Busy);
         match looked.outcome {
             Outcome::NotDue { at } => self.wait_for(at, now),
             Outcome::Obtained => {
                 self.failures = None;
                 self.passed_over = 0;
-                self.suggested = None;
-                self.ask_issuer_at = now;
                 let held = self.held.as_ref();
                 let paused_until = now + held.map_or(AFTER_BUSY, schedule::pause_after_success);
-                let at = held.map_or(paused_until, schedule::by_fraction);
+                let by_fraction = held.map_or(paused_until, schedule::by_fraction);
+                let at = self.suggested.unwrap_or(by_fraction);
                 self.paused_until = Some(paused_until);
                 self.wait_for(at.max(paused_until), now);
                 self.tell_obtained(key);
@@ -373,6 +408,7 @@ impl Entry {
             is_asked_for: false,
             is_running: false,
             is_ordering: false,
+            is_busy: false,
             is_known: false,
             failures: None,
             passed_over: 0,
@@ -390,7 +426,7 @@ impl Entry {
         }
     }
 
-    fn status(&self, name: &str) -> Status {
+    fn status(&self, name: &str, now: SystemTime) -> Status {
         let last_error = match (&self.name, &self.failures) {
             (None, _) => Some(LastError {
                 at: self.next,
@@ -411,13 +447,14 @@ impl Entry {
         } else {
             State::Missing
         };
-        let next_attempt = self.order_at.unwrap_or(self.next);
+        let is_planned = self.name.is_some() && !self.is_ordering;
+        let next_attempt = self.order_at.unwrap_or(self.next).max(now);
         Status {
             name: name.to_owned(),
             state,
             issuer: self.held.as_ref().and_then(|it| it.directory.clone()),
             not_after: self.held.as_ref().map(|it| it.not_after),
-            next_attempt: self.name.as_ref().map(|_| next_attempt),
+            next_attempt: is_planned.then_some(next_attempt),
             failures: self.failures.as_ref().map_or(0, |it| it.count),
             last_error,
         }

@@ -23,10 +23,10 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use crate::certificate;
 use crate::challenges::{Challenges, Presented};
 use crate::clock::Clock;
-use crate::dns::{Dns, Record};
+use crate::dns::{Dns, Record, clean_up};
 use crate::error::{Failure, FailureKind};
 use crate::issuer::{Issuer, Session, blocking, of_problem};
-use crate::lease::Leases;
+use crate::lease::{Lease, Leases};
 use crate::name::Name;
 use crate::schedule::OrderLimit;
 use crate::settings::ChallengeKind;
@@ -45,19 +45,21 @@ pub(crate) struct Orders {
     pub(crate) challenges: Arc<Challenges>,
     /// The challenges that can be answered, in the order of preference.
     pub(crate) kinds: Vec<ChallengeKind>,
-    pub(crate) dns: Option<Dns>,
+    pub(crate) dns: Option<Arc<Dns>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limit: Mutex<OrderLimit>,
 }
 
 /// The certificate that is ordered.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) name: Name,
     /// The certificate that the new one replaces, where its issuer knows it (RFC 9773).
     pub(crate) replaces: Option<CertificateIdentifier<'static>>,
     /// How many kinds of challenges are passed over: those have failed before.
     pub(crate) passed_over: usize,
+    /// Nobody else orders it while this is held.
+    pub(crate) lease: Arc<Lease>,
 }
 
 /// An answer to a challenge that is given while the issuer verifies it.
@@ -66,6 +68,27 @@ enum Answer {
     Presented(Presented),
     /// In DNS.
     Dns(Record),
+}
+
+/// The answers of an order. Dropping them removes records that are left, on a thread beside
+/// this one. The lease is held meanwhile, as the next order would set the same record.
+struct Answers<'a> {
+    given: Vec<(ChallengeKind, Answer)>,
+    dns: Option<&'a Arc<Dns>>,
+    lease: &'a Arc<Lease>,
+}
+
+impl Drop for Answers<'_> {
+    fn drop(&mut self) {
+        let Some(dns) = self.dns else {
+            return;
+        };
+        for (_, answer) in self.given.drain(..) {
+            if let Answer::Dns(record) = answer {
+                clean_up::begin(Arc::clone(dns), record, Arc::clone(self.lease));
+            }
+        }
+    }
 }
 
 impl Orders {
@@ -237,27 +260,48 @@ impl Orders {
         wanted: &Wanted,
         order: &mut Order,
     ) -> Result<(), Failure> {
-        let mut answers = Vec::new();
-        let done = self.answer(session, wanted, order, &mut answers).await;
-        for (_, answer) in answers {
-            match (answer, &self.dns) {
-                (Answer::Presented(presented), _) => {
-                    blocking(move || {
-                        presented.withdraw();
-                        Ok(())
-                    })
-                    .await?;
-                }
-                (Answer::Dns(record), Some(dns)) => {
-                    if let Err(text) = dns.clean_up(&record).await {
-                        let name = record.name;
-                        tracing::warn!("acme: the record {name} was not removed: {text}");
-                    }
-                }
-                (Answer::Dns(_), None) => {}
+        let mut answers = Answers {
+            given: Vec::new(),
+            dns: self.dns.as_ref(),
+            lease: &wanted.lease,
+        };
+        let done = self
+            .answer(session, wanted, order, &mut answers.given)
+            .await;
+        let mut left = Vec::new();
+        // A record that is being removed is still there for the next try.
+        while let Some((_, answer)) = answers.given.last() {
+            if let (Answer::Dns(record), Some(dns)) = (answer, &self.dns)
+                && let Err(text) = dns.clean_up(record).await
+            {
+                left.push(format!(
+                    "the record {} was not removed: {text}",
+                    record.name
+                ));
+            }
+            if let Some((_, Answer::Presented(presented))) = answers.given.pop() {
+                blocking(move || {
+                    presented.withdraw();
+                    Ok(())
+                })
+                .await?;
             }
         }
-        done
+        match done {
+            Ok(()) => {
+                for text in left {
+                    tracing::warn!("acme: {text}");
+                }
+                Ok(())
+            }
+            // The failure comes first, as it happened.
+            Err(mut failure) => {
+                for text in left {
+                    failure.text = format!("{}; {text}", failure.text);
+                }
+                Err(failure)
+            }
+        }
     }
 
     async fn answer(

@@ -49,6 +49,13 @@ pub(crate) fn ask_again(retry_after: Duration) -> Duration {
     retry_after.clamp(ASK_AT_MOST, ASK_AT_LEAST)
 }
 
+/// How long an issuer is left alone that wants so. While a certificate is valid, that is at most
+/// a quarter of the time until its end: further attempts have the rest.
+pub(crate) fn leave_alone(wanted: Duration, held: Option<&Held>, now: SystemTime) -> Duration {
+    let left = held.and_then(|it| it.not_after.duration_since(now).ok());
+    left.map_or(wanted, |left| wanted.min(left / 4))
+}
+
 /// The pause after so many failures in a row: a minute, doubling, up to six hours.
 ///
 /// `random`, from 0 to 1, makes it up to a tenth longer or shorter.
@@ -153,6 +160,18 @@ mod tests {
         assert_eq!(ask_again(Duration::ZERO), Duration::from_secs(60));
         assert_eq!(ask_again(DAY * 30), DAY);
         assert_eq!(ask_again(DAY / 4), DAY / 4);
+    }
+
+    #[test]
+    fn an_issuer_is_left_alone_while_there_is_time() {
+        let held = held(DAY * 6, 0);
+        let at = |day| leave_alone(DAY * 7, Some(&held), START + DAY * day);
+        assert_eq!(at(2), DAY);
+        assert_eq!(at(5), DAY / 4);
+        // There is nothing left to lose.
+        assert_eq!(at(7), DAY * 7);
+        assert_eq!(leave_alone(DAY, None, START), DAY);
+        assert_eq!(leave_alone(DAY / 24, Some(&held), START), DAY / 24);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct Settings {
 }
 
 /// An issuer of certificates that speaks ACME (RFC 8555).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issuer {
     /// The URL of its directory. It begins with `https://`.
     pub directory: String,
@@ -37,7 +37,7 @@ pub struct Issuer {
 }
 
 /// An external account binding (RFC 8555, section 7.3.4).
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ExternalAccount {
     /// The key identifier that the issuer has given out.
     pub key_id: String,
@@ -57,7 +57,7 @@ pub enum ChallengeKind {
 }
 
 /// How the records of DNS-01 are set.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DnsSettings {
     /// By dynamic updates (RFC 2136) that are signed (RFC 8945), over TCP.
     Update(UpdateSettings),
@@ -76,7 +76,7 @@ pub enum DnsSettings {
 }
 
 /// A server of DNS that takes signed updates.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UpdateSettings {
     /// The primary server of the zone.
     pub server: SocketAddr,

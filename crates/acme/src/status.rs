@@ -14,8 +14,8 @@ pub struct Status {
     pub issuer: Option<String>,
     /// The last second at which the certificate is valid; `None` where there is none yet.
     pub not_after: Option<SystemTime>,
-    /// When the certificate is next ordered; `None` for a name that is never ordered,
-    /// because it is no name of a host.
+    /// When the certificate is next ordered; `None` while it is ordered, and for a name that
+    /// is never ordered, because it is no name of a host.
     pub next_attempt: Option<SystemTime>,
     /// The last failure since the last success.
     pub last_error: Option<LastError>,

@@ -339,3 +339,31 @@ fn a_host_that_comes_with_a_reload_gets_its_certificate() {
         assert_eq!(issuer.pebble.orders(), 2);
     });
 }
+
+#[test]
+fn a_reload_takes_in_the_new_content_of_the_authorities_of_an_issuer() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let ca = issuer.storage.path().join("ca.pem");
+        let other = evenkeel_testkit::tls::Authority::new().unwrap().pem();
+        std::fs::write(&ca, other).unwrap();
+        let table = issuer.table("challenges = [\"http-01\"]");
+        let table = table.replace(
+            &issuer.pebble.ca_path().display().to_string(),
+            &ca.display().to_string(),
+        );
+        let tables = table + &issuer.plain();
+        let (_origin, proxy) = start("127.0.0.1:0", &["a.example.test"], &tables);
+        until("the failure is counted", || {
+            counted(&proxy, "certificates_failed") == 1
+        });
+        std::fs::copy(issuer.pebble.ca_path(), &ca).unwrap();
+        printed(&proxy, &["reload"]);
+        // The order is tried again as after a restart, or when an operator asks for it.
+        until("the name is followed", || {
+            printed(&proxy, &["ctl", "renew", "a.example.test"]).contains("is being ordered")
+        });
+        issuer.until_issued(&proxy, "a.example.test");
+        assert_eq!(issuer.pebble.orders(), 1);
+    });
+}

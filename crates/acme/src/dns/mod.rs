@@ -1,5 +1,6 @@
 //! The records of DNS-01: by dynamic updates, or by a program.
 
+pub(crate) mod clean_up;
 mod exchange;
 mod hook;
 mod update;

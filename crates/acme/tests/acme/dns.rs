@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_acme::{ChallengeKind, DnsSettings, Settings, State, TsigAlgorithm, UpdateSettings};
+use evenkeel_acme::{
+    ChallengeKind, DnsSettings, Settings, State, TsigAlgorithm, UpdateSettings, finish_clean_ups,
+};
 use evenkeel_testkit::deadline::{STEP, until, within};
 use evenkeel_testkit::process::free_port;
 use evenkeel_testkit::{Bind, Pebble, PebbleSetup, TempDir, TsigKey};
@@ -263,6 +265,92 @@ fn certificates_come_by_a_program() {
             assert_eq!(line[1], "_acme-challenge.example.com");
             assert_eq!(line[2].len(), 43, "SHA-256 in base64url");
         }
+    });
+}
+
+/// A program that notes its calls, sets no record, and waits for a file at `present`.
+fn waiting_hook(dir: &TempDir, names_port: u16) -> PathBuf {
+    let (log, go) = (dir.join("log"), dir.join("go"));
+    let set = format!(
+        "curl --silent --fail --data \"{{\\\"host\\\": \\\"$2.\\\", \\\"value\\\": \\\"$3\\\"}}\" \
+         http://127.0.0.1:{names_port}/set-txt"
+    );
+    let lines = format!(
+        "echo \"$1 $3\" >>{}\n[ $1 = cleanup ] && exit\n\
+         while [ ! -e {} ]; do sleep 0.05; done\n{set}",
+        log.display(),
+        go.display()
+    );
+    hook(dir, &lines)
+}
+
+fn calls(dir: &TempDir) -> Vec<(String, String)> {
+    let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
+    let calls = log.lines().filter_map(|it| it.split_once(' '));
+    let calls = calls.map(|(what, value)| (what.to_owned(), value.to_owned()));
+    calls.collect()
+}
+
+/// An order whose program waits, with Pebble, the folder of the program and the storage.
+fn with_waiting_hook() -> (Pebble, TempDir, TempDir, Kept) {
+    let pebble = Pebble::start(free_port().unwrap(), free_port().unwrap()).unwrap();
+    let (dir, storage) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let program = waiting_hook(&dir, pebble.names_port().unwrap());
+    let dns = DnsSettings::Hook { program };
+    let kept = start(storage.path(), &pebble, dns, &["a.example.com"]);
+    until("the program runs", || calls(&dir).len() == 1);
+    (pebble, dir, storage, kept)
+}
+
+#[test]
+fn an_order_that_is_given_up_removes_its_record_before_it_is_anybodys() {
+    within(LIMIT, || {
+        let (_pebble, dir, storage, kept) = with_waiting_hook();
+        drop(kept);
+        finish_clean_ups();
+        let calls = calls(&dir);
+        assert_eq!(calls.len(), 2, "{calls:?}");
+        assert_eq!((&*calls[0].0, &*calls[1].0), ("present", "cleanup"));
+        assert_eq!(calls[0].1, calls[1].1, "the record that was set");
+        assert_eq!(files(&storage, "leases"), [""; 0]);
+    });
+}
+
+#[test]
+fn an_order_that_runs_is_the_one_that_an_operator_asks_for() {
+    within(LIMIT, || {
+        let (pebble, dir, _storage, kept) = with_waiting_hook();
+        let status = kept.status("a.example.com");
+        assert_eq!((status.state, status.next_attempt), (State::Ordering, None));
+        kept.manager.renew("a.example.com").unwrap();
+        fs::write(dir.join("go"), "").unwrap();
+        kept.until_valid("a.example.com");
+        // A second order would come before this one.
+        let names = ["a.example.com", "b.example.com"].map(str::to_owned);
+        kept.manager.follow(names.to_vec());
+        kept.until_valid("b.example.com");
+        kept.until_valid("a.example.com");
+        assert_eq!(pebble.orders(), 2);
+    });
+}
+
+#[test]
+fn the_failure_of_a_program_comes_before_that_of_its_cleanup() {
+    within(LIMIT, || {
+        let pebble = Pebble::start(free_port().unwrap(), free_port().unwrap()).unwrap();
+        let (dir, storage) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let program = hook(&dir, "echo \"no $1\" >&2\nexit 3");
+        let dns = DnsSettings::Hook { program };
+        let kept = start(storage.path(), &pebble, dns, &["a.example.com"]);
+        let text = kept.until_failed("a.example.com", 1);
+        let expected = "no present; the record _acme-challenge.a.example.com was not removed: ";
+        assert!(
+            text.contains(expected) && text.ends_with("no cleanup"),
+            "{text}"
+        );
+        let events = kept.events();
+        let tells = events.lines().filter(|it| it.contains("no cleanup"));
+        assert_eq!(tells.count(), 1, "{events}");
     });
 }
 

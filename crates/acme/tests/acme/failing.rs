@@ -150,6 +150,94 @@ fn an_issuer_that_is_broken_is_named() {
 }
 
 #[test]
+fn a_url_that_is_no_directory_says_what_was_got() {
+    within(LIMIT, || {
+        let advice = "is the URL of its directory right?";
+        for (status, headers, body, expected) in [
+            (
+                "200 OK",
+                "Content-Type: text/html",
+                "<html>welcome</html>",
+                "the server answered 200 OK with text/html in place of JSON: ",
+            ),
+            (
+                "302 Found",
+                "Location: https://example.com/login",
+                "",
+                "the server answered 302 Found to https://example.com/login: ",
+            ),
+            (
+                "404 Not Found",
+                "Content-Type: text/html",
+                "<html>no</html>",
+                "the server answered 404 Not Found: ",
+            ),
+            (
+                "200 OK",
+                "Content-Type: application/json",
+                "{\"status\":\"ok\"}",
+                "its answer is not that of a server of ACME (missing field",
+            ),
+        ] {
+            let (dir, answers, pebble, front) = with_front();
+            front.rule(move |_| Then::Answer(status, headers, body.to_owned()));
+            let kept = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+            let text = kept.until_failed(NAME, 1);
+            assert!(text.contains(expected) && text.ends_with(advice), "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_manager_with_other_settings_goes_on_where_the_first_was() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        let kept = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        let first = kept.until_valid(NAME).facts();
+        let before = kept.manager.clone();
+        drop(kept);
+        // An operator asks for it before the reload.
+        before.renew(NAME).unwrap();
+        let next = |issuers| {
+            let next = Kept::idle(settings(dir.path(), issuers), &[NAME], Ahead::new());
+            answers.ask(&next.manager);
+            next
+        };
+        front.rule(|path| match path {
+            "/order-plz" => {
+                let problem = "{\"type\":\"urn:ietf:params:acme:error:rateLimited\"}";
+                let headers = "Content-Type: application/problem+json\r\nRetry-After: 7200";
+                Then::Answer("429 Too Many Requests", headers, problem.to_owned())
+            }
+            _ => Then::Pass,
+        });
+        let kept = next(vec![front.issuer(&pebble)]);
+        kept.manager.take_over(&before);
+        let kept = kept.keep();
+        let text = kept.until_failed(NAME, 1);
+        assert!(text.ends_with("rateLimited"), "{text}");
+        let before = kept.manager.clone();
+        drop(kept);
+        front.rule(|_| Then::Pass);
+        let kept = next(vec![front.issuer(&pebble)]);
+        kept.manager.take_over(&before);
+        kept.manager.renew(NAME).unwrap();
+        let kept = kept.keep();
+        let text = kept.until_failed(NAME, 2);
+        assert_eq!(text, "all issuers want to be left alone");
+        drop(kept);
+        let kept = next(vec![front.issuer(&pebble)]);
+        kept.manager.renew(NAME).unwrap();
+        let kept = kept.keep();
+        until("another certificate", || {
+            kept.certificate(NAME).facts() != first
+        });
+        kept.until_valid(NAME);
+        assert_eq!(pebble.orders(), 2);
+    });
+}
+
+#[test]
 fn an_issuer_that_wants_to_be_left_alone_is() {
     within(LIMIT, || {
         let (dir, answers, pebble, front) = with_front();
@@ -270,12 +358,8 @@ fn crash_at(path: &'static str) {
         drop(first);
         front.rule(|_| Then::Pass);
         let kept = start(copy.path(), &answers, vec![front.issuer(&pebble)]);
-        // The lease of the first has to run out.
-        let is_valid = || {
-            kept.clock.advance(Duration::from_secs(1));
-            kept.status(NAME).state == State::Valid
-        };
-        assert!(holds_within(LIMIT, is_valid), "{:?}", kept.status(NAME));
+        // The lease of the first is this process's, and nobody holds it.
+        kept.until_valid(NAME);
         assert_eq!((pebble.orders(), pebble.accounts()), (1, 1));
         assert_eq!(files(&copy, "orders"), [""; 0]);
     });
@@ -335,6 +419,39 @@ fn two_processes_on_one_storage_order_once() {
             other.certificate(NAME).facts()
         );
         assert_eq!((pebble.orders(), pebble.accounts()), (1, 1));
+    });
+}
+
+/// The first one hangs with its lease while an operator asks the other one.
+#[test]
+fn a_certificate_that_another_process_orders_is_ordered_once_and_seen_at_once() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        front.rule(|path| match path {
+            path if path.starts_with("/finalize-order/") => Then::Hang,
+            _ => Then::Pass,
+        });
+        let one = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        until("the request", || front.count("/finalize-order/") > 0);
+        let other = Kept::idle(
+            settings(dir.path(), vec![front.issuer(&pebble)]),
+            &[NAME],
+            Ahead::new(),
+        );
+        let other = other.keep();
+        other.until_scheduled(NAME);
+        other.manager.renew(NAME).unwrap();
+        front.rule(|_| Then::Pass);
+        // The request is given up, and the order goes on.
+        one.clock.advance(Duration::from_secs(31));
+        one.until_failed(NAME, 1);
+        one.clock.advance(MINUTE * 2);
+        one.until_valid(NAME);
+        // As after its file was seen to change. By itself the other looks every 10 s.
+        other.manager.follow(vec![NAME.to_owned()]);
+        let is_valid = || other.status(NAME).state == State::Valid;
+        assert!(holds_within(Duration::from_secs(5), is_valid));
+        assert_eq!(pebble.orders(), 1);
     });
 }
 

@@ -102,6 +102,11 @@ fn the_issuer_says_when_a_certificate_is_renewed() {
                 .next_attempt
                 .is_some_and(|it| it > early && it < late)
         });
+        let next = kept.status(NAME).next_attempt.unwrap();
+        let next = next.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let next = jiff::Timestamp::from_second(next.as_secs() as i64).unwrap();
+        let told = format!("it is renewed about {next}");
+        assert!(kept.events().contains(&told), "{told}: {}", kept.events());
         // The issuer is about to revoke it.
         let pem = fs::read_to_string(Manager::certificate_path(dir.path(), NAME)).unwrap();
         let pem = &pem[pem.find("-----BEGIN CERT").unwrap()..];

@@ -282,9 +282,11 @@ impl Kept {
     /// Waits until the schedule is known: the next attempt is later than now.
     #[track_caller]
     pub fn until_scheduled(&self, name: &str) -> SystemTime {
-        let next = || self.status(name).next_attempt.unwrap();
-        until("an attempt is scheduled", || next() > self.clock.now());
-        next()
+        let next = || self.status(name).next_attempt;
+        until("an attempt is scheduled", || {
+            next().is_some_and(|it| it > self.clock.now())
+        });
+        next().unwrap()
     }
 
     /// The events so far, a line each.
