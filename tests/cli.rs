@@ -487,6 +487,13 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
             "read open/token: Permission denied",
             "`chown 65534 open/token`",
         ),
+        (
+            "[acme]\nstorage = 'shut/acme'\n[[listener]]\nbind = '127.0.0.1:0'\n\
+             tls = { acme = { names = ['a.example.test'] } }\n",
+            &[("shut", 0o555)],
+            "may not write to $DIR/shut",
+            "`chown 65534 $DIR/shut`",
+        ),
     ] {
         let text = format!("{PLAIN}{lines}");
         let folder = Folder::new(&[("evenkeel.toml", &text)]);
@@ -512,7 +519,9 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
             }
             stderr(&command.output().unwrap()).to_owned()
         };
-        let help = help.replace(
+        let in_folder = |text: &str| text.replace("$DIR", &folder.0.path().display().to_string());
+        let title = in_folder(title);
+        let help = in_folder(help).replace(
             "65534",
             &if is_root {
                 NOBODY.to_string()
@@ -522,7 +531,10 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
         );
         let (before, start) = (said("check"), said("run"));
         mode("shut", 0o755);
-        assert!(before.contains(title) && before.contains(&help), "{before}");
+        assert!(
+            before.contains(&title) && before.contains(&help),
+            "{before}"
+        );
         assert!(start.contains(&help), "{start}");
         assert!(start.contains("ermission denied"), "{start}");
     }
@@ -540,6 +552,124 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
     let output = command.output().unwrap();
     std::fs::set_permissions(folder.0.path(), mode(0o755)).unwrap();
     assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn check_looks_at_the_files_of_acme() {
+    use std::os::unix::fs::PermissionsExt;
+    let ca = evenkeel_testkit::tls::Authority::new().unwrap().pem();
+    let key = "key \"acme\" { algorithm hmac-sha256; secret \"YWJj\"; };\n";
+    let account = |file: &str| format!("external_account = {{ id = 'a', key_file = '{file}' }}");
+    for (lines, expected) in [
+        ("ca = 'ca.pem'".to_owned(), ""),
+        (
+            "ca = 'gone.pem'".to_owned(),
+            "/gone.pem: cannot be read: No such file",
+        ),
+        (
+            "ca = 'tsig.key'".to_owned(),
+            "/tsig.key: has no certificate in it",
+        ),
+        (
+            "fallback = [{ directory = 'letsencrypt', ca = 'gone.pem' }]".to_owned(),
+            "/gone.pem: cannot be read: No such file",
+        ),
+        (account("tsig.key"), ""),
+        (account("gone.key"), "/gone.key: No such file"),
+        (
+            account("open.key"),
+            "every user of this machine may read the key",
+        ),
+        (
+            "dns = { server = '10.0.0.53', key_file = 'tsig.key' }".to_owned(),
+            "",
+        ),
+        (
+            "dns = { server = '10.0.0.53', key_file = 'gone.key' }".to_owned(),
+            "/gone.key: No such file",
+        ),
+        ("dns = { hook = 'hook' }".to_owned(), ""),
+        (
+            "dns = { hook = 'gone' }".to_owned(),
+            "/gone cannot be run: No such file",
+        ),
+        (
+            "dns = { hook = 'tsig.key' }".to_owned(),
+            "/tsig.key cannot be run: Permission denied",
+        ),
+        (
+            "dns = { hook = '.' }".to_owned(),
+            "cannot be run: it is no file",
+        ),
+    ] {
+        let text = format!(
+            "{PLAIN}[[listener]]\nbind = '127.0.0.1:0'\n\
+             tls = {{ acme = {{ names = ['a.example.test'] }} }}\n\
+             [acme]\nstorage = 'acme'\n{lines}\n"
+        );
+        let files = [
+            ("evenkeel.toml", &*text),
+            ("ca.pem", &ca),
+            ("tsig.key", key),
+            ("open.key", key),
+            ("hook", "#!/bin/sh\n"),
+        ];
+        let folder = Folder::new(&files);
+        for (file, mode) in [("tsig.key", 0o600), ("open.key", 0o644), ("hook", 0o755)] {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.0.join(file), mode).unwrap();
+        }
+        let output = folder.evenkeel(&["check"]);
+        let said = stderr(&output);
+        let is_fine = expected.is_empty() || expected.starts_with("every user");
+        assert_eq!(output.status.success(), is_fine, "{lines}: {said}");
+        assert_eq!(said.is_empty(), expected.is_empty(), "{lines}: {said}");
+        assert!(said.contains(expected), "{lines}: {said}");
+        assert_eq!(
+            stderr(&folder.evenkeel(&["check", "--offline"])),
+            "",
+            "{lines}"
+        );
+    }
+}
+
+#[test]
+fn check_warns_of_keys_that_all_may_read_and_of_certificates_that_are_not_valid_yet() {
+    use std::os::unix::fs::PermissionsExt;
+    let authority = evenkeel_testkit::tls::Authority::new().unwrap();
+    let text = format!(
+        "{PLAIN}[[listener]]\nbind = '127.0.0.1:0'\n\
+         tls = {{ certificates = [{{ chain = 'a.crt', key = 'a.key' }}] }}\n"
+    );
+    let folder = Folder::new(&[("evenkeel.toml", &text)]);
+    let issue = |begins: i32| {
+        let issued = authority.issue_with(&["a.example.test"], |params| {
+            params.not_before = rcgen::date_time_ymd(begins, 1, 1);
+            params.not_after = rcgen::date_time_ymd(4000, 1, 1);
+        });
+        issued.unwrap().write(folder.0.path(), "a").unwrap();
+    };
+    let warned = |mode: u32| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(folder.0.join("a.key"), mode).unwrap();
+        let output = folder.evenkeel(&["check"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stderr(&output).to_owned()
+    };
+    issue(2020);
+    assert_eq!(warned(0o640), "");
+    let said = warned(0o644);
+    assert!(
+        said.contains("every user of this machine may read the private key in"),
+        "{said}"
+    );
+    assert!(
+        said.contains("/a.key") && said.contains("chmod 600"),
+        "{said}"
+    );
+    issue(3999);
+    let said = warned(0o600);
+    assert!(said.contains("/a.crt is not valid yet"), "{said}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Says in the event log that certificates are about to end.
+//! Says in the event log that certificates are about to end, or are not valid yet.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::PoisonError;
 
+use evenkeel_tls::Certificate;
 use rustls::pki_types::UnixTime;
 
 use super::ServedTls;
@@ -12,11 +13,38 @@ use crate::metrics::quantity::span;
 /// Most warnings of one look; the others are counted.
 const SAID_MAX: usize = 10;
 
-/// By file: the end of the certificate that was warned of, and whether it has come.
-pub(super) type Warned = HashMap<PathBuf, (u64, bool)>;
+/// By file: the fault of the certificate that was warned of.
+pub(super) type Warned = HashMap<PathBuf, Fault>;
+
+/// Why a certificate is warned of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is not valid before this second of 1970.
+    NotYet { begins: u64 },
+    /// It ends soon.
+    Ending { ends: u64 },
+    /// It has expired.
+    Expired { ended: u64 },
+}
+
+impl Fault {
+    /// The fault of a certificate, with the seconds until it begins or ends.
+    fn of(certificate: &Certificate, now: UnixTime) -> Option<(Self, u64)> {
+        if let Some(wait) = certificate.begins_in(now) {
+            let begins = certificate.not_before().as_secs();
+            return Some((Fault::NotYet { begins }, wait));
+        }
+        let ends = certificate.not_after().as_secs();
+        Some(match certificate.ends_soon(now)? {
+            0 => (Fault::Expired { ended: ends }, 0),
+            left => (Fault::Ending { ends }, left),
+        })
+    }
+}
 
 impl ServedTls {
-    /// Warns once of each certificate that ends soon, and once when it has ended.
+    /// Warns once of each certificate that is not valid yet or ends soon, and once when it has
+    /// ended.
     pub(super) fn warn_of_ends(&self) {
         let now = UnixTime::now();
         let name = &self.listener;
@@ -25,13 +53,12 @@ impl ServedTls {
         let mut now_ending = Warned::new();
         let (mut said, mut unsaid) = (0, 0);
         for certificate in certificates.all() {
-            let Some(left) = certificate.ends_soon(now) else {
+            let Some((fault, time)) = Fault::of(certificate, now) else {
                 continue;
             };
             let path = certificate.path();
-            let state = (certificate.not_after().as_secs(), left == 0);
-            now_ending.insert(path.to_owned(), state);
-            if warned.get(path) == Some(&state) {
+            now_ending.insert(path.to_owned(), fault);
+            if warned.get(path) == Some(&fault) {
                 continue;
             }
             if said == SAID_MAX {
@@ -40,24 +67,28 @@ impl ServedTls {
             }
             said += 1;
             let path = path.display();
-            if left == 0 {
-                tracing::error!(
+            let time = span(std::time::Duration::from_secs(time));
+            match fault {
+                Fault::NotYet { .. } => tracing::warn!(
+                    listener = name,
+                    "listener {name}: the certificate in {path} is valid only in {time}: is the \
+                     clock of this machine right?"
+                ),
+                Fault::Ending { .. } => tracing::warn!(
+                    listener = name,
+                    "listener {name}: the certificate in {path} expires in {time}"
+                ),
+                Fault::Expired { .. } => tracing::error!(
                     listener = name,
                     "listener {name}: the certificate in {path} has expired"
-                );
-            } else {
-                let left = span(std::time::Duration::from_secs(left));
-                tracing::warn!(
-                    listener = name,
-                    "listener {name}: the certificate in {path} expires in {left}"
-                );
+                ),
             }
         }
         if unsaid > 0 {
             tracing::warn!(
                 listener = name,
-                "listener {name}: {unsaid} more certificates expire soon or have expired: \
-                 `evenkeel certificates` shows them"
+                "listener {name}: {unsaid} more certificates expire soon, have expired or are \
+                 not valid yet: `evenkeel certificates` shows them"
             );
         }
         *warned = now_ending;

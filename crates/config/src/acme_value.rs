@@ -64,9 +64,13 @@ impl FromText for AccountEmail {
     const FORM: &'static str = "an e-mail address, such as `\"admin@example.com\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let address = text.strip_prefix("mailto:").unwrap_or(text);
+        // A URL of the address (RFC 6068), as ACME itself has it.
+        let address = match text.split_once(':') {
+            Some((scheme, address)) if scheme.eq_ignore_ascii_case("mailto") => address,
+            _ => text,
+        };
         let is_address = address.split_once('@').is_some_and(|(local, domain)| {
-            !local.is_empty() && is_host_name(domain) && !local.contains([',', '?'])
+            !local.is_empty() && is_host_name(domain) && !local.contains([',', '?', ':'])
         });
         if is_address && address.bytes().all(|it| it.is_ascii_graphic()) {
             return Ok(Self(address.to_owned()));
@@ -129,7 +133,17 @@ mod tests {
         let email = |text| read::<AccountEmail>(text).map(|it| it.0);
         assert_eq!(email("a+b@example.com").unwrap(), "a+b@example.com");
         assert_eq!(email("mailto:a@b.example").unwrap(), "a@b.example");
-        for wrong in ["a", "@b.example", "a@", "a@b c", "a,b@c.example", ""] {
+        assert_eq!(email("MAILTO:a@b.example").unwrap(), "a@b.example");
+        for wrong in [
+            "a",
+            "@b.example",
+            "a@",
+            "a@b c",
+            "a,b@c.example",
+            "mailto:mailto:a@b.example",
+            "tel:a@b.example",
+            "",
+        ] {
             assert_eq!(email(wrong), None, "{wrong}");
         }
     }

@@ -63,6 +63,20 @@ impl Obstacle {
         }
     }
 
+    /// The obstacle to making files in a folder, or to making the folder and those above it.
+    pub fn of_folder(path: &Path) -> Option<Self> {
+        let mut folder = path;
+        loop {
+            match is_denied(folder, Access::WRITE_OK | Access::EXEC_OK) {
+                Ok(is_denied) => {
+                    return is_denied.then(|| Obstacle::NotWritable(folder.to_owned()));
+                }
+                Err(io::ErrorKind::NotFound) => folder = folder.parent()?,
+                Err(_) => return None,
+            }
+        }
+    }
+
     /// The obstacle to making a file that is not there.
     fn in_folder_of(path: &Path) -> Option<Self> {
         let folder = path.parent()?;
@@ -97,6 +111,7 @@ impl Obstacle {
                 let made = [
                     ("/run", "RuntimeDirectory", "/run/evenkeel"),
                     ("/var/log", "LogsDirectory", "/var/log/evenkeel"),
+                    ("/var/lib", "StateDirectory", "/var/lib/evenkeel"),
                 ];
                 let made = made.into_iter().find(|(above, ..)| path.starts_with(above));
                 match made {

@@ -11,7 +11,7 @@ mod tickets;
 mod tls;
 mod upstream;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use evenkeel_policy::route::{Condition, RouteTable, Rule};
 
 use super::action::{Around, WrittenAction};
 use super::check;
-use super::diagnostics::Report;
+use super::diagnostics::{Finding, Report};
 use super::diff::Written;
 use super::setting::Resolve;
 use super::surroundings::{NameLookup, Surroundings, read_file};
@@ -54,7 +54,7 @@ pub(super) fn resolve(
     let routes = routes(file, &names, surroundings, report);
     let tls = tls::listeners(file, surroundings, report);
     let tickets = tickets::resolve(file, surroundings, report);
-    let acme = acme::acme(file, surroundings.folder, report);
+    let acme = acme::acme(file, surroundings, report);
     let status = status(file.status.value.as_ref(), surroundings.folder, report);
     if report.has_mistakes() {
         return None;
@@ -124,20 +124,12 @@ fn status(
             let bytes = match read_file(&path) {
                 Ok(bytes) => bytes,
                 Err(error) => {
-                    let what = format!("read {}: {error}", path.display());
-                    let found = report.mistake(&table.token_file.place, what);
-                    let path = path.display();
-                    match error.kind() {
-                        ErrorKind::PermissionDenied => {
-                            let user = super::machine::user();
-                            found.help(format!("let user {user} read it: `chown {user} {path}`"));
-                        }
-                        ErrorKind::NotFound => {
-                            found.help(format!(
-                                "make it: `(umask 077; openssl rand -hex 16 > {path})`"
-                            ));
-                        }
-                        _ => {}
+                    let found = report_unreadable(&path, &table.token_file.place, &error, report);
+                    if error.kind() == ErrorKind::NotFound {
+                        let path = path.display();
+                        found.help(format!(
+                            "make it: `(umask 077; openssl rand -hex 16 > {path})`"
+                        ));
                     }
                     return None;
                 }
@@ -162,19 +154,44 @@ fn status(
     Some(Some(Status { bind, token }))
 }
 
+/// Reports a file that cannot be read, with advice where another user may read it.
+fn report_unreadable<'a>(
+    path: &Path,
+    place: &SourcePlace,
+    error: &io::Error,
+    report: &'a mut Report,
+) -> &'a mut Finding {
+    let path = path.display();
+    let found = report.mistake(place, format!("read {path}: {error}"));
+    if error.kind() == ErrorKind::PermissionDenied {
+        let user = super::machine::user();
+        found.help(format!("let user {user} read it: `chown {user} {path}`"));
+    }
+    found
+}
+
 /// Warns of a file with a secret that other users may read.
 fn warn_of_readers(path: &Path, place: &SourcePlace, secret: &str, report: &mut Report) {
+    if others_may_read(path) {
+        warn_of_secret(secret, path, place, report);
+    }
+}
+
+fn others_may_read(path: &Path) -> bool {
     /// Reading, for everybody (chmod(1)).
     const OTHERS_READ: u32 = 0o004;
     let mode = std::fs::metadata(path).map_or(0, |it| it.mode());
-    if mode & OTHERS_READ != 0 {
-        report
-            .warning(
-                place,
-                format!("every user of this machine may read {secret}"),
-            )
-            .help(format!("chmod 600 {}", path.display()));
-    }
+    mode & OTHERS_READ != 0
+}
+
+/// Warns that other users may read a secret, which is in the file `path`.
+fn warn_of_secret(secret: &str, path: &Path, place: &SourcePlace, report: &mut Report) {
+    report
+        .warning(
+            place,
+            format!("every user of this machine may read {secret}"),
+        )
+        .help(format!("chmod 600 {}", path.display()));
 }
 
 /// `default` is the server's `trusted_proxies`.

@@ -1,7 +1,8 @@
 //! An authority that issues certificates for tests, and clients that trust it.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -197,6 +198,8 @@ impl Issued {
         );
         fs::write(&chain, &self.chain)?;
         fs::write(&key, &self.key)?;
+        // A key that all may read is warned of.
+        fs::set_permissions(&key, Permissions::from_mode(0o600))?;
         Ok((chain, key))
     }
 }

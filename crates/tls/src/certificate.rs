@@ -58,6 +58,8 @@ pub struct Certificate {
     issuers: Issuers,
     staple: Option<Staple>,
     key: Zeroizing<PrivateKeyDer<'static>>,
+    /// The place of its file among [`Files::paths`].
+    key_at: usize,
     kind: KeyKind,
     not_before: UnixTime,
     not_after: UnixTime,
@@ -102,6 +104,7 @@ impl Certificate {
             Some(key) => (&files.chain, key),
             None => read_key(&files)?,
         };
+        let key_at = files.paths().position(|it| it == key_path).unwrap_or(0);
         match key::belongs(&key, parsed.public_key()) {
             Belongs::Yes => {}
             Belongs::Broken => return Err(Error::new(key_path, Fault::BrokenKey)),
@@ -147,6 +150,7 @@ impl Certificate {
             issuers,
             staple,
             key,
+            key_at,
             kind,
             not_before,
             not_after,
@@ -170,6 +174,13 @@ impl Certificate {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.files.chain
+    }
+
+    /// The file of its private key.
+    #[must_use]
+    pub fn key_path(&self) -> &Path {
+        let path = self.files.paths().nth(self.key_at);
+        path.unwrap_or(&self.files.chain)
     }
 
     /// The certificate in DER, without its chain.
@@ -204,6 +215,13 @@ impl Certificate {
         let (start, end) = (self.not_before().as_secs(), self.not_after().as_secs());
         let left = end.saturating_sub(now.as_secs());
         (left <= end.saturating_sub(start) / PARTS).then_some(left)
+    }
+
+    /// Seconds until it is valid; `None` where that time has come.
+    #[must_use]
+    pub fn begins_in(&self, now: UnixTime) -> Option<u64> {
+        let wait = self.not_before.as_secs().checked_sub(now.as_secs())?;
+        (wait > 0).then_some(wait)
     }
 
     /// Whether it is valid at this time.

@@ -22,7 +22,8 @@ pub(crate) fn check(file: &File, report: &mut Report) {
     }
 }
 
-fn warn(obstacle: Option<Obstacle>, place: &SourcePlace, report: &mut Report) {
+/// Warns of an obstacle, if there is one.
+pub(crate) fn warn(obstacle: Option<Obstacle>, place: &SourcePlace, report: &mut Report) {
     if let Some(obstacle) = obstacle {
         report
             .warning(place, obstacle.to_string())

@@ -4,11 +4,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use evenkeel_policy::route::{Condition, HostPattern, Rule};
+use evenkeel_tls::Authorities;
+use rustix::fs::Access;
 
+use super::{report_unreadable, warn_of_readers};
 use crate::acme_value::{DirectoryUrl, is_host_name};
+use crate::check::surroundings::warn;
 use crate::diagnostics::Report;
+use crate::machine::{Obstacle, user};
 use crate::setting::{Field, Placed};
-use crate::surroundings::absolute;
+use crate::surroundings::{NameLookup, Surroundings, absolute, read_file};
+use crate::tree::SourcePlace;
 use crate::value::{FilePath, Text};
 use crate::written::{
     Acme, AcmeParts, AcmeTable, DnsTable, ExternalAccount, ExternalAccountTable, File, Issuer,
@@ -22,7 +28,11 @@ fn of_listener(listener: &ListenerTable) -> Option<&ListenerAcmeTable> {
 }
 
 /// Builds what is ordered, and of whom; `Some(None)` where no listener orders anything.
-pub(super) fn acme(file: &File, folder: &Path, report: &mut Report) -> Option<Option<Acme>> {
+pub(super) fn acme(
+    file: &File,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Option<Acme>> {
     let table = file.acme.value.as_ref()?;
     let listeners = file.listener.value.iter().flatten();
     let ordering: Vec<_> = listeners.clone().filter_map(of_listener).collect();
@@ -55,17 +65,35 @@ pub(super) fn acme(file: &File, folder: &Path, report: &mut Report) -> Option<Op
     let dns = match &table.dns.value {
         None if table.dns.written => return None,
         None => None,
-        Some(dns) => Some(dns_updates(dns, folder, report)?),
+        Some(dns) => Some(dns_updates(dns, surroundings, report)?),
     };
     let challenges = challenges(table, file, report)?;
     let first = (&table.directory, &table.ca, &table.profile);
-    let mut issuers = vec![issuer(first, &table.external_account, folder, report)?];
+    let mut issuers = vec![issuer(
+        first,
+        &table.external_account,
+        surroundings,
+        report,
+    )?];
     for it in table.fallback.value.as_ref()? {
         let further = (&it.directory, &it.ca, &it.profile);
-        issuers.push(issuer(further, &it.external_account, folder, report)?);
+        issuers.push(issuer(further, &it.external_account, surroundings, report)?);
     }
     let storage = table.storage.value.as_ref()?;
-    let storage = absolute(&storage.value.0, &storage.place, folder, report)?;
+    let storage = absolute(
+        &storage.value.0,
+        &storage.place,
+        surroundings.folder,
+        report,
+    )?;
+    if surroundings.lookup != NameLookup::Skip {
+        let place = if table.storage.written {
+            &table.storage.place
+        } else {
+            &ordering.first()?.place
+        };
+        warn(Obstacle::of_folder(&storage), place, report);
+    }
     let acme = table.resolve_with(AcmeParts {
         storage,
         email: email.map(|it| it.value.0.clone()),
@@ -84,32 +112,82 @@ fn issuer(
         &Field<Text>,
     ),
     account: &Field<ExternalAccountTable>,
-    folder: &Path,
+    surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Issuer> {
+    let authorities = path(ca.value.as_ref(), surroundings, report)?;
+    if surroundings.lookup != NameLookup::Skip
+        && let Some(path) = &authorities
+        && let Err(error) = Authorities::read(std::slice::from_ref(path), &[])
+    {
+        report.mistake(&ca.place, error.to_string());
+    }
     Some(Issuer {
         directory: directory.value.as_ref()?.value.0.clone(),
-        ca: path(ca.value.as_ref(), folder, report)?,
+        ca: authorities,
         profile: profile.value.as_ref().map(|it| it.0.clone()),
-        external_account: external_account_of(account.value.as_ref(), folder, report)?,
+        external_account: external_account_of(account.value.as_ref(), surroundings, report)?,
     })
 }
 
-/// A path from `folder`, if there is one.
+/// A path from the folder of the configuration, if there is one.
 fn path(
     written: Option<&Placed<FilePath>>,
-    folder: &Path,
+    surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Option<PathBuf>> {
     match written {
         None => Some(None),
-        Some(it) => absolute(&it.value.0, &it.place, folder, report).map(Some),
+        Some(it) => absolute(&it.value.0, &it.place, surroundings.folder, report).map(Some),
     }
+}
+
+/// The same of a file that is looked at, where this machine is asked.
+fn looked_at(
+    written: Option<&Placed<FilePath>>,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+    look: fn(&Path, &SourcePlace, &mut Report),
+) -> Option<Option<PathBuf>> {
+    let path = path(written, surroundings, report)?;
+    if surroundings.lookup != NameLookup::Skip
+        && let (Some(path), Some(Placed { place, .. })) = (&path, written)
+    {
+        look(path, place, report);
+    }
+    Some(path)
+}
+
+/// Reports a file with a key that cannot be read.
+fn look_at_key(path: &Path, place: &SourcePlace, report: &mut Report) {
+    warn_of_readers(path, place, "the key", report);
+    if let Err(error) = read_file(path) {
+        report_unreadable(path, place, &error, report);
+    }
+}
+
+/// Reports a program that cannot be run.
+fn look_at_program(path: &Path, place: &SourcePlace, report: &mut Report) {
+    let shown = path.display();
+    let why = match std::fs::metadata(path) {
+        Err(error) => error.to_string(),
+        Ok(found) if !found.is_file() => "it is no file".to_owned(),
+        Ok(_) => match rustix::fs::access(path, Access::EXEC_OK) {
+            Ok(()) => return,
+            Err(error) => {
+                report
+                    .mistake(place, format!("{shown} cannot be run: {error}"))
+                    .help(format!("let user {} run it: `chmod +x {shown}`", user()));
+                return;
+            }
+        },
+    };
+    report.mistake(place, format!("{shown} cannot be run: {why}"));
 }
 
 fn external_account_of(
     written: Option<&ExternalAccountTable>,
-    folder: &Path,
+    surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Option<ExternalAccount>> {
     let Some(table) = written else {
@@ -117,16 +195,25 @@ fn external_account_of(
     };
     Some(Some(ExternalAccount {
         id: table.id.value.as_ref()?.0.clone(),
-        key_file: path(table.key_file.value.as_ref(), folder, report)??,
+        key_file: looked_at(
+            table.key_file.value.as_ref(),
+            surroundings,
+            report,
+            look_at_key,
+        )??,
     }))
 }
 
-fn dns_updates(table: &DnsTable, folder: &Path, report: &mut Report) -> Option<DnsUpdates> {
-    let mut path = |it| path(it, folder, report);
+fn dns_updates(
+    table: &DnsTable,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<DnsUpdates> {
+    let (key_file, hook) = (table.key_file.value.as_ref(), table.hook.value.as_ref());
     match (
         &table.server.value,
-        path(table.key_file.value.as_ref())?,
-        path(table.hook.value.as_ref())?,
+        looked_at(key_file, surroundings, report, look_at_key)?,
+        looked_at(hook, surroundings, report, look_at_program)?,
     ) {
         (Some(server), Some(key_file), None) => Some(DnsUpdates::Server {
             address: server.0,

@@ -1,9 +1,12 @@
 //! TLS: where the certificates of listeners are and whether they can be served, and how
 //! endpoints are verified.
 
-use evenkeel_net::Address;
-use evenkeel_tls::{Authorities, Source, UnixTime, reading};
+use std::sync::Arc;
 
+use evenkeel_net::Address;
+use evenkeel_tls::{Authorities, Certificate, Certificates, Source, UnixTime, reading};
+
+use super::{others_may_read, warn_of_secret};
 use crate::diagnostics::Report;
 use crate::location::Location;
 use crate::setting::{Field, OneOrMore, Placed};
@@ -287,12 +290,24 @@ fn look(source: &Source, place: &SourcePlace, report: &mut Report) {
     if certificates.is_empty() && matches!(source, Source::Folder(_)) {
         report.mistake(place, "there is no certificate in this folder");
     }
+    warn_of_key_readers(&certificates, place, report);
     let now = UnixTime::now();
     for certificate in certificates.all() {
+        let path = certificate.path().display();
+        if let Some(wait) = certificate.begins_in(now) {
+            let hours = wait.div_ceil(3600);
+            report
+                .warning(
+                    place,
+                    format!(
+                        "the certificate in {path} is not valid yet: it will be in {hours} hours"
+                    ),
+                )
+                .help("clients refuse it until then: is the clock of this machine right?");
+        }
         let Some(left) = certificate.ends_soon(now) else {
             continue;
         };
-        let path = certificate.path().display();
         if left == 0 {
             report.warning(place, format!("the certificate in {path} has expired"));
         } else {
@@ -303,4 +318,19 @@ fn look(source: &Source, place: &SourcePlace, report: &mut Report) {
             );
         }
     }
+}
+
+/// Warns of private keys that other users may read: of a folder that has many, of the first.
+fn warn_of_key_readers(certificates: &Certificates, place: &SourcePlace, report: &mut Report) {
+    let is_public = |it: &&Arc<Certificate>| others_may_read(it.key_path());
+    let mut public = certificates.all().iter().filter(is_public);
+    let Some(first) = public.next() else {
+        return;
+    };
+    let path = first.key_path().display();
+    let keys = match public.count() {
+        0 => format!("the private key in {path}"),
+        more => format!("the private keys in {path} and {more} more files"),
+    };
+    warn_of_secret(&keys, first.key_path(), place, report);
 }
