@@ -35,6 +35,21 @@ fn get(proxy: &Proxy, path: &str) {
     assert_eq!(client.ask(request).unwrap().status, 200, "{path}");
 }
 
+/// The answers of a route by what its cache did: hits, stale, revalidated, misses, bypasses.
+fn counts(route: &serde_json::Value) -> [u64; 5] {
+    let names = ["hits", "stale", "revalidated", "misses", "bypasses"];
+    names.map(|name| route["cache"][name].as_u64().unwrap_or_default())
+}
+
+/// Waits until as many answers are counted: a worker counts a request after its answer.
+fn count_answers(proxy: &Proxy, answers: u64) {
+    until("all answers are counted", || {
+        let shown = json(proxy, "show cache");
+        let routes = shown["routes"].as_array().unwrap();
+        routes.iter().flat_map(counts).sum::<u64>() == answers
+    });
+}
+
 /// An endpoint whose answers are fresh for a minute, and have a tag by their path.
 fn tagged() -> Endpoint {
     Endpoint::answering(|head| {
@@ -52,20 +67,13 @@ fn what_caches_do_is_counted_and_shown() {
         for path in ["/pages/a", "/pages/a", "/images/a", "/pages/a", "/other"] {
             get(&proxy, path);
         }
-        // A worker counts a request after its answer.
-        until("all are counted", || {
-            json(&proxy, "show cache")["routes"][0]["cache"]["hits"] == 2
-        });
+        count_answers(&proxy, 4);
         let shown = json(&proxy, "show cache");
         let [pages, images] = [0, 1].map(|at| &shown["routes"][at]);
         assert_eq!(
             (&pages["route"], &images["route"]),
             (&"pages".into(), &"images".into())
         );
-        let counts = |of: &serde_json::Value| {
-            let names = ["hits", "stale", "revalidated", "misses", "bypasses"];
-            names.map(|name| of["cache"][name].as_u64().unwrap())
-        };
         assert_eq!(counts(pages), [2, 0, 0, 1, 0]);
         assert_eq!(counts(images), [0, 0, 0, 1, 0]);
         assert_eq!(images["cache"]["name"], "images");
@@ -186,6 +194,7 @@ fn ages_are_added_up() {
         for _ in 0..4 {
             get(&proxy, "/a");
         }
+        count_answers(&proxy, 4);
         let cache = &figures(&proxy)["routes"][0]["cache"];
         let age_ms = cache["age_ms"].as_u64().unwrap();
         assert!((90_000..96_000).contains(&age_ms), "three hits: {cache}");
