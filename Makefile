@@ -32,7 +32,7 @@ PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
-demo: ## Run the load balancer with test origins (ARGS=--load sends requests, "--load --cache" has a cache, --tcp carries TCP)
+demo: ## Run the load balancer with test origins (ARGS=--load sends requests, "--load --cache" has a cache, --tcp carries TCP, --tls encrypts)
 	@scripts/need $(BUILD_TOOLS)
 	@echo "demo: building and starting evenkeel demo $(ARGS)"
 	@exec cargo run --profile $(PROFILE) -- demo $(ARGS)

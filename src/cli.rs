@@ -199,7 +199,7 @@ pub enum Verb {
     #[command(
         long_about = "Runs the load balancer and test origins of different speed in one \
             process, on free loopback ports, says what to try, and goes on until interrupted.",
-        after_help = "Examples:\n  evenkeel demo\n  evenkeel demo --load\n  evenkeel demo --load --cache\n  evenkeel demo --tcp"
+        after_help = "Examples:\n  evenkeel demo\n  evenkeel demo --load\n  evenkeel demo --load --cache\n  evenkeel demo --tcp\n  evenkeel demo --tls"
     )]
     Demo {
         /// Send it some load, and show each second how that is shared out
@@ -211,6 +211,9 @@ pub enum Verb {
         /// Carry connections of TCP instead, with load, and an endpoint that goes down
         #[arg(long, conflicts_with = "load")]
         tcp: bool,
+        /// Encrypt: with an authority of its own, whose certificate clients are given
+        #[arg(long, conflicts_with_all = ["load", "tcp"])]
+        tls: bool,
     },
     /// Run a test origin: an HTTP server with a shape, to balance to
     #[command(

@@ -58,11 +58,21 @@ fn main() -> ExitCode {
             ..
         } => check(&source.any(), print, offline),
         cli::Verb::Explain { source, request } => explain(&source, *request),
-        cli::Verb::Demo { load, cache, tcp } => demo(match (load, cache, tcp) {
-            (_, _, true) => demo::Scene::Tcp,
-            (_, true, false) => demo::Scene::Cache,
-            (true, false, false) => demo::Scene::Load,
-            (false, false, false) => demo::Scene::Requests,
+        cli::Verb::Demo {
+            load,
+            cache,
+            tcp,
+            tls,
+        } => demo(if tcp {
+            demo::Scene::Tcp
+        } else if tls {
+            demo::Scene::Tls
+        } else if cache {
+            demo::Scene::Cache
+        } else if load {
+            demo::Scene::Load
+        } else {
+            demo::Scene::Requests
         }),
         cli::Verb::Origin { options } => origin(*options),
         cli::Verb::Ctl {

@@ -9,6 +9,7 @@ mod clients;
 mod outage;
 mod table;
 mod tcp;
+mod tls;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -30,6 +31,8 @@ use table::Table;
 pub enum Scene {
     /// Requests of others.
     Requests,
+    /// The same over TLS.
+    Tls,
     /// Requests of its own, and how they are shared out.
     Load,
     /// The same before a cache, and origins that go down and come back.
@@ -42,14 +45,14 @@ impl Scene {
     /// The endpoints of its first upstream.
     fn speeds(self) -> &'static [Speed] {
         match self {
-            Scene::Requests | Scene::Load | Scene::Cache => &SPEEDS,
+            Scene::Requests | Scene::Tls | Scene::Load | Scene::Cache => &SPEEDS,
             Scene::Tcp => &tcp::SPEEDS,
         }
     }
 
     fn speaks(self) -> Speaks {
         match self {
-            Scene::Requests | Scene::Load | Scene::Cache => Speaks::Http,
+            Scene::Requests | Scene::Tls | Scene::Load | Scene::Cache => Speaks::Http,
             Scene::Tcp => Speaks::Lines,
         }
     }
@@ -76,11 +79,13 @@ const SPEEDS: [Speed; 4] = [
 /// Requests that an origin serves at once.
 const THREADS: usize = 4;
 
-/// What the balancer runs on; `$ENDPOINTS` stands for the origins' lines, and
-/// `$LOG` for the access log, which would get into the table's way.
+/// What the balancer runs on; `$ENDPOINTS` stands for the origins' lines,
+/// `$TLS` for the certificate, and `$LOG` for the access log, which would get into the
+/// table's way.
 const CONFIGURATION: &str = r#"[[listener]]
 name = "demo"
 bind = "127.0.0.1:0"            # 0: a free port
+$TLS
 $LOG
 [[route]]
 name = "hello"
@@ -155,15 +160,19 @@ pub fn run(scene: Scene) -> io::Result<()> {
     let origins: Vec<OriginHandle> = origins;
     let operator = (scene == Scene::Tcp).then(|| start(&tcp::OPERATOR));
     let operator = operator.transpose()?;
-    let text = configuration(&origins, operator.as_ref(), scene);
+    let tls = (scene == Scene::Tls).then(tls::Files::new).transpose()?;
+    let text = match &operator {
+        Some(operator) => tcp::configuration(&origins, operator),
+        None => configuration(&origins, scene, tls.as_ref()),
+    };
     let loaded = config::load_text("demo.toml", &text, NameLookup::Skip)
         .map_err(|report| io::Error::other(report.render(Colour::Off)))?;
     let drain_timeout = loaded.config.server.drain_timeout;
     let running = runtime::start(loaded.config)?;
     let addresses = listening_addresses(&running)?;
-    introduce(&origins, &text, &addresses, scene)?;
+    introduce(&origins, &text, &addresses, scene, tls.as_ref())?;
     let signal = match scene {
-        Scene::Requests => Ok(runtime.block_on(stop.next())),
+        Scene::Requests | Scene::Tls => Ok(runtime.block_on(stop.next())),
         Scene::Load | Scene::Cache | Scene::Tcp => runtime.block_on(show_load(
             &running,
             &origins,
@@ -192,14 +201,7 @@ fn start_origin(speed: &Speed, speaks: Speaks) -> io::Result<OriginHandle> {
     })
 }
 
-fn configuration(
-    origins: &[OriginHandle],
-    operator: Option<&OriginHandle>,
-    scene: Scene,
-) -> String {
-    if let Some(operator) = operator {
-        return tcp::configuration(origins, operator);
-    }
+fn configuration(origins: &[OriginHandle], scene: Scene, tls: Option<&tls::Files>) -> String {
     let endpoints: String = scene
         .speeds()
         .iter()
@@ -210,7 +212,7 @@ fn configuration(
         })
         .collect();
     let log = match scene {
-        Scene::Requests => ACCESS_LOG,
+        Scene::Requests | Scene::Tls => ACCESS_LOG,
         Scene::Load | Scene::Cache | Scene::Tcp => "",
     };
     let cache = match scene {
@@ -219,6 +221,7 @@ fn configuration(
     };
     CONFIGURATION
         .replace("$ENDPOINTS", &endpoints)
+        .replace("$TLS\n", &tls.map_or_else(String::new, tls::Files::setting))
         .replace("$LOG\n", &format!("{log}\n"))
         .replace("$CACHE\n", &format!("{cache}\n"))
 }
@@ -236,10 +239,11 @@ fn introduce(
     text: &str,
     addresses: &[SocketAddr],
     scene: Scene,
+    tls: Option<&tls::Files>,
 ) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let (number, unit) = match scene {
-        Scene::Requests | Scene::Load | Scene::Cache => ("Four", "request"),
+        Scene::Requests | Scene::Tls | Scene::Load | Scene::Cache => ("Four", "request"),
         Scene::Tcp => ("Three", "line"),
     };
     writeln!(
@@ -262,8 +266,8 @@ fn introduce(
         writeln!(out, "{}", format!("  {line}").trim_end())?;
     }
     match scene {
-        Scene::Requests | Scene::Load | Scene::Cache => {
-            introduce_http(&mut out, addresses[0], scene)?;
+        Scene::Requests | Scene::Tls | Scene::Load | Scene::Cache => {
+            introduce_http(&mut out, addresses[0], scene, tls)?;
         }
         Scene::Tcp => tcp::introduce(&mut out, addresses)?,
     }
@@ -271,16 +275,24 @@ fn introduce(
     out.flush()
 }
 
-fn introduce_http(out: &mut impl Write, address: SocketAddr, scene: Scene) -> io::Result<()> {
-    writeln!(
-        out,
-        "\nIt listens on http://{address}. Try in another terminal:\n"
-    )?;
-    let url = format!("http://{address}");
-    for (what, command) in TRIES {
-        writeln!(out, "  {what}\n    {}", command.replace("$URL", &url))?;
+fn introduce_http(
+    out: &mut impl Write,
+    address: SocketAddr,
+    scene: Scene,
+    tls: Option<&tls::Files>,
+) -> io::Result<()> {
+    let scheme = tls.map_or("http", |_| "https");
+    let url = format!("{scheme}://{address}");
+    writeln!(out, "\nIt listens on {url}. Try in another terminal:\n")?;
+    match tls {
+        Some(tls) => tls.introduce(out, address)?,
+        None => {
+            for (what, command) in TRIES {
+                writeln!(out, "  {what}\n    {}", command.replace("$URL", &url))?;
+            }
+        }
     }
-    if scene == Scene::Requests {
+    if matches!(scene, Scene::Requests | Scene::Tls) {
         return writeln!(
             out,
             "\nEach request appears below as a line of the access log. Ctrl-C stops the demo."
@@ -318,14 +330,14 @@ async fn show_load(
         rows.push(CACHE.to_owned());
     }
     let (rate, asking) = match scene {
-        Scene::Requests | Scene::Load => ("requests/s", Asking::Ping),
+        Scene::Requests | Scene::Tls | Scene::Load => ("requests/s", Asking::Ping),
         Scene::Cache => ("requests/s", Asking::Pages),
         Scene::Tcp => ("connections/s", Asking::Lines),
     };
     let mut table = Table::new(rows, rate)?;
     let clients = Clients::start(address, asking, &names)?;
     let mut outage = match scene {
-        Scene::Requests | Scene::Load => None,
+        Scene::Requests | Scene::Tls | Scene::Load => None,
         Scene::Cache => Some(Outage::new(origins, &cache::OUTAGE)),
         Scene::Tcp => Some(Outage::new(&origins[..1], &tcp::OUTAGE)),
     };

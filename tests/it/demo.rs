@@ -63,6 +63,41 @@ fn demo_answers_what_it_says_to_try() {
 }
 
 #[test]
+fn demo_encrypts_with_an_authority_of_its_own() {
+    test(|| {
+        let mut demo = start(&["demo", "--tls"]);
+        let address = until_line(&mut demo, |line| {
+            let (_, rest) = line.split_once("listens on https://")?;
+            Some(rest.split_once(". ")?.0.to_owned())
+        });
+        // As the shell runs it: `curl -i --cacert FILE URL`.
+        let curl = until_line(&mut demo, |line| {
+            let (_, words) = line.split_once("curl -i --cacert ")?;
+            Some(words.to_owned())
+        });
+        let (ca, url) = curl.split_once(' ').unwrap();
+        let ask = |words: &[&str]| {
+            let mut curl = Command::new("curl");
+            let output = curl.args(["-s", "--max-time", "20"]).args(words).output();
+            let output = output.unwrap();
+            (
+                output.status.code(),
+                String::from_utf8(output.stdout).unwrap(),
+            )
+        };
+        assert_eq!(ask(&["--cacert", ca, url]), (Some(0), "pong".to_owned()));
+        let (_, fields) = ask(&["--cacert", ca, &format!("https://{address}/headers")]);
+        assert!(fields.contains("https"), "{fields}");
+        // 60: the certificate is not trusted.
+        assert_eq!(ask(&[url]).0, Some(60));
+        let (_, plain) = ask(&["-i", &format!("http://{address}/ping")]);
+        assert!(plain.starts_with("HTTP/1.1 400 "), "{plain}");
+        assert_ends_well(demo);
+        assert!(!std::path::Path::new(ca).exists(), "{ca}");
+    });
+}
+
+#[test]
 fn demo_shows_a_cache_at_work() {
     test(|| {
         let mut demo = start(&["demo", "--load", "--cache"]);
