@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use evenkeel_acme::{
-    ACME_TLS_ALPN, ChallengeKind, Challenges, DnsSettings, Error, ExternalAccount, Issuer, Manager,
-    NotFollowed, Settings, Status, placeholder,
+    ACME_TLS_ALPN, ChallengeKind, Challenges, Demand, DnsSettings, Error, ExternalAccount, Issuer,
+    Manager, NotFollowed, OnDemand, Settings, Status, placeholder,
 };
 use evenkeel_tls::{Authorities, handshake_config};
 use rustls::ServerConfig;
 use rustls::sign::CertifiedKey;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::ServedTls;
 use crate::config::machine::{self, Obstacle};
@@ -62,9 +63,9 @@ impl Acme {
     ) -> io::Result<Arc<Self>> {
         let of_manager = manager_settings(settings)?;
         let contents = Contents::read(&of_manager)?;
-        let mut known = before.iter().flatten().filter_map(|it| it.acme());
+        let before = before.iter().flatten().find_map(|it| it.acme());
         let is_same = |it: &&Arc<Acme>| it.settings == *settings && it.contents == contents;
-        if let Some(known) = known.find(is_same) {
+        if let Some(known) = before.filter(is_same) {
             return Ok(known.clone());
         }
         let manager = Manager::new(of_manager);
@@ -75,6 +76,9 @@ impl Acme {
             }
             error => io::Error::other(format!("acme: {error}")),
         })?;
+        if let Some(before) = before {
+            manager.take_over_demands(&before.manager);
+        }
         let placeholder = match settings.until_issued {
             UntilIssued::Refuse => None,
             UntilIssued::SelfSigned => Some(placeholder().map_err(io::Error::other)?),
@@ -106,6 +110,35 @@ impl Acme {
     /// Goes on where other settings were: what an operator asked for, and pauses.
     pub(super) fn take_over(&self, before: &Self) {
         self.manager.take_over(&before.manager);
+    }
+
+    /// The names that clients have asked for and that may have certificates, in order.
+    pub(super) fn demanded(&self) -> Vec<String> {
+        self.manager.demanded()
+    }
+
+    /// Told when other names are [`demanded`](Self::demanded); `None` where none ever is.
+    pub(super) fn demands(&self) -> Option<watch::Receiver<()>> {
+        self.manager.demands()
+    }
+
+    /// Notes for which of the demanded names there is a certificate now.
+    pub(super) fn note_certificates(&self, has_certificate: impl Fn(&str) -> bool) {
+        self.manager.note_certificates(has_certificate);
+    }
+
+    /// Waits until a name that a client asks for `has_certificate`, or will have none for now.
+    ///
+    /// # Cancellation
+    /// The certificate is ordered all the same.
+    pub(super) async fn wait_for(&self, server_name: &str, has_certificate: impl Fn() -> bool) {
+        let Some(mut progress) = self.manager.progress() else {
+            return;
+        };
+        while !has_certificate()
+            && self.manager.demand(server_name) == Demand::Pending
+            && progress.changed().await.is_ok()
+        {}
     }
 
     /// The file of the certificate of a name.
@@ -255,6 +288,10 @@ fn manager_settings(settings: &config::Acme) -> io::Result<Settings> {
         issuers: issuers.collect::<io::Result<_>>()?,
         challenges: challenges.collect(),
         dns: dns.transpose()?,
+        on_demand: settings.on_demand.as_ref().map(|it| OnDemand {
+            names: it.names.clone(),
+            ask: it.ask.clone(),
+        }),
     })
 }
 

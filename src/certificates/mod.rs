@@ -40,8 +40,6 @@ pub struct ServedTls {
     listener: String,
     protocol: ClientProtocol,
     settings: ListenerTls,
-    /// Where its certificates are.
-    sources: Vec<Source>,
     /// Of whom certificates are ordered; `None` where they all come from files.
     acme: Option<Arc<Acme>>,
     served: Arc<Served>,
@@ -69,12 +67,9 @@ impl ServedTls {
     ) -> io::Result<Self> {
         let name = &listener.name;
         let failed = |why: String| io::Error::other(format!("listener {name}: {why}"));
-        let acme = acme.filter(|_| !settings.ordered.is_empty()).cloned();
-        let mut sources = settings.certificates.clone();
-        if let Some(acme) = &acme {
-            let paths = settings.ordered.iter().map(|it| acme.certificate_path(it));
-            sources.extend(paths.map(Source::Expected));
-        }
+        let has_names = settings.is_on_demand || !settings.ordered.is_empty();
+        let acme = acme.filter(|_| has_names).cloned();
+        let sources = sources(settings, acme.as_deref());
         let (certificates, troubles) = reading::read(&sources, None);
         if certificates.is_empty() && acme.is_none() {
             let why = troubles
@@ -94,7 +89,6 @@ impl ServedTls {
             listener: name.clone(),
             protocol: listener.protocol,
             settings: settings.clone(),
-            sources,
             acme,
             served,
             tickets: tickets.clone(),
@@ -121,6 +115,30 @@ impl ServedTls {
         self.acme.as_ref()
     }
 
+    /// Whether no certificate is valid for a name that a client asks for, though one may
+    /// be had by asking.
+    pub fn may_demand(&self, server_name: &str) -> bool {
+        self.settings.is_on_demand && !self.has_certificate(server_name)
+    }
+
+    /// Waits until there is a certificate for a name that a client asks for, or none is to
+    /// be had for now.
+    ///
+    /// # Cancellation
+    /// The certificate is ordered all the same.
+    pub async fn demand(&self, server_name: &str) {
+        if let Some(acme) = &self.acme {
+            let has_certificate = || self.has_certificate(server_name);
+            acme.wait_for(server_name, has_certificate).await;
+        }
+    }
+
+    fn has_certificate(&self, name: &str) -> bool {
+        let (certificates, now) = (self.certificates(), UnixTime::now());
+        let name = name.to_ascii_lowercase();
+        certificates.of_name(&name).any(|it| it.is_valid_at(now))
+    }
+
     /// The names that certificates are ordered for, in order: those for which no other
     /// source has a valid one now.
     fn ordered(&self) -> Vec<String> {
@@ -133,13 +151,9 @@ impl ServedTls {
             let mut others = certificates.of_name(name).filter(|it| it.path() != path);
             !others.any(|it| it.is_valid_at(now))
         };
-        let mut names: Vec<_> = self
-            .settings
-            .ordered
-            .iter()
-            .filter(is_lacking)
-            .cloned()
-            .collect();
+        let demanded = demanded(&self.settings, acme);
+        let all = self.settings.ordered.iter().chain(&demanded);
+        let mut names: Vec<_> = all.filter(is_lacking).cloned().collect();
         names.sort();
         names.dedup();
         names
@@ -162,7 +176,7 @@ impl OfFiles for ServedTls {
     }
 
     fn watched(&self) -> WatchedPaths {
-        let mut watched = paths_of(&self.sources);
+        let mut watched = paths_of(&sources(&self.settings, self.acme.as_deref()));
         let clients = self.settings.client.iter();
         let clients = clients.flat_map(|it| it.ca.iter().chain(&it.crl)).cloned();
         watched.files.extend(clients);
@@ -174,7 +188,8 @@ impl ServedTls {
     /// Reads again what has changed, and serves it. Blocks.
     fn read_again(&self) {
         let before = self.served.current();
-        let (now, mut troubles) = reading::read(&self.sources, Some(&before));
+        let sources = sources(&self.settings, self.acme.as_deref());
+        let (now, mut troubles) = reading::read(&sources, Some(&before));
         troubles.extend(self.read_authorities_again());
         let name = &self.listener;
         let new = |it: &&Arc<_>| !before.all().iter().any(|old| Arc::ptr_eq(old, it));
@@ -200,6 +215,9 @@ impl ServedTls {
                 listener = name,
                 "listener {name}: certificates were read again: {changed} new, {gone} gone, {total} in all"
             );
+        }
+        if let Some(acme) = self.acme.as_ref().filter(|_| self.settings.is_on_demand) {
+            acme.note_certificates(|it| self.has_certificate(it));
         }
     }
 
@@ -235,6 +253,27 @@ impl ServedTls {
             "listener {name}: the authorities of its clients were read again"
         );
         None
+    }
+}
+
+/// Where the certificates of a listener are.
+fn sources(settings: &ListenerTls, acme: Option<&Acme>) -> Vec<Source> {
+    let mut sources = settings.certificates.clone();
+    if let Some(acme) = acme {
+        let demanded = demanded(settings, acme);
+        let names = settings.ordered.iter().chain(&demanded);
+        let paths = names.map(|it| acme.certificate_path(it));
+        sources.extend(paths.map(Source::Expected));
+    }
+    sources
+}
+
+/// Names that clients of a listener have asked for and that may have certificates.
+fn demanded(settings: &ListenerTls, acme: &Acme) -> Vec<String> {
+    if settings.is_on_demand {
+        acme.demanded()
+    } else {
+        Vec::new()
     }
 }
 
@@ -286,6 +325,7 @@ fn configure(
         },
         client_auth,
         tickets: Some(tickets.clone()),
+        early_data: settings.early_data,
         key_log: key_log.map(|it| -> Arc<dyn KeyLog> { it }),
     };
     server_config(settings).map_err(|error| error.to_string())

@@ -2,7 +2,7 @@
 //! ordered.
 
 use std::collections::BTreeSet;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +66,7 @@ impl CertificateWatch {
     /// thread.
     pub fn order(&self) -> impl Future<Output = ()> + use<> {
         let mut followed = self.served.subscribe();
+        let each = self.each.clone();
         async move {
             let mut before: Option<Arc<Acme>> = None;
             loop {
@@ -81,9 +82,16 @@ impl CertificateWatch {
                 }
                 before = Some(acme.clone());
                 let mut keeping = pin!(acme.keep());
+                let mut demands = acme.demands();
                 loop {
                     tokio::select! {
                         () = &mut keeping => {}
+                        () = changed(&mut demands) => {
+                            // There may be certificates of theirs already. What is lacking
+                            // is followed once that was looked at.
+                            each.send_modify(|_| {});
+                            continue;
+                        }
                         follows = followed.changed() => if follows.is_err() {
                             // The process is ending.
                             return;
@@ -136,6 +144,14 @@ impl CertificateWatch {
                 }
             }
         }
+    }
+}
+
+/// Waits for ever where nothing is to be told.
+async fn changed(told: &mut Option<watch::Receiver<()>>) {
+    let told = async { told.as_mut()?.changed().await.ok() };
+    if told.await.is_none() {
+        pending().await
     }
 }
 

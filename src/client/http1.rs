@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::{Parsed, parse_request};
-use evenkeel_proto::{RequestError, RequestHead};
+use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
 
 use super::drain::{drain, linger};
-use super::{ClientConnection, Hint};
+use super::{ClientConnection, Hint, tls};
 use crate::config::Limits;
 use crate::exchange::identity::Identity;
 use crate::exchange::{Context, Next, Outcome, Progress, Sender, Worker, answer, box_cold};
@@ -124,6 +124,17 @@ fn exchanges(
                     return Some(box_cold(refused).await);
                 }
             };
+            let is_early = connection.http1.stream.is_handshaking();
+            if is_early && !may_be_repeated(head) {
+                let whole = box_cold(tls::finish(context, connection)).await;
+                if let Err(failure) = whole {
+                    let end = failure.into();
+                    let refused = refuse(context, connection, buffer, track, arrival, end);
+                    return Some(box_cold(refused).await);
+                }
+            }
+            let is_early = is_early && connection.http1.stream.is_handshaking();
+            connection.client.is_early(is_early);
             let bytes = buffer.filled();
             Hint::Bytes.set(bytes);
             Hint::Fields.set(&head.fields[..]);
@@ -174,6 +185,13 @@ fn exchanges(
             }
         }
     }
+}
+
+/// Whether a request may be answered before the end of the handshake, when it may be a copy
+/// that somebody else has sent: nothing but an answer comes of it (RFC 8470 §3).
+fn may_be_repeated(head: &RequestHead) -> bool {
+    let wire = &head.wire;
+    head.method.is_safe() && wire.framing == BodyFraming::None && wire.upgrade.is_none()
 }
 
 /// Answers a head that is no request, and writes its line.

@@ -21,6 +21,7 @@ use rustls::pki_types::UnixTime;
 
 use super::http1::{self, Arrival};
 use super::{ClientConnection, Wait, drain, tcp, wait_for_request};
+use crate::certificates::ServedTls;
 use crate::config::ClientProtocol;
 use crate::exchange::{Client, Context, Http1Side, Next, TlsClient, Worker};
 use crate::metrics::end::Failure;
@@ -50,10 +51,9 @@ pub(super) async fn handshake(
     let timeout = listener.setting(|it| it.timeouts.handshake);
     worker.set_timeout(&connection.timer, timeout);
     let mut proof = None;
-    if let Some(acme) = listener.acme() {
-        match proof_wanted(worker, &mut connection).await {
-            Ok(Some(name)) => proof = acme.proof(&name).await,
-            Ok(None) => {}
+    if let Some(served) = listener.ordering() {
+        match proof_wanted(worker, &mut connection, &served).await {
+            Ok(wanted) => proof = wanted,
             Err(Refused::Gone) => return None,
             Err(Refused::For(failure)) => {
                 listener.counters().tls_failed.add(1);
@@ -119,6 +119,7 @@ fn begin(connection: &mut ClientConnection) -> bool {
         server_name: negotiated.server_name.unwrap_or_default().into(),
         identities: facts.as_ref().map_or_else(Vec::new, identities),
         certificate_field: forwarded.map(|it| certificate_field(it)),
+        is_early: false,
     });
     true
 }
@@ -160,12 +161,73 @@ enum Refused {
     For(Failure),
 }
 
-/// The name that a certificate authority wants proof of (RFC 8737 §3); `None` of other
-/// clients. All that it sends stays to be read again.
+/// How a handshake goes in which a certificate authority wants proof of a name; `None` for
+/// other clients. One that asks for a name without a certificate waits for it, if it may be
+/// ordered.
 async fn proof_wanted(
     worker: &Worker,
     connection: &mut ClientConnection,
-) -> Result<Option<String>, Refused> {
+    served: &ServedTls,
+) -> Result<Option<Arc<ServerConfig>>, Refused> {
+    match asked_for(worker, connection).await? {
+        Some((name, true)) => match served.acme() {
+            Some(acme) => Ok(acme.proof(&name).await),
+            None => Ok(None),
+        },
+        Some((name, false)) if served.may_demand(&name) => {
+            let ClientConnection { timer, client, .. } = connection;
+            let mut demand = Box::pin(served.demand(&name));
+            let mut is_new = true;
+            poll_fn(|cx| {
+                if std::mem::take(&mut is_new) {
+                    timer.register(cx);
+                }
+                match demand.as_mut().poll(cx) {
+                    Poll::Ready(()) => Poll::Ready(Ok(None)),
+                    Poll::Pending => late(worker, timer, client).map(Err),
+                }
+            })
+            .await
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Waits for the end of a handshake whose client has sent a request before it.
+///
+/// # Errors
+/// Why the connection ends.
+pub(super) async fn finish(
+    worker: &Worker,
+    connection: &mut ClientConnection,
+) -> Result<(), Failure> {
+    let ClientConnection {
+        http1,
+        timer,
+        client,
+    } = connection;
+    let timeout = client.listener.setting(|it| it.timeouts.handshake);
+    worker.set_timeout(timer, timeout);
+    poll_fn(|cx| {
+        timer.register(cx);
+        match http1.stream.poll_whole_handshake(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(_)) => Poll::Ready(Err(Failure::ClientGone)),
+            Poll::Pending => late(worker, timer, client).map(|it| match it {
+                Refused::Gone => Err(Failure::ClientGone),
+                Refused::For(failure) => Err(failure),
+            }),
+        }
+    })
+    .await
+}
+
+/// The name that a client asks for, and whether it wants proof of it (RFC 8737 §3); `None`
+/// where it asks for none. All that it sends stays to be read again.
+async fn asked_for(
+    worker: &Worker,
+    connection: &mut ClientConnection,
+) -> Result<Option<(String, bool)>, Refused> {
     let ClientConnection {
         http1,
         timer,
@@ -202,7 +264,8 @@ async fn proof_wanted(
     };
     let wants_proof = hello.protocols().eq([ACME_TLS_ALPN]);
     let name = String::from_utf8(hello.server_name.into_vec());
-    Ok(name.ok().filter(|_| wants_proof))
+    let name = name.ok().filter(|it| !it.is_empty());
+    Ok(name.map(|it| (it, wants_proof)))
 }
 
 /// Whether a handshake ends that waits for its client.

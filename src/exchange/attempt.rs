@@ -336,6 +336,7 @@ impl<'a, 'e> Sent<'a, 'e> {
             forward: self.slot.upstream().config().forward,
             default_host: self.slot.config().authority().as_bytes(),
             certificate: client.tls().and_then(|it| it.certificate_field.as_deref()),
+            is_early: client.tls().is_some_and(|it| it.is_early),
             marks: self.exchange.progress.identity.marks(&mut room),
             loop_id: &context.loop_id,
             via: self.slot.upstream().config().via,

@@ -23,6 +23,9 @@ pub struct TlsClient {
     pub identities: Vec<Box<[u8]>>,
     /// The value of `Client-Cert`, where endpoints get that.
     pub certificate_field: Option<Box<[u8]>>,
+    /// The request in hand came before the end of the handshake: it may be a copy that
+    /// somebody else has sent (0-RTT).
+    pub is_early: bool,
 }
 
 impl TlsClient {
@@ -97,6 +100,13 @@ impl Client {
     pub fn is_encrypted(&mut self, tls: TlsClient) {
         self.scheme = Scheme::Https;
         self.tls = Some(Box::new(tls));
+    }
+
+    /// Notes whether the request in hand came before the end of the handshake.
+    pub fn is_early(&mut self, is_early: bool) {
+        if let Some(tls) = &mut self.tls {
+            tls.is_early = is_early;
+        }
     }
 
     /// Facts from its TLS handshake; `None` on a plain connection.

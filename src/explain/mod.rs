@@ -692,6 +692,7 @@ fn head_lines(
         forward: upstream.forward,
         default_host: default_host.as_bytes(),
         certificate: None,
+        is_early: false,
         marks: identity.marks(&mut room),
         loop_id,
         via: upstream.via,

@@ -2,6 +2,8 @@
 
 mod acme;
 mod clients;
+mod early;
+mod peers;
 mod tickets;
 mod upstream;
 

@@ -121,6 +121,10 @@ impl Attempts {
         Arc::clone(&self.orders.challenges)
     }
 
+    pub(crate) fn storage(&self) -> Storage {
+        self.orders.storage.clone()
+    }
+
     /// Removes files that a crash has left behind.
     pub(crate) async fn sweep(&self, now: SystemTime) {
         let storage = self.orders.storage.clone();

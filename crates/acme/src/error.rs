@@ -31,6 +31,11 @@ pub enum Error {
         /// The directory as it stands in the settings.
         directory: String,
     },
+    /// The URL that is asked about names is no URL of HTTP.
+    Ask {
+        /// The URL as it stands in the settings.
+        url: String,
+    },
     /// The HMAC key of an external account is no base64url.
     HmacKey {
         /// The directory of the issuer.
@@ -70,6 +75,7 @@ impl fmt::Display for Error {
             Self::Directory { directory } => {
                 write!(f, "{directory:?} is no URL that begins with https://")
             }
+            Self::Ask { url } => write!(f, "{url:?} is no URL that can be asked about names"),
             Self::HmacKey { directory } => {
                 write!(f, "the HMAC key for {directory} is no base64url")
             }

@@ -18,6 +18,7 @@
 //!     }],
 //!     challenges: vec![ChallengeKind::TlsAlpn01, ChallengeKind::Http01],
 //!     dns: None,
+//!     on_demand: None,
 //! })?;
 //! let answers = manager.challenges();
 //! manager.follow(vec!["example.com".to_owned()]);
@@ -50,6 +51,7 @@ pub mod key_file;
 mod lease;
 pub mod manager;
 mod name;
+mod on_demand;
 mod order;
 mod placeholder;
 mod schedule;
@@ -61,9 +63,10 @@ pub use challenges::{ACME_TLS_ALPN, Challenges};
 pub use clock::{Clock, SystemClock};
 pub use dns::clean_up::finish_clean_ups;
 pub use error::Error;
-pub use manager::Manager;
+pub use manager::{Demand, Manager};
 pub use placeholder::placeholder;
 pub use settings::{
-    ChallengeKind, DnsSettings, ExternalAccount, Issuer, Settings, TsigAlgorithm, UpdateSettings,
+    ChallengeKind, DnsSettings, ExternalAccount, Issuer, OnDemand, Settings, TsigAlgorithm,
+    UpdateSettings,
 };
 pub use status::{LastError, NotFollowed, State, Status};

@@ -9,12 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::attempt::{Attempts, Looked, Outcome, Task};
 use crate::certificate::{Held, date};
@@ -22,6 +23,7 @@ use crate::challenges::Challenges;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, FailureKind};
 use crate::name::Name;
+use crate::on_demand::{Demands, Standing};
 use crate::schedule;
 use crate::settings::Settings;
 use crate::status::{LastError, NotFollowed, State, Status};
@@ -54,6 +56,16 @@ pub struct Manager {
     clock: Arc<dyn Clock>,
     names: Mutex<Names>,
     changed: Notify,
+    demands: Option<Demands>,
+}
+
+/// What a client can expect that asks for a name without a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Demand {
+    /// Its certificate is ordered, or it is asked whether it may be.
+    Pending,
+    /// No certificate, for now.
+    Refused,
 }
 
 /// The names that are followed.
@@ -107,9 +119,13 @@ impl Manager {
     ///
     /// # Errors
     /// As of [`Manager::new`].
-    pub fn with_clock(settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+    pub fn with_clock(mut settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let on_demand = settings.on_demand.take();
+        let attempts = Attempts::new(settings, &clock)?;
+        let demands = on_demand.map(|it| Demands::new(it, attempts.storage(), &clock));
         Ok(Self {
-            attempts: Attempts::new(settings, &clock)?,
+            demands: demands.transpose()?,
+            attempts,
             clock,
             names: Mutex::default(),
             changed: Notify::new(),
@@ -200,6 +216,66 @@ impl Manager {
         Ok(())
     }
 
+    /// A client asks for a name that has no certificate.
+    ///
+    /// A name that is allowed is among the [`demanded`](Self::demanded) ones from then on,
+    /// which the program follows.
+    pub fn demand(&self, server_name: &str) -> Demand {
+        let standing = self.demands.as_ref().map(|it| it.want(server_name));
+        match standing {
+            None | Some(Standing::Refused) => Demand::Refused,
+            Some(Standing::Undecided) => Demand::Pending,
+            Some(Standing::Allowed) => {
+                let key = Name::parse(server_name).map(|it| it.to_string());
+                let names = self.names();
+                let entry = key.and_then(|it| names.entries.get(&it));
+                // One that has failed is tried again later.
+                if entry.is_some_and(|it| it.failures.is_some() && !it.is_running) {
+                    Demand::Refused
+                } else {
+                    Demand::Pending
+                }
+            }
+        }
+    }
+
+    /// Goes on with the names that clients of `before` have asked for, as far as the settings
+    /// may allow them.
+    pub fn take_over_demands(&self, before: &Self) {
+        if let (Some(demands), Some(before)) = (&self.demands, &before.demands) {
+            demands.take_over(before);
+        }
+    }
+
+    /// The names that clients have asked for and that are allowed, in order.
+    #[must_use]
+    pub fn demanded(&self) -> Vec<String> {
+        self.demands
+            .as_ref()
+            .map_or_else(Vec::new, Demands::allowed)
+    }
+
+    /// Told when other names are demanded than before; `None` where none ever is.
+    #[must_use]
+    pub fn demands(&self) -> Option<watch::Receiver<()>> {
+        self.demands.as_ref().map(Demands::changes)
+    }
+
+    /// Told when a client may look again that waits for a certificate: when
+    /// [`demand`](Self::demand) may say something else, or a certificate came. `None` where
+    /// no name is ever demanded.
+    #[must_use]
+    pub fn progress(&self) -> Option<watch::Receiver<()>> {
+        self.demands.as_ref().map(Demands::decisions)
+    }
+
+    /// Notes for which of the demanded names the program has a certificate now.
+    pub fn note_certificates(&self, has_certificate: impl Fn(&str) -> bool) {
+        if let Some(demands) = &self.demands {
+            demands.note_certificates(has_certificate);
+        }
+    }
+
     /// The state of each name, in the order of the names.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
@@ -216,6 +292,12 @@ impl Manager {
     /// Safe: dropping it gives up what is running, and releases its leases. The next call goes
     /// on with orders that were not finished.
     pub async fn keep(&self) {
+        let mut demands = pin!(async {
+            match &self.demands {
+                Some(demands) => demands.keep().await,
+                None => std::future::pending().await,
+            }
+        });
         let mut running = FuturesUnordered::new();
         let mut sweep_at = self.clock.now();
         loop {
@@ -240,6 +322,7 @@ impl Manager {
                 Some(()) = running.next(), if !running.is_empty() => {}
                 () = self.changed.notified() => {}
                 () = self.clock.sleep(sleep) => {}
+                () = &mut demands => {}
             }
         }
     }
@@ -276,6 +359,9 @@ impl Looking<'_> {
         if let Some(task) = self.task.take() {
             let conclude = |entry: &mut Entry| entry.conclude(&key, &task, looked, now);
             manager.names().put_back(&key, conclude);
+            if let Some(demands) = &manager.demands {
+                demands.tell();
+            }
         }
     }
 }

@@ -18,6 +18,18 @@ pub struct Settings {
     /// How the records of DNS-01 are set. Needed where `challenges` has
     /// [`ChallengeKind::Dns01`].
     pub dns: Option<DnsSettings>,
+    /// Names that clients may ask for, beside those that are followed.
+    pub on_demand: Option<OnDemand>,
+}
+
+/// Which names may have a certificate because a client asks for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnDemand {
+    /// These, in lower case. `*.example.com` stands for all names below it.
+    pub names: Vec<String>,
+    /// Of any other name this URL is asked: `GET URL?domain=NAME`. An answer of 2xx allows
+    /// it, one of 5xx is none, and any other refuses it.
+    pub ask: Option<String>,
 }
 
 /// An issuer of certificates that speaks ACME (RFC 8555).

@@ -5,6 +5,29 @@ use crate::value::ServerName;
 
 resolve_to!(DirectoryUrl => String);
 
+/// A URL that is asked whether a name may have a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskUrl(pub String);
+
+impl FromText for AskUrl {
+    const FORM: &'static str = "a URL, such as `\"http://127.0.0.1:9000/allowed\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let rest = (text.strip_prefix("http://")).or_else(|| text.strip_prefix("https://"));
+        if rest.is_some_and(is_host_and_path) {
+            return Ok(Self(text.to_owned()));
+        }
+        let fault = Fault::new(format!("`{text}` is no URL that can be asked"));
+        Err(fault.help("write scheme, host and path, as in \"http://127.0.0.1:9000/allowed\""))
+    }
+}
+
+/// Whether this can follow the scheme of a URL.
+fn is_host_and_path(rest: &str) -> bool {
+    let is_known = |it: u8| it.is_ascii_graphic() && !b"#@".contains(&it);
+    !rest.is_empty() && !rest.starts_with(['/', ':', '?']) && rest.bytes().all(is_known)
+}
+
 /// The URL of an issuer's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryUrl(pub String);
@@ -44,10 +67,7 @@ impl FromText for DirectoryUrl {
                 ))
             });
         };
-        let is_graphic = rest
-            .bytes()
-            .all(|it| it.is_ascii_graphic() && !b"#@".contains(&it));
-        if rest.is_empty() || rest.starts_with(['/', ':']) || !is_graphic {
+        if !is_host_and_path(rest) {
             return Err(
                 fault.help("write host, port and path, as in \"https://acme.internal:14000/dir\"")
             );
@@ -105,7 +125,7 @@ pub(crate) fn is_host_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{AccountEmail, CertificateName, DirectoryUrl};
+    use super::{AccountEmail, AskUrl, CertificateName, DirectoryUrl};
     use crate::setting::FromText;
 
     fn read<T: FromText>(text: &str) -> Option<T> {
@@ -123,6 +143,23 @@ mod tests {
             "https:///dir",
             "https://u@a/",
             "",
+        ] {
+            assert_eq!(url(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_asked_by_its_url() {
+        let url = |text| read::<AskUrl>(text).map(|it| it.0);
+        for right in ["http://127.0.0.1:9000/allowed", "https://a.b/?key=1"] {
+            assert_eq!(url(right).as_deref(), Some(right));
+        }
+        for wrong in [
+            "127.0.0.1:9000",
+            "ftp://a/",
+            "http://",
+            "http://u@a/",
+            "http://a/#b",
         ] {
             assert_eq!(url(wrong), None, "{wrong}");
         }

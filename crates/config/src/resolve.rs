@@ -70,6 +70,7 @@ pub(super) fn resolve(
     for (index, (it, tls)) in listeners.iter().zip(&mut tls).enumerate() {
         if let Some(tls) = tls {
             tls.ordered = acme::names(it, index, &rules, acme.as_ref(), report);
+            tls.is_on_demand = acme::is_on_demand(it, acme.as_ref());
         }
     }
     if report.has_mistakes() {

@@ -23,8 +23,10 @@ mod tickets;
 mod tls;
 mod upstream;
 
-pub use acme::{Acme, ExternalAccount, Issuer};
-pub(super) use acme::{AcmeParts, AcmeTable, DnsTable, ExternalAccountTable, ListenerAcmeTable};
+pub use acme::{Acme, ExternalAccount, Issuer, OnDemand};
+pub(super) use acme::{
+    AcmeParts, AcmeTable, DnsTable, ExternalAccountTable, ListenerAcmeTable, OnDemandTable,
+};
 pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
 pub(super) use cache::{CacheStoreParts, CachingParts};
 pub use conditions::{Bypass, Match};

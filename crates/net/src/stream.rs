@@ -97,13 +97,30 @@ impl Stream {
     }
 
     /// Waits until both sides have agreed on the encryption; ready at once on a stream
-    /// without.
+    /// without, and once a client has sent early data (0-RTT).
     ///
     /// # Errors
     /// Why they have not. The peer has been told, where TLS has a word for it.
     pub fn poll_handshake(&mut self, cx: &Context<'_>) -> Poll<Result<(), HandshakeError>> {
         match &mut self.0 {
             Transport::Tls(tls) => tls.poll_handshake(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Whether the handshake goes on, though the client has sent something already (0-RTT).
+    #[inline]
+    pub fn is_handshaking(&self) -> bool {
+        matches!(&self.0, Transport::Tls(tls) if tls.is_handshaking())
+    }
+
+    /// Waits until the handshake is over, where the client has sent something before that.
+    ///
+    /// # Errors
+    /// As of [`poll_handshake`](Self::poll_handshake).
+    pub fn poll_whole_handshake(&mut self, cx: &Context<'_>) -> Poll<Result<(), HandshakeError>> {
+        match &mut self.0 {
+            Transport::Tls(tls) => tls.poll_whole_handshake(cx),
             _ => Poll::Ready(Ok(())),
         }
     }

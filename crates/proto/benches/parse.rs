@@ -78,6 +78,7 @@ fn request_write(bencher: Bencher<'_, '_>, name: &str) {
         },
         default_host: b"app:8080",
         certificate: None,
+        is_early: false,
         marks: Marks::NONE,
         loop_id: &LoopId::ZERO,
         via: Via::Kept,

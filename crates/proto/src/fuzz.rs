@@ -181,6 +181,7 @@ fn check_request_from(data: &[u8], head: &RequestHead, relayed: Option<Relayed<'
         },
         default_host: b"app:8080",
         certificate: None,
+        is_early: false,
         marks: Marks::NONE,
         loop_id: &LoopId::ZERO,
         via: Via::Kept,

@@ -69,6 +69,14 @@ impl Method {
         }
     }
 
+    /// Whether it asks for nothing but an answer (RFC 9110 §9.2.1).
+    pub fn is_safe(self) -> bool {
+        matches!(
+            self,
+            Method::Get | Method::Head | Method::Options | Method::Trace
+        )
+    }
+
     /// Whether doing it twice is the same as doing it once (RFC 9110 §9.2.2).
     pub fn is_idempotent(self) -> bool {
         !matches!(self, Method::Post | Method::Connect | Method::Other)

@@ -14,6 +14,7 @@ const CLIENT: ClientInfo<'_> = ClientInfo {
     forward: Forward::NOTHING,
     default_host: b"app:8080",
     certificate: None,
+    is_early: false,
     marks: Marks::NONE,
     loop_id: &LoopId::ZERO,
     via: Via::Kept,

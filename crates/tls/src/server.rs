@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustls::server::NoServerSessionStorage;
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, KeyLog, ServerConfig};
 
@@ -10,6 +10,12 @@ use crate::policy::{Policy, Preset};
 use crate::resolver::Served;
 use crate::tickets::TicketKeys;
 use crate::trust::ClientAuth;
+
+/// The most that a client sends before the end of the handshake, in bytes.
+const EARLY_DATA_LEN: u32 = 16 << 10;
+
+/// Sessions that are kept for clients that do so.
+const EARLY_DATA_SESSIONS: usize = 32_768;
 
 /// How connections from clients are secured.
 #[derive(Debug, Clone)]
@@ -26,6 +32,9 @@ pub struct ServerSettings {
     pub client_auth: ClientAuth,
     /// The keys of tickets. Without any no session is resumed: nothing is kept on this side.
     pub tickets: Option<Arc<TicketKeys>>,
+    /// Clients that come again may send their first request before the end of the handshake
+    /// (0-RTT). Sessions are kept in memory then, each for one use, instead of tickets.
+    pub early_data: bool,
     /// A log of the secrets of connections. Safety: its readers can decrypt all traffic.
     pub key_log: Option<Arc<dyn KeyLog>>,
 }
@@ -46,6 +55,13 @@ pub fn server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, Erro
     config.alpn_protocols = settings.alpn;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     match settings.tickets {
+        // Each session is taken out when it is used: what is sent again finds none.
+        _ if settings.early_data => {
+            config.max_early_data_size = EARLY_DATA_LEN;
+            // Answers go before the end of the handshake, too.
+            config.send_half_rtt_data = true;
+            config.session_storage = ServerSessionMemoryCache::new(EARLY_DATA_SESSIONS);
+        }
         Some(keys) => config.ticketer = keys.bound_to(settings.client_auth.context()),
         None => config.send_tls13_tickets = 0,
     }

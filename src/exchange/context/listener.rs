@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 
 use super::Generation;
-use crate::certificates::Acme;
+use crate::certificates::ServedTls;
 use crate::config;
 use crate::metrics::OpenCount;
 use crate::observe::counters::ListenerCounters;
@@ -109,11 +109,12 @@ impl ListenerSide {
         Some(served.config())
     }
 
-    /// Of whom its certificates are ordered; `None` where they all come from files.
-    pub fn acme(&self) -> Option<Arc<Acme>> {
+    /// Its certificates, where some are ordered by ACME; `None` where they all come from
+    /// files.
+    pub fn ordering(&self) -> Option<Arc<ServedTls>> {
         let generation = self.generation.borrow();
         let served = generation.tls[self.position.get()].as_ref()?;
-        served.acme().cloned()
+        served.acme().map(|_| served.clone())
     }
 
     /// Whether endpoints get the certificates of its clients.

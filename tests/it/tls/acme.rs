@@ -1,12 +1,13 @@
 //! Certificates by ACME, from Pebble.
 
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use evenkeel_testkit::deadline::{until, within};
 use evenkeel_testkit::process::free_port;
 use evenkeel_testkit::tls::trusting_pem;
-use evenkeel_testkit::{OriginHandle, Pebble, Proxy, RawClient, TempDir};
+use evenkeel_testkit::{OriginHandle, Pebble, Proxy, RawClient, RawOrigin, TempDir};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 
@@ -109,6 +110,111 @@ fn printed(proxy: &Proxy, words: &[&str]) -> String {
 /// The certificate that a client is shown.
 fn shown(client: &RawClient) -> Vec<u8> {
     client.tls().unwrap().peer_certificates().unwrap()[0].to_vec()
+}
+
+/// Starts the program with a listener whose clients have certificates ordered by asking.
+fn start_on_demand(issuer: &Issuer, on_demand: &str) -> (OriginHandle, Proxy) {
+    let on_demand = format!("challenges = [\"http-01\"]\non_demand = {on_demand}");
+    let tables = issuer.table(&on_demand) + &issuer.plain();
+    Site {
+        bind: "127.0.0.1:0",
+        listener: "tls = { acme = true, unknown_name = \"refuse\" }\n",
+        server: &format!(
+            "control = \"$DIR/control.sock\"\n[status]\nbind = \"127.0.0.1:0\"\n{tables}"
+        ),
+        ..Site::default()
+    }
+    .with_origin()
+}
+
+#[test]
+fn a_client_waits_for_the_certificate_of_a_name_in_the_list() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let (origin, proxy) = start_on_demand(&issuer, "{ names = \"*.shops.example.test\" }");
+        let trusting = issuer.trusting();
+        let mut client = connect(&proxy, "one.shops.example.test", &trusting).unwrap();
+        assert_eq!(client.get("/ping").unwrap().text(), "pong");
+        // Of clients that come at once, one has it ordered.
+        let clients = [0; 8].map(|_| {
+            let (address, trusting) = (proxy.socket_addr("web"), trusting.clone());
+            let connect = move || {
+                RawClient::connect_tls(address, "Two.shops.example.test", trusting).unwrap()
+            };
+            std::thread::spawn(connect)
+        });
+        for client in clients {
+            client.join().unwrap();
+        }
+        assert!(connect(&proxy, "shops.example.test", &trusting).is_err());
+        assert_eq!(issuer.pebble.orders(), 2);
+        let text = printed(&proxy, &["certificates"]);
+        let rows = text.lines().filter(|it| it.contains("  valid  ")).count();
+        assert_eq!(rows, 2, "{text}");
+        // What is there already is read for its first client.
+        drop(proxy);
+        let (_origin, proxy) = start_on_demand(&issuer, "{ names = \"*.shops.example.test\" }");
+        connect(&proxy, "one.shops.example.test", &trusting).unwrap();
+        assert_eq!(issuer.pebble.orders(), 2);
+        drop(origin);
+    });
+}
+
+#[test]
+fn a_server_is_asked_whether_a_name_may_have_a_certificate() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let (asked, is_down) = (
+            Arc::new(Mutex::new(Vec::new())),
+            Arc::new(AtomicBool::new(true)),
+        );
+        let server = {
+            let (asked, is_down) = (asked.clone(), is_down.clone());
+            RawOrigin::start(move |_, mut stream| {
+                while let Ok(head) = stream.read_head() {
+                    let path = head.split(' ').nth(1).unwrap();
+                    let name = path.strip_prefix("/may?key=1&domain=").unwrap();
+                    asked.lock().unwrap().push(name.to_owned());
+                    let status = match name.starts_with("good") {
+                        _ if is_down.load(SeqCst) => "503 Down",
+                        true => "200 OK",
+                        false => "404 None",
+                    };
+                    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+                    stream.send(answer).unwrap();
+                }
+            })
+            .unwrap()
+        };
+        let address = server.address;
+        let on_demand = format!("{{ ask = \"http://{address}/may?key=1\" }}");
+        let (origin, proxy) = start_on_demand(&issuer, &on_demand);
+        let trusting = issuer.trusting();
+        let good = || connect(&proxy, "good.example.test", &trusting);
+        assert!(good().is_err() && good().is_err());
+        assert_eq!(
+            asked.lock().unwrap().len(),
+            1,
+            "a refusal holds for a moment"
+        );
+        assert!(
+            proxy
+                .stderr()
+                .contains("does not say whether good.example.test may have")
+        );
+        is_down.store(false, SeqCst);
+        until("it is asked again", || good().is_ok());
+        for _ in 0..3 {
+            assert!(connect(&proxy, "bad.example.test", &trusting).is_err());
+        }
+        good().unwrap();
+        assert_eq!(
+            asked.lock().unwrap().join(" "),
+            "good.example.test good.example.test bad.example.test"
+        );
+        assert_eq!(issuer.pebble.orders(), 1);
+        drop((origin, proxy));
+    });
 }
 
 #[test]

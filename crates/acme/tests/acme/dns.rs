@@ -67,6 +67,7 @@ fn settings(storage: &Path, pebble: &Pebble, dns: DnsSettings) -> Settings {
         issuers: vec![issuer(pebble)],
         challenges: vec![ChallengeKind::Http01, ChallengeKind::Dns01],
         dns: Some(dns),
+        on_demand: None,
     }
 }
 

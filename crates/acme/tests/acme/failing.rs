@@ -25,6 +25,7 @@ fn settings(storage: &Path, issuers: Vec<Issuer>) -> Settings {
         issuers,
         challenges: vec![ChallengeKind::Http01],
         dns: None,
+        on_demand: None,
     }
 }
 

@@ -20,6 +20,7 @@ fn start(dir: &TempDir, answers: &Answers, issuer: Issuer) -> Kept {
         issuers: vec![issuer],
         challenges: vec![ChallengeKind::Http01],
         dns: None,
+        on_demand: None,
     };
     let kept = Kept::idle(settings, &[NAME], Ahead::new());
     answers.ask(&kept.manager);

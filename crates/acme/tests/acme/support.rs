@@ -180,6 +180,7 @@ pub fn settings(storage: &Path, pebble: &Pebble, challenges: &[ChallengeKind]) -
         issuers: vec![issuer(pebble)],
         challenges: challenges.to_owned(),
         dns: None,
+        on_demand: None,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::tree::SourcePlace;
 use crate::value::{FilePath, Text};
 use crate::written::{
     Acme, AcmeParts, AcmeTable, DnsTable, ExternalAccount, ExternalAccountTable, File, Issuer,
-    ListenerAcmeTable, ListenerTable,
+    ListenerAcmeTable, ListenerTable, OnDemand, OnDemandTable,
 };
 use crate::{Challenge, ClientProtocol, DnsUpdates};
 
@@ -79,6 +79,11 @@ pub(super) fn acme(
         let further = (&it.directory, &it.ca, &it.profile);
         issuers.push(issuer(further, &it.external_account, surroundings, report)?);
     }
+    let on_demand = match &table.on_demand.value {
+        None if table.on_demand.written => return None,
+        None => None,
+        Some(on_demand) => Some(names_on_demand(on_demand, report)?),
+    };
     let storage = table.storage.value.as_ref()?;
     let storage = absolute(
         &storage.value.0,
@@ -100,6 +105,7 @@ pub(super) fn acme(
         issuers,
         challenges,
         dns,
+        on_demand,
     });
     acme.map(Some)
 }
@@ -204,6 +210,24 @@ fn external_account_of(
     }))
 }
 
+fn names_on_demand(table: &OnDemandTable, report: &mut Report) -> Option<OnDemand> {
+    let names = table.names.value.iter().flat_map(|it| &it.0);
+    let on_demand = OnDemand {
+        names: names.map(|it| it.value.0.clone()).collect(),
+        ask: table.ask.value.as_ref().map(|it| it.value.0.clone()),
+    };
+    if !table.names.written && !table.ask.written {
+        report
+            .mistake(
+                &table.place,
+                "`on_demand` does not say which names may have a certificate",
+            )
+            .help("write { names = \"*.example.com\" } or { ask = \"http://127.0.0.1:9000/allowed\" }");
+        return None;
+    }
+    Some(on_demand)
+}
+
 fn dns_updates(
     table: &DnsTable,
     surroundings: Surroundings<'_>,
@@ -274,6 +298,11 @@ fn challenges(table: &AcmeTable, file: &File, report: &mut Report) -> Option<Vec
     })
 }
 
+/// Whether clients of a listener may ask for names that are not known beforehand.
+pub(super) fn is_on_demand(listener: &ListenerTable, acme: Option<&Acme>) -> bool {
+    of_listener(listener).is_some() && acme.is_some_and(|it| it.on_demand.is_some())
+}
+
 /// The names that a listener orders certificates for.
 ///
 /// Without names of its own these are the hosts of the rules that its clients may meet.
@@ -334,7 +363,8 @@ pub(super) fn names(
             "write the `names` of `acme`, or give it a certificate of your own",
         );
     }
-    if names.is_empty() && wildcards.is_empty() && no_names.is_empty() {
+    let has_none = names.is_empty() && wildcards.is_empty() && no_names.is_empty();
+    if has_none && acme.on_demand.is_none() {
         report
             .mistake(
                 &table.place,

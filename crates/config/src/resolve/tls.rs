@@ -17,7 +17,7 @@ use crate::written::{
     CertificateTable, ClientCertificates, ClientCertificatesTable, File, ListenerTls,
     ListenerTlsParts, Switch, UpstreamTable, UpstreamTlsTable,
 };
-use crate::{Redirect, Trust, UpstreamTls};
+use crate::{ClientProtocol, Redirect, Trust, UpstreamTls};
 
 /// Builds the TLS of each listener, in order.
 pub(super) fn listeners(
@@ -72,12 +72,29 @@ pub(super) fn listeners(
                 certificates,
                 // Hosts of routes are known later.
                 ordered: Vec::new(),
+                is_on_demand: false,
                 key_log: key_log?,
                 client,
                 strict_transport: table.strict_transport()?,
                 ciphers: chosen(&table.ciphers, |it| it.0)?,
                 groups: chosen(&table.groups, |it| it.0)?,
             })?;
+            if tls.early_data && tls.client.is_some() {
+                report
+                    .mistake(
+                        &table.early_data.place,
+                        "early data comes before the certificate of the client",
+                    )
+                    .help("leave out `early_data` or `client`");
+            }
+            if tls.early_data && listener.protocol.value == Some(ClientProtocol::Tcp) {
+                report
+                    .mistake(
+                        &table.early_data.place,
+                        "early data may be a copy, and nobody knows what comes of it over TCP",
+                    )
+                    .help("leave it out, or set protocol = \"http\"");
+            }
             if let Err(error) = tls.policy() {
                 let place = if table.groups.written && !table.ciphers.written {
                     &table.groups.place

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::forms::{as_table, either};
-use crate::acme_value::{AccountEmail, CertificateName, DirectoryUrl};
+use crate::acme_value::{AccountEmail, AskUrl, CertificateName, DirectoryUrl};
 use crate::diagnostics::Report;
 use crate::file_value::FolderPath;
 use crate::setting::{OneOrMore, Placed, Setting, options, wrong_type};
@@ -27,6 +27,8 @@ options! {
         challenges: Vec<Challenge>,
         /// The writer of the records of `dns-01`; `None` for none.
         dns: Option<DnsUpdates>,
+        /// Names that clients may ask for; `None` for those of the listeners alone.
+        on_demand: Option<OnDemand>,
     } {
         /// The URL of the issuer's directory.
         directory: Placed<DirectoryUrl> = Default("'https://acme-v02.api.letsencrypt.org/directory'") => by_hand,
@@ -47,6 +49,9 @@ options! {
         /// The writer of the records of `dns-01`: a name server that takes updates, or a
         /// program. Certificates for `*.example.com` need it.
         dns: DnsTable = Optional("no `dns-01`") => by_hand,
+        /// Names that nobody knows beforehand: a certificate is ordered when the first
+        /// client asks for its name, and the client waits for it.
+        on_demand: OnDemandTable = Optional("names of listeners alone") => by_hand,
         /// The answer to a client whose name has no certificate yet.
         until_issued: UntilIssued = Default("'refuse'"),
     }
@@ -110,6 +115,29 @@ options! {
         /// cleanup NAME VALUE` removes it. An exit status other than 0 is a failure.
         hook: Placed<FilePath> = Optional("`server` in place of it"),
     }
+}
+
+options! {
+    /// Which names may have a certificate because a client asks for them. One of the two
+    /// is needed.
+    pub struct OnDemandTable as "`on_demand`" {
+        /// These names. `*.example.com` stands for all names below `example.com`: anyone
+        /// can have certificates ordered for any number of them.
+        names: OneOrMore<Placed<CertificateName>> = Optional("none without a question"),
+        /// A URL that is asked about any other name: `GET URL?domain=NAME`. The answer
+        /// 200 allows it, 404 does not. Without an answer within 5 seconds, or with
+        /// one of 5xx, the name is refused for a moment.
+        ask: Placed<AskUrl> = Optional("other names are refused"),
+    }
+}
+
+/// Which names may have a certificate because a client asks for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnDemand {
+    /// These; `*.` before a domain stands for all names below it.
+    pub names: Vec<String>,
+    /// A URL that is asked about any other name.
+    pub ask: Option<String>,
 }
 
 /// Certificates of a listener by ACME: `true`, an e-mail address, or a table.

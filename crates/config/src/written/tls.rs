@@ -24,6 +24,8 @@ options! {
         certificates: Vec<Source>,
         /// Names that certificates are ordered for by ACME.
         ordered: Vec<String>,
+        /// Clients may have certificates ordered for further names.
+        is_on_demand: bool,
         /// The value of `Strict-Transport-Security`; `None` for none.
         strict_transport: Option<String>,
         /// Cipher suites in place of those of the preset; empty for those.
@@ -54,6 +56,12 @@ options! {
         /// Groups of the key exchange in place of those of `preset`, the preferred one
         /// first, such as `X25519MLKEM768` and `P-256`.
         groups: OneOrMore<Placed<GroupName>> = Optional("those of `preset`") => by_hand,
+        /// Lets clients that come again send their first request before the handshake is
+        /// over (0-RTT): a round trip less. Somebody who has recorded it can send a copy:
+        /// GET, HEAD, OPTIONS and TRACE without a body are answered at once, with
+        /// `Early-Data: 1` for endpoints, and others wait for the end of the handshake.
+        /// Sessions are kept in memory then, each for one use, and not in tickets.
+        early_data: bool = Default("false"),
         /// Certificates of clients (mutual TLS): who issues them.
         client: ClientCertificatesTable = Optional("none is asked for") => by_hand,
         /// A file that the secrets of all connections are appended to, in the form of

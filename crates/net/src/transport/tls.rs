@@ -107,6 +107,21 @@ impl Tls {
         self.session.negotiated()
     }
 
+    pub fn is_handshaking(&self) -> bool {
+        self.session.is_handshaking()
+    }
+
+    pub fn poll_whole_handshake(&mut self, cx: &Context<'_>) -> Poll<Result<(), HandshakeError>> {
+        loop {
+            ready!(self.poll_handshake(cx))?;
+            if !self.session.is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            // Early data only: the rest of the handshake is still to come.
+            ready!(self.poll_fill(cx, &mut [])).map_err(HandshakeError::Gone)?;
+        }
+    }
+
     pub fn poll_handshake(&mut self, cx: &Context<'_>) -> Poll<Result<(), HandshakeError>> {
         loop {
             match &self.session.end {
@@ -129,7 +144,7 @@ impl Tls {
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_flush(cx)).map_err(HandshakeError::Gone)?;
-            if is_over {
+            if is_over || self.session.has_early_data {
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_fill(cx, &mut [])).map_err(HandshakeError::Gone)?;

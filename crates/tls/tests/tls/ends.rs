@@ -44,6 +44,7 @@ impl Site {
             certificates: Arc::new(Served::new(self.certificates(), unknown_name)),
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             client_auth: ClientAuth::None,
+            early_data: false,
             tickets: None,
             key_log: None,
         }

@@ -8,10 +8,10 @@ use std::io;
 use std::sync::Arc;
 
 use evenkeel_proto::client_hello::{self, FirstMessage};
-use rustls::client::UnbufferedClientConnection;
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, ReadEarlyData, UnbufferedStatus};
 use rustls::{ClientConfig, CommonState, ServerConfig};
 
 /// Most plaintext of one record, in bytes (RFC 8446 §5.1).
@@ -179,6 +179,8 @@ pub(super) struct Session {
     pub unconfirmed: usize,
     /// How the receiving side has ended.
     pub end: Option<End>,
+    /// The client has sent something before the end of the handshake, and it was taken.
+    pub has_early_data: bool,
     server_name: Option<Box<str>>,
     hello: Hello,
     /// The part of the first message that has come: rustls lets go of its records one by one.
@@ -198,6 +200,7 @@ impl fmt::Debug for Session {
 struct Sink<'a> {
     room: &'a mut [u8],
     filled: usize,
+    has_early_data: &'a mut bool,
     received: &'a mut Waiting,
     outgoing: &'a mut Waiting,
 }
@@ -220,8 +223,32 @@ enum Step {
     Closed,
 }
 
+/// A side that may get early data.
+trait TakesEarlyData: Sized {
+    fn take(early: ReadEarlyData<'_, '_, Self>, sink: &mut Sink<'_>) -> Result<(), rustls::Error>;
+}
+
+impl TakesEarlyData for ServerConnectionData {
+    fn take(
+        mut early: ReadEarlyData<'_, '_, Self>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), rustls::Error> {
+        while let Some(record) = early.next_record() {
+            *sink.has_early_data = true;
+            sink.take_plaintext(record?.payload);
+        }
+        Ok(())
+    }
+}
+
+impl TakesEarlyData for ClientConnectionData {
+    fn take(_: ReadEarlyData<'_, '_, Self>, _: &mut Sink<'_>) -> Result<(), rustls::Error> {
+        Err(general("early data from a server"))
+    }
+}
+
 /// Does what rustls asks for. Returns how many bytes are done with, and what follows.
-fn step<Data>(
+fn step<Data: TakesEarlyData>(
     status: UnbufferedStatus<'_, '_, Data>,
     sink: &mut Sink<'_>,
 ) -> (usize, Result<Step, rustls::Error>) {
@@ -235,6 +262,7 @@ fn step<Data>(
             }
             Ok(Step::Again)
         }
+        ConnectionState::ReadEarlyData(early) => Data::take(early, sink).map(|()| Step::Again),
         ConnectionState::EncodeTlsData(mut message) => {
             let mut encoded = Vec::new();
             if let Err(EncodeError::InsufficientSize(it)) = message.encode(&mut encoded) {
@@ -250,7 +278,6 @@ fn step<Data>(
         }
         ConnectionState::PeerClosed | ConnectionState::Closed => Ok(Step::Closed),
         ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Ok(Step::Blocked),
-        // Early data is never asked for.
         state => Err(general(format!("unexpected state {state:?}"))),
     });
     (discard, step)
@@ -292,6 +319,7 @@ impl Session {
             outgoing: Waiting::default(),
             unconfirmed: 0,
             end: None,
+            has_early_data: false,
             server_name: None,
             hello: Hello::Awaited,
             first: Vec::new(),
@@ -302,6 +330,11 @@ impl Session {
 
     pub fn is_handshaking(&self) -> bool {
         self.connection.state().is_handshaking()
+    }
+
+    /// Whether data goes over it: the handshake is over, or the client did not wait for that.
+    pub fn is_open(&self) -> bool {
+        self.has_early_data || !self.is_handshaking()
     }
 
     /// Bytes that came and wait to be read, or to be understood.
@@ -398,7 +431,7 @@ impl Session {
     /// Refuses a client whose first message only rustls could read, such as one in very many
     /// records: routes would not see the name that its certificate was chosen by.
     fn refuse_unread(&mut self) {
-        if self.hello == Hello::Unreadable && self.end.is_none() && !self.is_handshaking() {
+        if self.hello == Hello::Unreadable && self.end.is_none() && self.is_open() {
             let why = "the ClientHello is spread over too many records";
             self.end = Some(End::Failed(rustls::Error::General(why.to_owned())));
         }
@@ -410,6 +443,7 @@ impl Session {
         let mut sink = Sink {
             room,
             filled: 0,
+            has_early_data: &mut self.has_early_data,
             received: &mut self.received,
             outgoing: &mut self.outgoing,
         };
@@ -481,7 +515,7 @@ impl Session {
     /// Puts the alert behind what is in `outgoing` that says that nothing more comes.
     /// Does nothing where that is said already, or can't be.
     pub fn say_close(&mut self) {
-        if self.is_closed || self.is_aborted || self.is_handshaking() {
+        if self.is_closed || self.is_aborted || !self.is_open() {
             return;
         }
         let mut alert = vec![0; self.outgoing.rest().len() + 2 * RECORD_OVERHEAD];
@@ -505,6 +539,7 @@ impl Session {
         let mut sink = Sink {
             room: &mut [],
             filled: 0,
+            has_early_data: &mut self.has_early_data,
             received: &mut self.received,
             outgoing: &mut self.outgoing,
         };
@@ -548,7 +583,7 @@ enum Written {
 
 /// Writes a record once rustls is ready for it. Returns how many bytes of what came are
 /// done with, too.
-fn write<Data>(
+fn write<Data: TakesEarlyData>(
     status: UnbufferedStatus<'_, '_, Data>,
     sink: &mut Sink<'_>,
     message: Message<'_>,

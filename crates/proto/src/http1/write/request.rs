@@ -27,6 +27,9 @@ pub struct ClientInfo<'a> {
     /// The value of `Client-Cert` (RFC 9440) for the certificate that it has shown; in
     /// place of what a trusted proxy sent.
     pub certificate: Option<&'a [u8]>,
+    /// Whether its handshake is not over: somebody may have sent a copy of its request
+    /// (`Early-Data`, RFC 8470 §5.1).
+    pub is_early: bool,
     /// What it calls the request.
     pub marks: Marks<'a>,
     /// What the proxy calls itself.
@@ -163,6 +166,9 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
     }
     if let Some(value) = client.certificate {
         push_all(out, [b"Client-Cert: ", value, b"\r\n"]);
+    }
+    if client.is_early {
+        out.extend_from_slice(b"Early-Data: 1\r\n");
     }
     if let Some(id) = marks.request_id {
         request_id_field(out, id);

@@ -19,6 +19,7 @@ const CLIENT: ClientInfo<'_> = ClientInfo {
     },
     default_host: b"app:8080",
     certificate: None,
+    is_early: false,
     marks: Marks::NONE,
     loop_id: &LOOP_ID,
     via: Via::Kept,

@@ -1,0 +1,112 @@
+//! Requests before the end of the handshake (0-RTT), by `openssl s_client`.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use evenkeel_testkit::{Proxy, RawOrigin};
+
+use super::Issuing;
+use crate::setup::{Site, test};
+
+/// The program before an origin that answers with the head of the request.
+fn echoing(issuing: &Issuing) -> (RawOrigin, Proxy) {
+    let origin = RawOrigin::start(|_, mut stream| {
+        while let Ok(head) = stream.read_head() {
+            let head = format!("at the origin: {}", head.trim_end().replace("\r\n", "; "));
+            let len = head.len();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n{head}");
+            if stream.send(answer).is_err() {
+                return;
+            }
+        }
+    })
+    .unwrap();
+    let proxy = Site {
+        listener: &issuing.listener(&["a"], ", early_data = true"),
+        ..Site::default()
+    }
+    .start(&[origin.address.to_string()]);
+    (origin, proxy)
+}
+
+/// How `s_client` sends a request.
+#[derive(Clone, Copy, PartialEq)]
+enum Sends {
+    /// After the handshake. It keeps its session.
+    Late,
+    /// At once, with the session of before.
+    Early,
+    /// The same, and it leaves after the handshake.
+    Copy,
+}
+
+/// What `s_client` prints.
+fn ask(issuing: &Issuing, proxy: &Proxy, request: &str, sends: Sends) -> String {
+    let (request_file, session) = (issuing.path("request"), issuing.path("session.pem"));
+    fs::write(&request_file, request).unwrap();
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-servername", "a.test", "-connect"]);
+    command.arg(proxy.address("web"));
+    if sends != Sends::Copy {
+        command.arg("-ign_eof");
+    }
+    if sends == Sends::Late {
+        command.args(["-sess_out", &session]);
+        command.stdin(fs::File::open(&request_file).unwrap());
+    } else {
+        command.args(["-sess_in", &session, "-early_data", &request_file]);
+        command.stdin(Stdio::null());
+    }
+    let output = command.output().unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+const GET: &str = "GET /a HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n";
+const POST: &str =
+    "POST /b HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
+
+#[test]
+fn a_safe_request_is_answered_before_the_end_of_the_handshake() {
+    test(|| {
+        let issuing = Issuing::new();
+        issuing.issue("a", &["a.test"]);
+        let (_origin, proxy) = echoing(&issuing);
+        let first = ask(&issuing, &proxy, GET, Sends::Late);
+        assert!(first.contains("at the origin: GET /a"), "{first}");
+        assert!(!first.contains("Early-Data"), "{first}");
+        let early = ask(&issuing, &proxy, GET, Sends::Early);
+        assert!(early.contains("Early data was accepted"), "{early}");
+        assert!(early.contains("; Early-Data: 1"), "{early}");
+        // A copy finds no session, and the request in it is not taken.
+        let copy = ask(&issuing, &proxy, GET, Sends::Copy);
+        assert!(copy.contains("Early data was rejected"), "{copy}");
+        assert!(!copy.contains("at the origin"), "{copy}");
+    });
+}
+
+#[test]
+fn another_request_waits_for_the_end_of_the_handshake() {
+    test(|| {
+        let issuing = Issuing::new();
+        issuing.issue("a", &["a.test"]);
+        let (_origin, proxy) = echoing(&issuing);
+        for request in [POST, &GET.replace("GET", "DELETE")] {
+            ask(&issuing, &proxy, GET, Sends::Late);
+            let early = ask(&issuing, &proxy, request, Sends::Early);
+            assert!(early.contains("Early data was accepted"), "{early}");
+            assert!(early.contains("at the origin: "), "{early}");
+            assert!(!early.contains("Early-Data"), "{early}");
+        }
+    });
+}
+
+#[test]
+fn early_data_is_off_unless_it_is_wanted() {
+    test(|| {
+        let issuing = Issuing::new();
+        issuing.issue("a", &["a.test"]);
+        let (_origin, proxy) = super::site(&issuing.listener(&["a"], ""));
+        let first = ask(&issuing, &proxy, GET, Sends::Late);
+        assert!(first.contains("Max Early Data: 0"), "{first}");
+    });
+}
