@@ -292,6 +292,7 @@ fn manager_settings(settings: &config::Acme) -> io::Result<Settings> {
             names: it.names.clone(),
             ask: it.ask.clone(),
         }),
+        shared: None,
     })
 }
 

@@ -65,6 +65,11 @@ pub(crate) enum Outcome {
     Obtained,
     /// Another process orders it.
     Busy,
+    /// The server that machines share cannot be used.
+    NoServer {
+        /// Why.
+        text: String,
+    },
     /// It failed before: in another process, or before a start. The pause is not over.
     FailedBefore(Failures),
     /// It was not obtained.
@@ -98,14 +103,14 @@ impl Attempts {
         if dns.is_none() && settings.challenges.contains(&ChallengeKind::Dns01) {
             return Err(Error::NoDns);
         }
-        let storage = Storage::open(&settings.storage)?;
+        let storage = Storage::open(&settings.storage)?.shared_by(settings.shared);
         let issuers = settings.issuers.into_iter();
         let issuers = issuers.map(|it| Issuer::new(it, &storage));
         let issuers = issuers.collect::<Result<_, _>>()?;
         Ok(Self {
             orders: Orders {
                 leases: Arc::new(Leases::new(&storage, Arc::clone(clock))),
-                challenges: Arc::new(Challenges::new(storage.challenges())),
+                challenges: Arc::new(Challenges::new(&storage)),
                 storage,
                 kinds: settings.challenges,
                 dns,
@@ -117,12 +122,12 @@ impl Attempts {
         })
     }
 
-    pub(crate) fn challenges(&self) -> Arc<Challenges> {
-        Arc::clone(&self.orders.challenges)
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.orders.storage
     }
 
-    pub(crate) fn storage(&self) -> Storage {
-        self.orders.storage.clone()
+    pub(crate) fn challenges(&self) -> Arc<Challenges> {
+        Arc::clone(&self.orders.challenges)
     }
 
     /// Removes files that a crash has left behind.
@@ -147,6 +152,13 @@ impl Attempts {
         match self.look(task, &mut looked, ordering).await {
             Ok(outcome) => looked.outcome = outcome,
             Err(failure) if failure.kind == FailureKind::Busy => {}
+            Err(Failure {
+                kind: FailureKind::Server,
+                text,
+                ..
+            }) => {
+                looked.outcome = Outcome::NoServer { text };
+            }
             Err(failure) => looked.outcome = self.failed(task, failure).await,
         }
         looked
@@ -181,6 +193,7 @@ impl Attempts {
         let lease = Arc::new(lease);
         let done = async {
             // Another process may have ordered it, or failed, before the lease was ours.
+            self.compare(&task.name).await?;
             let again = self.held(&task.name).await;
             let outcome = if again == held && is_asked_for {
                 None
@@ -238,6 +251,13 @@ impl Attempts {
         let is_news = failures != task.failures;
         let failures = failures.filter(|it| is_news && time(it.next) > now);
         Ok(failures.map(Outcome::FailedBefore))
+    }
+
+    /// Takes the certificate of a name from the server that machines share, if it is newer.
+    async fn compare(&self, name: &Name) -> Result<(), Failure> {
+        let (storage, name) = (self.orders.storage.clone(), name.clone());
+        let now = self.orders.clock.now();
+        blocking(move || storage.compare(&name, now).map(drop)).await
     }
 
     /// The certificate of a name. A file that is broken counts as none.
@@ -317,11 +337,20 @@ impl Attempts {
             let mut failure = match done {
                 Ok(()) => {
                     let (storage, name) = (self.orders.storage.clone(), task.name.to_string());
-                    return blocking(move || storage.forget_failures(&name)).await;
+                    let forgotten = blocking(move || storage.forget_failures(&name)).await;
+                    // The certificate is in place all the same.
+                    return forgotten.or_else(|it| match it.kind {
+                        FailureKind::Server => Ok(()),
+                        _ => Err(it),
+                    });
                 }
                 Err(failure) => failure,
             };
-            if matches!(failure.kind, FailureKind::Local | FailureKind::Busy) {
+            let is_ours = matches!(
+                failure.kind,
+                FailureKind::Local | FailureKind::Busy | FailureKind::Server
+            );
+            if is_ours {
                 return Err(failure);
             }
             let now = self.orders.clock.now();
@@ -451,15 +480,22 @@ impl Attempts {
     }
 }
 
-/// Renews a lease until another process has taken it over.
+/// Renews a lease until another process has taken it over, or may have done so.
 async fn keep_lease(lease: &Arc<Lease>, clock: &Arc<dyn Clock>) -> Failure {
+    let mut renewed = clock.now();
     loop {
         clock.sleep(LASTS / 3).await;
-        let lease = Arc::clone(lease);
-        // A lease that cannot be renewed may be taken over, which shows at a later renewal.
-        if let Ok(false) = blocking(move || lease.renew()).await {
-            let text = "another process has taken the lease over";
-            return Failure::new(FailureKind::Busy, text);
+        let (lease, now) = (Arc::clone(lease), clock.now());
+        match blocking(move || lease.renew()).await {
+            Ok(true) => renewed = now,
+            Ok(false) => {
+                let text = "another process has taken the lease over";
+                return Failure::new(FailureKind::Busy, text);
+            }
+            Err(failure) if now.duration_since(renewed).is_ok_and(|it| it >= LASTS) => {
+                return failure;
+            }
+            Err(_) => {}
         }
     }
 }

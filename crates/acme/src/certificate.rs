@@ -21,7 +21,7 @@ use crate::storage::{self, seconds};
 const ISSUER: &str = "Issuer: ";
 
 /// The most that is read of a certificate, in bytes.
-const MAX_CERTIFICATE: u64 = 1 << 20;
+pub(crate) const MAX_CERTIFICATE: u64 = 1 << 20;
 
 /// A certificate in a file of the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,8 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::PrivateKeyDer;
 
 use crate::name::Name;
-use crate::storage;
+use crate::shared::Shared;
+use crate::storage::{self, LEFT_BEHIND, Storage};
 
 /// The protocol (ALPN) that a TLS-ALPN-01 handshake offers, and no other beside it.
 pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
@@ -27,10 +28,17 @@ const MAX_ANSWER: u64 = 1024;
 /// that they share with this one.
 #[derive(Debug)]
 pub struct Challenges {
-    folder: PathBuf,
+    place: Place,
     /// The answers in memory.
     count: AtomicUsize,
     answers: RwLock<Answers>,
+}
+
+/// Where other machines find the answers of this one.
+#[derive(Debug)]
+enum Place {
+    Folder(PathBuf),
+    Server(Arc<dyn Shared>),
 }
 
 #[derive(Debug, Default)]
@@ -57,10 +65,13 @@ enum Key {
 }
 
 impl Challenges {
-    /// Challenges whose answers are kept in this folder too.
-    pub(crate) fn new(folder: PathBuf) -> Self {
+    /// Challenges whose answers are kept in this storage too.
+    pub(crate) fn new(storage: &Storage) -> Self {
         Self {
-            folder,
+            place: match storage.server() {
+                Some(server) => Place::Server(Arc::clone(server)),
+                None => Place::Folder(storage.challenges()),
+            },
             count: AtomicUsize::new(0),
             answers: RwLock::default(),
         }
@@ -80,7 +91,7 @@ impl Challenges {
 
     /// The key authorization that answers an HTTP-01 challenge of any machine on the storage.
     ///
-    /// Blocks: it reads a file.
+    /// Blocks: it reads a file, or asks the server that machines share.
     #[must_use]
     pub fn read_key_authorization(&self, token: &str) -> Option<String> {
         if is_token(token) {
@@ -104,7 +115,7 @@ impl Challenges {
 
     /// The certificate that answers a TLS-ALPN-01 challenge of any machine on the storage.
     ///
-    /// Blocks: it reads a file.
+    /// Blocks: it reads a file, or asks the server that machines share.
     #[must_use]
     pub fn read_tls_alpn(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
         let Some(Name::Host(server_name)) = Name::parse(server_name) else {
@@ -139,7 +150,7 @@ impl Challenges {
         let key = Key::Http {
             token: token.to_owned(),
         };
-        storage::replace(&self.folder.join(key.file()), key_authorization.as_bytes())?;
+        self.place.put(&key.file(), key_authorization)?;
         let mut answers = self.write();
         answers
             .http
@@ -167,7 +178,7 @@ impl Challenges {
             server_name: server_name.clone(),
         };
         let answer = format!("{name} {key_authorization}");
-        storage::replace(&self.folder.join(key.file()), answer.as_bytes())?;
+        self.place.put(&key.file(), &answer)?;
         let mut answers = self.write();
         answers.tls_alpn.insert(server_name, certificate);
         self.count_again(&answers);
@@ -184,8 +195,7 @@ impl Challenges {
     }
 
     fn read_answer(&self, file: &str) -> Option<String> {
-        let bytes = storage::read(&self.folder.join(file), MAX_ANSWER).ok()??;
-        String::from_utf8(bytes).ok()
+        String::from_utf8(self.place.get(file).ok()??).ok()
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Answers> {
@@ -195,6 +205,36 @@ impl Challenges {
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Answers> {
         self.answers.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Place {
+    fn get(&self, file: &str) -> io::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Folder(folder) => storage::read(&folder.join(file), MAX_ANSWER),
+            Self::Server(server) => Ok(server.get(&record(file))?),
+        }
+    }
+
+    fn put(&self, file: &str, answer: &str) -> io::Result<()> {
+        match self {
+            Self::Folder(folder) => storage::replace(&folder.join(file), answer.as_bytes()),
+            Self::Server(server) => {
+                Ok(server.put(&record(file), answer.as_bytes(), LEFT_BEHIND)?)
+            }
+        }
+    }
+
+    fn remove(&self, file: &str) -> io::Result<()> {
+        match self {
+            Self::Folder(folder) => storage::remove(&folder.join(file)),
+            Self::Server(server) => Ok(server.remove(&record(file))?),
+        }
+    }
+}
+
+/// The record of an answer at a server.
+fn record(file: &str) -> String {
+    format!("challenges/{file}")
 }
 
 impl Drop for Presented {
@@ -211,8 +251,8 @@ impl Drop for Presented {
 impl Presented {
     /// Answers no longer, here and on other machines. Blocks.
     pub(crate) fn withdraw(self) {
-        // A file that stays is removed by age.
-        let _ = std::fs::remove_file(self.challenges.folder.join(self.key.file()));
+        // An answer that stays is removed by age.
+        let _ = self.challenges.place.remove(&self.key.file());
     }
 }
 
@@ -263,12 +303,11 @@ mod tests {
     use evenkeel_testkit::TempDir;
 
     use super::*;
-    use crate::storage::Storage;
 
     fn two_machines() -> (TempDir, Arc<Challenges>, Challenges) {
         let dir = TempDir::new().unwrap();
         let storage = Storage::open(dir.path()).unwrap();
-        let new = || Challenges::new(storage.challenges());
+        let new = || Challenges::new(&storage);
         (dir, Arc::new(new()), new())
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use evenkeel_tls::trust::NoSystemAuthorities;
 
 use crate::settings::ChallengeKind;
+use crate::shared::Unusable;
 
 /// Settings that cannot be used, or a storage that cannot be opened.
 #[derive(Debug)]
@@ -125,6 +126,8 @@ pub(crate) enum FailureKind {
     Challenge(ChallengeKind),
     /// Another process orders a certificate, or makes the account.
     Busy,
+    /// The server that machines share cannot be used.
+    Server,
 }
 
 impl Failure {
@@ -138,6 +141,10 @@ impl Failure {
 
     /// The storage cannot be read or written.
     pub(crate) fn storage(error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|it| it.downcast_ref());
+        if let Some(Unusable(text)) = inner {
+            return Self::new(FailureKind::Server, text.clone());
+        }
         let text = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "is full",
             io::ErrorKind::ReadOnlyFilesystem => "is read-only",

@@ -1,6 +1,5 @@
 //! An issuer: its account, which is made once and found again.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::error::{Error, Failure, FailureKind, with_causes};
 use crate::http::{Heard, Https, Requests};
 use crate::lease::Leases;
 use crate::settings::Issuer as Settings;
-use crate::storage::{self, Storage, account_key};
+use crate::storage::{Storage, account_key};
 
 /// A difference of clocks that is told. Signatures of DNS allow for no more.
 const TOLD_SKEW: Duration = Duration::from_secs(300);
@@ -28,7 +27,7 @@ pub(crate) struct Issuer {
     /// The HMAC key of the external account.
     hmac_key: Option<Vec<u8>>,
     https: Https,
-    account_file: PathBuf,
+    storage: Storage,
     /// The clocks were said to differ.
     skew_is_told: AtomicBool,
 }
@@ -87,7 +86,7 @@ impl Issuer {
         Ok(Self {
             hmac_key: key.map(decode).transpose()?,
             https: Https::new(&config.map_err(Error::Tls)?),
-            account_file: storage.account(directory),
+            storage: storage.clone(),
             skew_is_told: AtomicBool::new(false),
             settings,
         })
@@ -115,6 +114,8 @@ impl Issuer {
             }
             clock.sleep(ACCOUNT_PAUSE).await;
         };
+        let (storage, directory) = self.records();
+        blocking(move || storage.restore_account(&directory)).await?;
         // Another order may have made it by now.
         match self.known_session(clock).await? {
             Some(session) => Ok(session),
@@ -128,8 +129,8 @@ impl Issuer {
         &self,
         clock: &Arc<dyn Clock>,
     ) -> Result<Option<Session>, Failure> {
-        let file = self.account_file.clone();
-        let stored = blocking(move || storage::read_record::<Stored>(&file)).await?;
+        let (storage, directory) = self.records();
+        let stored = blocking(move || storage.account::<Stored>(&directory)).await?;
         let Some(Stored { email, credentials }) = stored else {
             return Ok(None);
         };
@@ -191,28 +192,33 @@ impl Issuer {
         let contact: Vec<_> = contact.iter().map(String::as_str).collect();
         let changed = session.account.update_contacts(&contact).await;
         changed.map_err(|it| session.failure(it))?;
-        let file = self.account_file.clone();
+        let (storage, directory) = self.records();
         let email = self.settings.email.clone();
         blocking(move || {
-            let Some(stored) = storage::read_record::<Stored>(&file)? else {
+            let Some(stored) = storage.account::<Stored>(&directory)? else {
                 return Ok(());
             };
-            storage::write_record(&file, &Stored { email, ..stored })
+            storage.keep_account(&directory, &Stored { email, ..stored })
         })
         .await
     }
 
     /// Forgets an account that the issuer has forgotten: the next attempt makes another.
     pub(crate) async fn forget_account(&self) -> Result<(), Failure> {
-        let file = self.account_file.clone();
-        blocking(move || storage::remove(&file)).await
+        let (storage, directory) = self.records();
+        blocking(move || storage.forget_account(&directory)).await
     }
 
     async fn store(&self, credentials: AccountCredentials) -> Result<(), Failure> {
         let email = self.settings.email.clone();
         let stored = Stored { email, credentials };
-        let file = self.account_file.clone();
-        blocking(move || storage::write_record(&file, &stored)).await
+        let (storage, directory) = self.records();
+        blocking(move || storage.keep_account(&directory, &stored)).await
+    }
+
+    /// Where the account is kept, and under which name.
+    fn records(&self) -> (Storage, String) {
+        (self.storage.clone(), self.settings.directory.clone())
     }
 
     fn contact(&self) -> Option<String> {

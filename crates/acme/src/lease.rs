@@ -10,6 +10,8 @@
 //!    └────────────────┘
 //! ```
 //!
+//! Machines that share a server hold their leases there. It ends a lease that is not renewed.
+//!
 //! Invariant: a lease file changes only under the lock of the storage (`flock`).
 
 use std::collections::{BTreeSet, HashMap};
@@ -26,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::name::file_stem;
+use crate::shared::Shared;
 use crate::storage::{self, Storage};
 
 /// How long a lease lasts after it was renewed.
@@ -46,6 +49,8 @@ pub(crate) struct Leases {
     lock: PathBuf,
     clock: Arc<dyn Clock>,
     holder: Holder,
+    /// The server that has the leases, in place of the folder.
+    server: Option<Arc<dyn Shared>>,
     /// The leases of others as they were first seen, and when.
     seen: Mutex<HashMap<String, (Content, SystemTime)>>,
 }
@@ -54,6 +59,9 @@ pub(crate) struct Leases {
 pub(crate) struct Lease {
     leases: Arc<Leases>,
     key: String,
+    /// Names it at a server, where an earlier one of this process may be held still; empty
+    /// in a folder.
+    token: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +91,7 @@ impl Leases {
             lock: storage.lock(),
             clock,
             holder: Holder::this(),
+            server: storage.server().cloned(),
             seen: Mutex::default(),
         }
     }
@@ -92,6 +101,16 @@ impl Leases {
     /// # Errors
     /// The storage cannot be written.
     pub(crate) fn take(self: &Arc<Self>, key: &str) -> io::Result<Option<Lease>> {
+        let lease = |token| Lease {
+            leases: self.clone(),
+            key: key.to_owned(),
+            token,
+        };
+        if let Some(server) = &self.server {
+            let token = self.holder.token();
+            let is_taken = server.take(key, &token, LASTS)?;
+            return Ok(is_taken.then(|| lease(token)));
+        }
         let _locked = self.locked()?;
         if let Some(content) = self.content(key)?
             && !self.has_run_out(key, &content)
@@ -101,10 +120,7 @@ impl Leases {
         self.write(key, 0)?;
         held().insert((self.holder.number, key.to_owned()));
         self.seen().remove(key);
-        Ok(Some(Lease {
-            leases: self.clone(),
-            key: key.to_owned(),
-        }))
+        Ok(Some(lease(String::new())))
     }
 
     /// Whether a lease has not changed for [`LASTS`], or nobody holds it.
@@ -165,6 +181,9 @@ impl Lease {
     /// # Errors
     /// The storage cannot be written.
     pub(crate) fn renew(&self) -> io::Result<bool> {
+        if let Some(server) = &self.leases.server {
+            return Ok(server.renew(&self.key, &self.token, LASTS)?);
+        }
         let _locked = self.leases.locked()?;
         match self.leases.content(&self.key)? {
             Some(content) if content.holder == self.leases.holder => {
@@ -178,6 +197,10 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if let Some(server) = &self.leases.server {
+            server.release(&self.key, &self.token);
+            return;
+        }
         let locked = self.leases.locked();
         // A lease that cannot be released is left behind.
         if locked.is_ok()
@@ -208,6 +231,21 @@ impl Holder {
             started: started(process).unwrap_or(0),
             number: NUMBER.fetch_add(1, Relaxed),
         }
+    }
+
+    /// Names a further lease of this holder at a server.
+    fn token(&self) -> String {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Relaxed);
+        let Self {
+            boot,
+            process,
+            started,
+            ..
+        } = self;
+        // Machines that were copied while they ran have the same boot.
+        let random = fastrand::u64(..);
+        format!("{boot} {process} {started} {count} {random:016x}")
     }
 
     /// Whether it is known to hold a lease no longer: on this machine, in this namespace, its

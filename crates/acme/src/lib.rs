@@ -19,6 +19,7 @@
 //!     challenges: vec![ChallengeKind::TlsAlpn01, ChallengeKind::Http01],
 //!     dns: None,
 //!     on_demand: None,
+//!     shared: None,
 //! })?;
 //! let answers = manager.challenges();
 //! manager.follow(vec!["example.com".to_owned()]);
@@ -35,6 +36,7 @@
 //! | [`status`] | the state of each name, as an operator sees it |
 //! | [`challenges`] | the answers to challenges that are running |
 //! | [`clock`] | the time, which tests set |
+//! | [`shared`] | a server by which machines keep certificates together |
 //! | [`key_file`] | files with the key of a name server |
 //! | [`error`] | why the settings or the storage cannot be used |
 #![forbid(unsafe_code)]
@@ -56,6 +58,8 @@ mod order;
 mod placeholder;
 mod schedule;
 pub mod settings;
+pub mod shared;
+mod sharing;
 pub mod status;
 mod storage;
 
@@ -69,4 +73,5 @@ pub use settings::{
     ChallengeKind, DnsSettings, ExternalAccount, Issuer, OnDemand, Settings, TsigAlgorithm,
     UpdateSettings,
 };
+pub use shared::Shared;
 pub use status::{LastError, NotFollowed, State, Status};

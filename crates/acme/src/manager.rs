@@ -26,6 +26,7 @@ use crate::name::Name;
 use crate::on_demand::{Demands, Standing};
 use crate::schedule;
 use crate::settings::Settings;
+use crate::sharing;
 use crate::status::{LastError, NotFollowed, State, Status};
 use crate::storage::{self, Failures, time};
 
@@ -37,6 +38,10 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(300);
 
 /// The pause until a lease of another process is looked at again.
 const AFTER_BUSY: Duration = Duration::from_secs(10);
+
+/// The pause of a name for which the server that machines share is needed and cannot be used.
+/// The name is looked at as soon as the server can be used again.
+const WITHOUT_SERVER: Duration = Duration::from_secs(300);
 
 /// The pause after a start, where the last attempt failed before it.
 const AFTER_RESTART: Duration = Duration::from_secs(60);
@@ -75,6 +80,8 @@ struct Names {
     /// When each name is looked at. Invariant: an entry is here at its `next`, unless it is
     /// running or its text is no name.
     agenda: BTreeSet<(SystemTime, String)>,
+    /// A name waits for the server that machines share.
+    waits_for_server: bool,
 }
 
 /// The state of a name.
@@ -104,6 +111,8 @@ struct Entry {
     failures: Option<Failures>,
     /// Challenges that were not passed, in a row.
     passed_over: usize,
+    /// Why the server that machines share cannot be used, where it is needed.
+    no_server: Option<LastError>,
 }
 
 impl Manager {
@@ -122,7 +131,7 @@ impl Manager {
     pub fn with_clock(mut settings: Settings, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let on_demand = settings.on_demand.take();
         let attempts = Attempts::new(settings, &clock)?;
-        let demands = on_demand.map(|it| Demands::new(it, attempts.storage(), &clock));
+        let demands = on_demand.map(|it| Demands::new(it, attempts.storage().clone(), &clock));
         Ok(Self {
             demands: demands.transpose()?,
             attempts,
@@ -156,12 +165,14 @@ impl Manager {
         let mut before = std::mem::take(&mut followed.entries);
         // Issuers are not asked about very many certificates in the same second.
         let spread = Duration::from_secs(names.len() as u64);
+        let mut further = Vec::new();
         for text in names {
             let name = Name::parse(&text);
             let key = name.as_ref().map_or(text, Name::to_string);
             let entry = before.remove(&key);
             let mut entry = entry.unwrap_or_else(|| {
                 let ask_issuer_at = now + spread.mul_f64(fastrand::f64());
+                further.push(key.clone());
                 Entry::new(&key, name, now, ask_issuer_at)
             });
             if entry.is_busy {
@@ -171,6 +182,9 @@ impl Manager {
         }
         followed.plan_all();
         drop(followed);
+        if let Some(sharing) = &self.attempts.storage().sharing {
+            sharing.compare_later(further);
+        }
         self.changed.notify_one();
     }
 
@@ -206,11 +220,7 @@ impl Manager {
             return Ok(());
         }
         entry.is_asked_for = true;
-        let before = std::mem::replace(&mut entry.next, now);
-        // One that is running has no place on the agenda, and gets one when it is done.
-        if names.agenda.remove(&(before, key.clone())) {
-            names.agenda.insert((now, key));
-        }
+        names.look_at(key, now);
         drop(names);
         self.changed.notify_one();
         Ok(())
@@ -292,6 +302,29 @@ impl Manager {
     /// Safe: dropping it gives up what is running, and releases its leases. The next call goes
     /// on with orders that were not finished.
     pub async fn keep(&self) {
+        tokio::join!(self.attend_due(), self.share());
+    }
+
+    /// Exchanges certificates with the server that machines share, for ever, if there is one.
+    async fn share(&self) {
+        let storage = self.attempts.storage();
+        while storage.sharing.is_some() {
+            let followed = {
+                let names = self.names();
+                let names = names.entries.iter().filter(|(_, it)| it.name.is_some());
+                names.map(|it| it.0.clone()).collect()
+            };
+            // The server says itself why it cannot be used.
+            if let Ok(arrived) = storage.share(followed, self.clock.now()).await {
+                self.names().wake(arrived, self.clock.now());
+                self.changed.notify_one();
+            }
+            self.clock.sleep(sharing::EVERY).await;
+        }
+    }
+
+    /// Looks at names when they are due, for ever.
+    async fn attend_due(&self) {
         let mut demands = pin!(async {
             match &self.demands {
                 Some(demands) => demands.keep().await,
@@ -383,6 +416,7 @@ impl Names {
             entry.is_running = false;
             entry.is_ordering = false;
             conclude(entry);
+            self.waits_for_server |= entry.no_server.is_some();
             self.agenda.insert((entry.next, key.to_owned()));
         }
     }
@@ -391,6 +425,30 @@ impl Names {
         let waits = |it: &&Entry| it.name.is_some() && !it.is_running;
         let waiting = self.entries.iter().filter(|(_, it)| waits(it));
         self.agenda = waiting.map(|(key, it)| (it.next, key.clone())).collect();
+    }
+
+    /// Has a name looked at now.
+    fn look_at(&mut self, key: String, now: SystemTime) {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return;
+        };
+        let before = std::mem::replace(&mut entry.next, now);
+        // One that is running has no place on the agenda, and gets one when it is done.
+        if self.agenda.remove(&(before, key.clone())) {
+            self.agenda.insert((now, key));
+        }
+    }
+
+    /// Has the names looked at whose certificates came from the server that machines share,
+    /// and those that wait for it.
+    fn wake(&mut self, mut arrived: Vec<String>, now: SystemTime) {
+        if std::mem::take(&mut self.waits_for_server) {
+            let waiting = self.entries.iter().filter(|(_, it)| it.no_server.is_some());
+            arrived.extend(waiting.map(|it| it.0.clone()));
+        }
+        for key in arrived {
+            self.look_at(key, now);
+        }
     }
 
     /// When the next name is looked at.
@@ -438,7 +496,13 @@ impl Entry {
             self.ask_issuer_at = now + schedule::ask_again(again);
         }
         self.is_busy = matches!(looked.outcome, Outcome::Busy);
+        self.no_server = None;
         match looked.outcome {
+            Outcome::NoServer { text } => {
+                self.is_asked_for |= task.is_asked_for;
+                self.next = now + WITHOUT_SERVER;
+                self.no_server = Some(LastError { at: now, text });
+            }
             Outcome::NotDue { at } => self.wait_for(at, now),
             Outcome::Obtained => {
                 self.failures = None;
@@ -498,6 +562,7 @@ impl Entry {
             is_known: false,
             failures: None,
             passed_over: 0,
+            no_server: None,
         }
     }
 
@@ -514,6 +579,7 @@ impl Entry {
 
     fn status(&self, name: &str, now: SystemTime) -> Status {
         let last_error = match (&self.name, &self.failures) {
+            _ if self.no_server.is_some() => self.no_server.clone(),
             (None, _) => Some(LastError {
                 at: self.next,
                 text: NO_NAME.to_owned(),

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::shared::Shared;
 
 /// Issuers, the challenges that can be answered, and the folder of the storage.
 #[derive(Debug, Clone)]
@@ -20,6 +23,9 @@ pub struct Settings {
     pub dns: Option<DnsSettings>,
     /// Names that clients may ask for, beside those that are followed.
     pub on_demand: Option<OnDemand>,
+    /// The server by which machines without a shared folder keep certificates together. The
+    /// folder is a copy then.
+    pub shared: Option<Arc<dyn Shared>>,
 }
 
 /// Which names may have a certificate because a client asks for them.

@@ -11,6 +11,9 @@
 //!   lock                    held while a lease changes
 //! ```
 //!
+//! With a server that machines share, the server has the records that all of them go by, and
+//! the folder has copies: of certificates, which are served, of the account, and of orders.
+//!
 //! Invariant: a file appears whole or not at all. New content is written beside it, synced and
 //! renamed.
 
@@ -19,6 +22,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::de::DeserializeOwned;
@@ -26,17 +30,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::name::file_stem;
+use crate::shared::Shared;
+use crate::sharing::Sharing;
 
 /// The most that is read of an account, an order or a record of failures, in bytes.
 const MAX_RECORD: u64 = 64 << 10;
 
 /// The age at which an answer or a half-written file is removed. No order takes as long.
-const LEFT_BEHIND: Duration = Duration::from_secs(3600);
+pub(crate) const LEFT_BEHIND: Duration = Duration::from_secs(3600);
 
-/// The folders of a storage.
-#[derive(Debug, Clone)]
+/// How long records last at a server. Accounts are stored there again from a copy.
+const ACCOUNT_LASTS: Duration = Duration::from_secs(400 * 86_400);
+const RECORD_LASTS: Duration = Duration::from_secs(30 * 86_400);
+
+/// The folders of a storage, and the server that has its records too.
+#[derive(Clone)]
 pub(crate) struct Storage {
     root: PathBuf,
+    pub(crate) sharing: Option<Arc<Sharing>>,
+    /// Held while a certificate is compared with that in its place, and replaces it.
+    installing: Arc<Mutex<()>>,
 }
 
 /// An order that is not finished.
@@ -79,6 +92,8 @@ impl Storage {
     pub(crate) fn open(root: &Path) -> Result<Self, Error> {
         let storage = Self {
             root: root.to_owned(),
+            sharing: None,
+            installing: Arc::default(),
         };
         make_folder(root, true)?;
         for folder in FOLDERS {
@@ -93,6 +108,26 @@ impl Storage {
             );
         }
         Ok(storage)
+    }
+
+    /// The same folder, with a server that machines without this folder share.
+    pub(crate) fn shared_by(self, server: Option<Arc<dyn Shared>>) -> Self {
+        Self {
+            sharing: server.map(|it| Arc::new(Sharing::new(it))),
+            ..self
+        }
+    }
+
+    /// The server that machines share.
+    pub(crate) fn server(&self) -> Option<&Arc<dyn Shared>> {
+        self.sharing.as_ref().map(|it| &it.server)
+    }
+
+    /// Certificates stay as they are until this is dropped.
+    pub(crate) fn installing(&self) -> MutexGuard<'_, ()> {
+        self.installing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn challenges(&self) -> PathBuf {
@@ -111,36 +146,116 @@ impl Storage {
         certificate_path(&self.root, name)
     }
 
-    /// The file of the account at the issuer with this directory.
-    pub(crate) fn account(&self, directory: &str) -> PathBuf {
+    /// The account at the issuer with this directory. A record that is broken counts as none.
+    pub(crate) fn account<T: DeserializeOwned>(&self, directory: &str) -> io::Result<Option<T>> {
+        let file = self.account_file(directory);
+        let Some(server) = self.server() else {
+            return read_record(&file);
+        };
+        let Some(bytes) = server.get(&account_record(directory))? else {
+            return Ok(None);
+        };
+        let account = serde_json::from_slice(&bytes).ok();
+        if account.is_some() && read(&file, MAX_RECORD).ok().flatten().as_ref() != Some(&bytes) {
+            replace(&file, &bytes)?;
+        }
+        Ok(account)
+    }
+
+    pub(crate) fn keep_account(&self, directory: &str, account: &impl Serialize) -> io::Result<()> {
+        let bytes = serde_json::to_vec(account)?;
+        replace(&self.account_file(directory), &bytes)?;
+        self.give_account(directory, &bytes)
+    }
+
+    /// Stores the copy of the account at a server that has lost it. Another machine may have
+    /// done so: it is for those who hold the lease of the account.
+    pub(crate) fn restore_account(&self, directory: &str) -> io::Result<()> {
+        match read(&self.account_file(directory), MAX_RECORD)? {
+            Some(bytes) => self.give_account(directory, &bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn give_account(&self, directory: &str, bytes: &[u8]) -> io::Result<()> {
+        if let Some(server) = self.server() {
+            server.put(&account_record(directory), bytes, ACCOUNT_LASTS)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn forget_account(&self, directory: &str) -> io::Result<()> {
+        remove(&self.account_file(directory))?;
+        if let Some(server) = self.server() {
+            server.remove(&account_record(directory))?;
+        }
+        Ok(())
+    }
+
+    fn account_file(&self, directory: &str) -> PathBuf {
         let file = format!("{}.json", account_key(directory));
         self.root.join("accounts").join(file)
     }
 
-    /// The order for a name that is not finished. A file that is broken counts as none.
+    /// The order for a name that is not finished. A record that is broken counts as none.
     pub(crate) fn order(&self, name: &str) -> io::Result<Option<PendingOrder>> {
-        read_record(&self.record("orders", name))
+        let copy: Option<PendingOrder> = read_record(&self.record("orders", name))?;
+        let Some(server) = self.server() else {
+            return Ok(copy);
+        };
+        let theirs: Option<PendingOrder> = parsed(server.get(&order_record(name))?);
+        // The server may have gone away after the order was placed.
+        let is_further = |copy: &PendingOrder| {
+            let same = theirs.as_ref().filter(|it| it.key == copy.key);
+            same.is_some_and(|it| it.url.is_none())
+        };
+        match copy.filter(is_further) {
+            Some(copy) => Ok(Some(copy)),
+            None => Ok(theirs),
+        }
     }
 
     pub(crate) fn keep_order(&self, name: &str, order: &PendingOrder) -> io::Result<()> {
-        write_record(&self.record("orders", name), order)
+        write_record(&self.record("orders", name), order)?;
+        self.put(&order_record(name), order)
     }
 
     pub(crate) fn forget_order(&self, name: &str) -> io::Result<()> {
-        remove(&self.record("orders", name))
+        remove(&self.record("orders", name))?;
+        match self.server() {
+            Some(server) => Ok(server.remove(&order_record(name))?),
+            None => Ok(()),
+        }
     }
 
-    /// The failures of a name in a row. A file that is broken counts as none.
+    /// The failures of a name in a row. A record that is broken counts as none.
     pub(crate) fn failures(&self, name: &str) -> io::Result<Option<Failures>> {
-        read_record(&self.record("failures", name))
+        match self.server() {
+            Some(server) => Ok(parsed(server.get(&failures_record(name))?)),
+            None => read_record(&self.record("failures", name)),
+        }
     }
 
     pub(crate) fn keep_failures(&self, name: &str, failures: &Failures) -> io::Result<()> {
-        write_record(&self.record("failures", name), failures)
+        match self.server() {
+            Some(_) => self.put(&failures_record(name), failures),
+            None => write_record(&self.record("failures", name), failures),
+        }
     }
 
     pub(crate) fn forget_failures(&self, name: &str) -> io::Result<()> {
-        remove(&self.record("failures", name))
+        match self.server() {
+            Some(server) => Ok(server.remove(&failures_record(name))?),
+            None => remove(&self.record("failures", name)),
+        }
+    }
+
+    /// Stores a record at the server, if there is one.
+    fn put(&self, record: &str, value: &impl Serialize) -> io::Result<()> {
+        if let Some(server) = self.server() {
+            server.put(record, &serde_json::to_vec(value)?, RECORD_LASTS)?;
+        }
+        Ok(())
     }
 
     fn record(&self, folder: &str, name: &str) -> PathBuf {
@@ -172,6 +287,18 @@ impl Storage {
 pub(crate) fn certificate_path(root: &Path, name: &str) -> PathBuf {
     let file = format!("{}.pem", file_stem(name));
     root.join("certificates").join(file)
+}
+
+fn account_record(directory: &str) -> String {
+    format!("accounts/{}", account_key(directory))
+}
+
+fn order_record(name: &str) -> String {
+    format!("orders/{name}")
+}
+
+fn failures_record(name: &str) -> String {
+    format!("failures/{name}")
 }
 
 /// A directory as part of the name of a file: each byte outside letters, digits, `.` and `-`
@@ -303,8 +430,11 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 }
 
 pub(crate) fn read_record<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
-    let bytes = read(path, MAX_RECORD)?;
-    Ok(bytes.and_then(|it| serde_json::from_slice(&it).ok()))
+    Ok(parsed(read(path, MAX_RECORD)?))
+}
+
+fn parsed<T: DeserializeOwned>(bytes: Option<Vec<u8>>) -> Option<T> {
+    bytes.and_then(|it| serde_json::from_slice(&it).ok())
 }
 
 pub(crate) fn write_record(path: &Path, record: &impl Serialize) -> io::Result<()> {

@@ -68,6 +68,7 @@ fn settings(storage: &Path, pebble: &Pebble, dns: DnsSettings) -> Settings {
         challenges: vec![ChallengeKind::Http01, ChallengeKind::Dns01],
         dns: Some(dns),
         on_demand: None,
+        shared: None,
     }
 }
 

@@ -26,6 +26,7 @@ fn settings(storage: &Path, issuers: Vec<Issuer>) -> Settings {
         challenges: vec![ChallengeKind::Http01],
         dns: None,
         on_demand: None,
+        shared: None,
     }
 }
 

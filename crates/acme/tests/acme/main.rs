@@ -7,4 +7,6 @@ mod failing;
 mod front;
 mod obtaining;
 mod renewing;
+mod server;
+mod sharing;
 mod support;

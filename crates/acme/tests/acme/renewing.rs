@@ -21,6 +21,7 @@ fn start(dir: &TempDir, answers: &Answers, issuer: Issuer) -> Kept {
         challenges: vec![ChallengeKind::Http01],
         dns: None,
         on_demand: None,
+        shared: None,
     };
     let kept = Kept::idle(settings, &[NAME], Ahead::new());
     answers.ask(&kept.manager);

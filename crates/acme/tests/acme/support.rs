@@ -181,6 +181,7 @@ pub fn settings(storage: &Path, pebble: &Pebble, challenges: &[ChallengeKind]) -
         challenges: challenges.to_owned(),
         dns: None,
         on_demand: None,
+        shared: None,
     }
 }
 

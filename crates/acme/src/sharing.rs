@@ -1,0 +1,275 @@
+//! Certificates of a storage and of the server that machines have together.
+//!
+//! The folder has a copy of each certificate that is followed here. Every round asks the
+//! server once for the names that have changed, and compares those alone.
+//!
+//! ```text
+//!              server has a newer one          server has an older one, or none
+//!   folder ◀───────────────────────── compared ─────────────────────────────▶ server
+//! ```
+//!
+//! Invariant: a certificate gives way only to a newer one, here and at the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt;
+use futures_util::stream;
+
+use crate::certificate::{self, Held};
+use crate::error::Failure;
+use crate::issuer::blocking;
+use crate::name::Name;
+use crate::shared::{Fingerprint, NewCertificate, Point, Shared, SharedCertificate};
+use crate::storage::{self, Staged, Storage};
+
+/// Time between two rounds.
+pub(crate) const EVERY: Duration = Duration::from_secs(10);
+
+/// Certificates that are compared at once.
+const AT_ONCE: usize = 8;
+
+/// How often another machine may be faster.
+const TRIES: u32 = 5;
+
+/// A server, and how far the folder has come with it.
+pub(crate) struct Sharing {
+    pub(crate) server: Arc<dyn Shared>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Changes are known up to here.
+    point: Option<Point>,
+    /// Names that are to be compared, whatever changes.
+    open: BTreeSet<String>,
+}
+
+/// What is known of the certificate of a name at the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    Absent,
+    Is(Fingerprint),
+}
+
+impl Sharing {
+    pub(crate) fn new(server: Arc<dyn Shared>) -> Self {
+        Self {
+            server,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Has certificates of these names compared in the next round.
+    pub(crate) fn compare_later(&self, names: impl IntoIterator<Item = String>) {
+        self.state().open.extend(names);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The names of which certificates are to be compared. Blocks.
+    fn to_compare(&self, followed: &BTreeSet<String>) -> io::Result<Vec<(String, Known)>> {
+        let mut point = self.state().point.clone();
+        let mut changed = BTreeMap::new();
+        let mut is_other_epoch = false;
+        loop {
+            let changes = self.server.changes(point.as_ref())?;
+            let before = point.replace(changes.until);
+            if before.is_none_or(|it| point.as_ref().is_some_and(|now| now.epoch != it.epoch)) {
+                is_other_epoch = true;
+                changed.clear();
+            }
+            changed.extend(changes.certificates);
+            if !changes.has_more {
+                break;
+            }
+        }
+        let known = |name: &String, otherwise| {
+            let known = changed.get(name).map(|it| Known::Is(*it));
+            (name.clone(), known.unwrap_or(otherwise))
+        };
+        let mut state = self.state();
+        state.point = point;
+        let followed = followed.iter();
+        let to_compare: Vec<_> = if is_other_epoch {
+            followed.map(|it| known(it, Known::Absent)).collect()
+        } else {
+            let open = std::mem::take(&mut state.open);
+            let some = followed.filter(|it| open.contains(*it) || changed.contains_key(*it));
+            some.map(|it| known(it, Known::Nothing)).collect()
+        };
+        state.open = to_compare.iter().map(|it| it.0.clone()).collect();
+        Ok(to_compare)
+    }
+}
+
+impl Storage {
+    /// Takes newer certificates from the server, and stores those that it lacks. Says for
+    /// which names there is another certificate here.
+    ///
+    /// # Errors
+    /// The server cannot be used, or the folder. The next round goes on.
+    ///
+    /// # Cancellation
+    /// Safe: the next round compares the names that are left.
+    pub(crate) async fn share(
+        &self,
+        followed: BTreeSet<String>,
+        now: SystemTime,
+    ) -> Result<Vec<String>, Failure> {
+        let Some(sharing) = self.sharing.clone() else {
+            return Ok(Vec::new());
+        };
+        let names = {
+            let sharing = Arc::clone(&sharing);
+            blocking(move || sharing.to_compare(&followed)).await?
+        };
+        let compare = |(name, known): (String, Known)| {
+            let (storage, text) = (self.clone(), name.clone());
+            async move {
+                let compared = blocking(move || match Name::parse(&text) {
+                    Some(name) => storage.compare_known(&name, known, now),
+                    None => Ok(false),
+                });
+                (name, compared.await)
+            }
+        };
+        let mut compared = stream::iter(names).map(compare).buffer_unordered(AT_ONCE);
+        let (mut arrived, mut failed) = (Vec::new(), None);
+        while let Some((name, compared)) = compared.next().await {
+            match compared {
+                Ok(is_other) => {
+                    sharing.state().open.remove(&name);
+                    arrived.extend(is_other.then_some(name));
+                }
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        match failed {
+            // The names that failed are compared in the next round.
+            Some(failure) if arrived.is_empty() => Err(failure),
+            _ => Ok(arrived),
+        }
+    }
+
+    fn compare_known(&self, name: &Name, known: Known, now: SystemTime) -> io::Result<bool> {
+        let fingerprint =
+            || held(&self.certificate(&name.to_string()), name).map(|it| it.fingerprint);
+        let is_same = match known {
+            Known::Nothing => false,
+            Known::Absent => fingerprint().is_none(),
+            Known::Is(theirs) => fingerprint() == Some(theirs),
+        };
+        if is_same {
+            Ok(false)
+        } else {
+            self.compare(name, now)
+        }
+    }
+
+    /// Takes the certificate of the server, if it is newer than the one here, or stores the
+    /// one here, if that is newer. Says whether there is another one here. Blocks.
+    ///
+    /// # Errors
+    /// The server cannot be used, or the folder.
+    pub(crate) fn compare(&self, name: &Name, now: SystemTime) -> io::Result<bool> {
+        let Some(sharing) = &self.sharing else {
+            return Ok(false);
+        };
+        let (key, place) = (name.to_string(), self.certificate(&name.to_string()));
+        for _ in 0..TRIES {
+            let found = sharing.server.certificate(&key)?;
+            let theirs = match &found {
+                Some(found) => usable(found, &place, name, now)?,
+                None => None,
+            };
+            let installing = self.installing();
+            let mine = held(&place, name);
+            let theirs = match theirs {
+                Some((staged, theirs)) if mine.as_ref().is_none_or(|it| gives_way(it, &theirs)) => {
+                    staged.install()?;
+                    tracing::info!(%name, "acme: certificate of {name}: came from another machine");
+                    return Ok(true);
+                }
+                theirs => theirs.map(|it| it.1),
+            };
+            drop(installing);
+            let Some(mine) = mine else {
+                return Ok(false);
+            };
+            let is_newer = theirs.is_none_or(|it| order(&it) < order(&mine));
+            let Ok(lasts) = mine.not_after.duration_since(now) else {
+                return Ok(false);
+            };
+            if !is_newer {
+                return Ok(false);
+            }
+            let Some(pem) = storage::read(&place, certificate::MAX_CERTIFICATE)? else {
+                return Ok(false);
+            };
+            let new = NewCertificate {
+                fingerprint: mine.fingerprint,
+                pem: &pem,
+                lasts,
+            };
+            let replaces = found.map(|it| it.fingerprint);
+            if sharing.server.put_certificate(&key, &new, replaces)? {
+                return Ok(false);
+            }
+        }
+        Err(io::Error::other(format!(
+            "other machines replace the certificate of {name} all the time"
+        )))
+    }
+
+    /// The same where it may fail: the next round tries again then.
+    pub(crate) fn compare_or_later(&self, name: &Name, now: SystemTime) {
+        if let (Err(_), Some(sharing)) = (self.compare(name, now), &self.sharing) {
+            sharing.compare_later([name.to_string()]);
+        }
+    }
+}
+
+/// The certificate of the folder. A file that is broken counts as none.
+fn held(place: &Path, name: &Name) -> Option<Held> {
+    Held::read(place, name).ok().flatten()
+}
+
+/// The certificate of the server, in a file beside its place; `None` where it cannot be
+/// served.
+fn usable(
+    found: &SharedCertificate,
+    place: &Path,
+    name: &Name,
+    now: SystemTime,
+) -> io::Result<Option<(Staged, Held)>> {
+    let Some(pem) = &found.pem else {
+        return Ok(None);
+    };
+    let staged = Staged::write(place, pem)?;
+    if let Err(failure) = certificate::check(staged.path(), name, now) {
+        let text = failure.text;
+        tracing::warn!(%name, "acme: certificate of {name} at the server: {text}");
+        return Ok(None);
+    }
+    let theirs = held(staged.path(), name);
+    Ok(theirs.map(|it| (staged, it)))
+}
+
+fn order(held: &Held) -> (SystemTime, SystemTime) {
+    (held.not_before, held.not_after)
+}
+
+/// Whether the certificate here is replaced by that of the server. Of two from the same
+/// second, the server's stays.
+fn gives_way(mine: &Held, theirs: &Held) -> bool {
+    let is_older = order(mine) <= order(theirs);
+    is_older && mine.fingerprint != theirs.fingerprint
+}
