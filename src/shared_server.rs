@@ -2,7 +2,9 @@
 //! to it.
 //!
 //! Nothing here decides what is asked of it, or when. Its users are the tier of the cache
-//! that machines share and the keys of tickets.
+//! that machines share, the keys of tickets and the certificates by ACME.
+
+mod standing;
 
 use std::fmt;
 use std::io;
@@ -25,6 +27,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::{SharedPlace, SharedStore, Trust};
+
+pub use standing::SharedServerFigures;
+pub(crate) use standing::{ANSWER_TIME, CONNECT_TIME, Fault, Standing, within};
 
 /// The first pause, and the longest. Each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -1,6 +1,8 @@
 //! Certificates that are ordered by ACME: the settings in force, and the answers to
 //! challenges.
 
+mod records;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use evenkeel_acme::{
     ACME_TLS_ALPN, ChallengeKind, Challenges, Demand, DnsSettings, Error, ExternalAccount, Issuer,
-    Manager, NotFollowed, OnDemand, Settings, Status, placeholder,
+    Manager, NotFollowed, OnDemand, Settings, Shared, Status, placeholder,
 };
 use evenkeel_tls::{Authorities, handshake_config};
 use rustls::ServerConfig;
@@ -20,6 +22,8 @@ use tokio::sync::watch;
 use super::ServedTls;
 use crate::config::machine::{self, Obstacle};
 use crate::config::{self, Challenge, DnsUpdates, UntilIssued};
+use crate::shared_server::SharedServerFigures;
+use records::Records;
 
 /// Answers that are read from the storage at the same time; of more challenges it counts as
 /// not known.
@@ -34,6 +38,8 @@ pub struct Acme {
     contents: Contents,
     manager: Manager,
     challenges: Arc<Challenges>,
+    /// At the server that machines share; `None` for none.
+    records: Option<Records>,
     /// Shown where there is no certificate yet.
     placeholder: Option<Arc<CertifiedKey>>,
     /// Of the control thread, once certificates are ordered.
@@ -68,7 +74,13 @@ impl Acme {
         if let Some(known) = before.filter(is_same) {
             return Ok(known.clone());
         }
-        let manager = Manager::new(of_manager);
+        let records = settings.shared.as_ref().map(Records::new).transpose()?;
+        let manager = Manager::new(Settings {
+            shared: records
+                .clone()
+                .map(|it| -> Arc<dyn Shared> { Arc::new(it) }),
+            ..of_manager
+        });
         let manager = manager.map_err(|error| match error {
             Error::Storage { path, error } => {
                 let what = format!("acme: storage {}", path.display());
@@ -88,6 +100,7 @@ impl Acme {
             contents,
             challenges: manager.challenges(),
             manager,
+            records,
             placeholder,
             runtime: OnceLock::new(),
             reads: AtomicUsize::new(0),
@@ -159,6 +172,11 @@ impl Acme {
         self.manager.renew(name)
     }
 
+    /// How the server does that machines share; `None` for none.
+    pub fn server(&self) -> Option<SharedServerFigures> {
+        self.records.as_ref()?.figures()
+    }
+
     /// How each name does.
     pub fn status(&self) -> Vec<Status> {
         self.manager.status()
@@ -197,7 +215,7 @@ impl Acme {
             .ok()
     }
 
-    /// Reads beside the thread that asks, for the disk may be slow.
+    /// Reads beside the thread that asks, for the disk or the server may be slow.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> Option<T> + Send + 'static,
@@ -252,7 +270,7 @@ impl Contents {
     }
 }
 
-/// The settings as the manager takes them. Reads files with keys.
+/// The settings as the manager takes them, without a server. Reads files with keys.
 fn manager_settings(settings: &config::Acme) -> io::Result<Settings> {
     let issuers = settings.issuers.iter().map(|it| {
         let external_account = it.external_account.as_ref().map(|account| {

@@ -30,7 +30,7 @@ pub use evenkeel_acme::finish_clean_ups;
 use expiry::Warned;
 pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble, OrderedFigures};
 use of_files::OfFiles;
-pub use tickets::{Followed as FollowedTickets, SharedTicketFigures, TicketFigures, Tickets};
+pub use tickets::{Followed as FollowedTickets, TicketFigures, Tickets};
 pub use upstream::{EndpointTls, UpstreamTls};
 pub use watch::CertificateWatch;
 

@@ -14,11 +14,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::of_files::OfFiles;
-use crate::config::{self, SharedTickets};
+use crate::config::{self, EncryptedStore};
+use crate::shared_server::SharedServerFigures;
 use crate::watching::WatchedPaths;
 use shared::{Exchange, State};
-
-pub use shared::SharedTicketFigures;
 
 /// The keys of tickets, with where they come from.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ pub struct Tickets {
     keys: Arc<TicketKeys>,
     followed: Mutex<Followed>,
     /// How keys are shared, if they are.
-    shared: watch::Sender<Option<SharedTickets>>,
+    shared: watch::Sender<Option<EncryptedStore>>,
     sharing: State,
 }
 
@@ -44,7 +43,7 @@ pub struct TicketFigures {
     /// Times that the server was given up.
     pub server_downs: u64,
     /// The server by which machines share their keys; `None` for none.
-    pub server: Option<SharedTicketFigures>,
+    pub server: Option<SharedServerFigures>,
 }
 
 /// Settings, and what was read for them.
@@ -121,7 +120,7 @@ impl Tickets {
                     match exchange {
                         Some(Ok(exchange)) => return exchange.keep().await,
                         Some(Err(error)) => tracing::error!("tickets: {error}"),
-                        None => tickets.sharing.begin(None),
+                        None => tickets.sharing.server.begin(None),
                     }
                     std::future::pending().await
                 };
@@ -143,8 +142,8 @@ impl Tickets {
             rotations: counts.rotations,
             unknown: counts.unknown,
             learned: self.sharing.learned(),
-            server_downs: self.sharing.downs(),
-            server: self.sharing.figures(),
+            server_downs: self.sharing.server.downs(),
+            server: self.sharing.server.figures(),
         }
     }
 

@@ -35,6 +35,7 @@ use crate::cache::{Cache, CacheFigures};
 use crate::certificates::{ServedTls, TicketFigures, Tickets};
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
+use crate::shared_server::SharedServerFigures;
 
 pub use super::generation::{GenerationFigures, LoadedConfig};
 use counters::Counters;
@@ -216,6 +217,11 @@ figures! {
         |it| maybe(it.tickets.server.as_ref().map(|it| it.up));
     /// Times that the server for keys of TLS tickets was given up for a while.
     family counter "ticket_server_downs_total", |it| whole(it.tickets.server_downs);
+    /// The server by which machines share certificates by ACME.
+    given acme_server: Option<SharedServerFigures>;
+    /// 1 while certificates by ACME are kept at the server that machines share.
+    family gauge "acme_server_up",
+        |it| maybe(it.acme_server.as_ref().map(|it| it.up));
     /// What the process takes of the machine.
     given process: ProcessFigures;
     /// Which configuration it runs on.
@@ -318,6 +324,9 @@ impl Sources {
             worker_stalls: self.worker_stalls.so_far(),
             listener_paths_lost: self.paths_lost.read(),
             tickets: self.tickets.figures(),
+            acme_server: (self.tls.iter().flatten())
+                .find_map(|it| it.acme())
+                .and_then(|it| it.server()),
             process: self.process(),
             config: ConfigFigures {
                 hash: config.hash_text(),

@@ -240,7 +240,8 @@ impl Manager {
                 let names = self.names();
                 let entry = key.and_then(|it| names.entries.get(&it));
                 // One that has failed is tried again later.
-                if entry.is_some_and(|it| it.failures.is_some() && !it.is_running) {
+                let has_failed = |it: &Entry| it.failures.is_some() || it.no_server.is_some();
+                if entry.is_some_and(|it| has_failed(it) && !it.is_running) {
                     Demand::Refused
                 } else {
                     Demand::Pending
@@ -309,11 +310,7 @@ impl Manager {
     async fn share(&self) {
         let storage = self.attempts.storage();
         while storage.sharing.is_some() {
-            let followed = {
-                let names = self.names();
-                let names = names.entries.iter().filter(|(_, it)| it.name.is_some());
-                names.map(|it| it.0.clone()).collect()
-            };
+            let followed = |among| self.names().among(among);
             // The server says itself why it cannot be used.
             if let Ok(arrived) = storage.share(followed, self.clock.now()).await {
                 self.names().wake(arrived, self.clock.now());
@@ -425,6 +422,21 @@ impl Names {
         let waits = |it: &&Entry| it.name.is_some() && !it.is_running;
         let waiting = self.entries.iter().filter(|(_, it)| waits(it));
         self.agenda = waiting.map(|(key, it)| (it.next, key.clone())).collect();
+    }
+
+    /// Names that certificates are kept for: all, or those among some.
+    fn among(&self, some: Option<BTreeSet<String>>) -> BTreeSet<String> {
+        let is_name = |entry: &Entry| entry.name.is_some();
+        match some {
+            Some(mut some) => {
+                some.retain(|it| self.entries.get(it).is_some_and(is_name));
+                some
+            }
+            None => {
+                let all = self.entries.iter().filter(|it| is_name(it.1));
+                all.map(|it| it.0.clone()).collect()
+            }
+        }
     }
 
     /// Has a name looked at now.

@@ -57,6 +57,15 @@ enum Known {
     Is(Fingerprint),
 }
 
+/// Changes at the server.
+#[derive(Default)]
+struct Changed {
+    until: Option<Point>,
+    certificates: BTreeMap<String, Fingerprint>,
+    /// The server has none but those, and may have lost others.
+    is_other_epoch: bool,
+}
+
 impl Sharing {
     pub(crate) fn new(server: Arc<dyn Shared>) -> Self {
         Self {
@@ -74,45 +83,59 @@ impl Sharing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names of which certificates are to be compared. Blocks.
-    fn to_compare(&self, followed: &BTreeSet<String>) -> io::Result<Vec<(String, Known)>> {
-        let mut point = self.state().point.clone();
-        let mut changed = BTreeMap::new();
-        let mut is_other_epoch = false;
+    /// What has changed at the server since the last round. Blocks.
+    fn changed(&self) -> io::Result<Changed> {
+        let mut changed = Changed {
+            until: self.state().point.clone(),
+            ..Changed::default()
+        };
         loop {
-            let changes = self.server.changes(point.as_ref())?;
-            let before = point.replace(changes.until);
-            if before.is_none_or(|it| point.as_ref().is_some_and(|now| now.epoch != it.epoch)) {
-                is_other_epoch = true;
-                changed.clear();
+            let changes = self.server.changes(changed.until.as_ref())?;
+            let epoch = changes.until.epoch.clone();
+            let before = changed.until.replace(changes.until);
+            if before.is_none_or(|it| it.epoch != epoch) {
+                changed.is_other_epoch = true;
+                changed.certificates.clear();
             }
-            changed.extend(changes.certificates);
+            changed.certificates.extend(changes.certificates);
             if !changes.has_more {
-                break;
+                return Ok(changed);
             }
         }
-        let known = |name: &String, otherwise| {
-            let known = changed.get(name).map(|it| Known::Is(*it));
+    }
+
+    /// The names of which certificates are to be compared. `followed` gives the names that
+    /// are followed: all, or those among some.
+    fn to_compare(
+        &self,
+        changed: Changed,
+        followed: impl Fn(Option<BTreeSet<String>>) -> BTreeSet<String>,
+    ) -> Vec<(String, Known)> {
+        let mut state = self.state();
+        let (among, otherwise) = if changed.is_other_epoch {
+            (None, Known::Absent)
+        } else {
+            let names = changed.certificates.keys().cloned();
+            let open = std::mem::take(&mut state.open);
+            (
+                Some(open.into_iter().chain(names).collect()),
+                Known::Nothing,
+            )
+        };
+        state.point = changed.until;
+        state.open = followed(among);
+        let known = |name: &String| {
+            let known = changed.certificates.get(name).map(|it| Known::Is(*it));
             (name.clone(), known.unwrap_or(otherwise))
         };
-        let mut state = self.state();
-        state.point = point;
-        let followed = followed.iter();
-        let to_compare: Vec<_> = if is_other_epoch {
-            followed.map(|it| known(it, Known::Absent)).collect()
-        } else {
-            let open = std::mem::take(&mut state.open);
-            let some = followed.filter(|it| open.contains(*it) || changed.contains_key(*it));
-            some.map(|it| known(it, Known::Nothing)).collect()
-        };
-        state.open = to_compare.iter().map(|it| it.0.clone()).collect();
-        Ok(to_compare)
+        state.open.iter().map(known).collect()
     }
 }
 
 impl Storage {
     /// Takes newer certificates from the server, and stores those that it lacks. Says for
-    /// which names there is another certificate here.
+    /// which names there is another certificate here. `followed` gives the names that are
+    /// followed: all, or those among some.
     ///
     /// # Errors
     /// The server cannot be used, or the folder. The next round goes on.
@@ -121,16 +144,17 @@ impl Storage {
     /// Safe: the next round compares the names that are left.
     pub(crate) async fn share(
         &self,
-        followed: BTreeSet<String>,
+        followed: impl Fn(Option<BTreeSet<String>>) -> BTreeSet<String>,
         now: SystemTime,
     ) -> Result<Vec<String>, Failure> {
         let Some(sharing) = self.sharing.clone() else {
             return Ok(Vec::new());
         };
-        let names = {
+        let changed = {
             let sharing = Arc::clone(&sharing);
-            blocking(move || sharing.to_compare(&followed)).await?
+            blocking(move || sharing.changed()).await?
         };
+        let names = sharing.to_compare(changed, followed);
         let compare = |(name, known): (String, Known)| {
             let (storage, text) = (self.clone(), name.clone());
             async move {

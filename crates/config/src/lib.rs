@@ -460,12 +460,12 @@ pub struct SharedStore {
     pub tls: Option<Trust>,
 }
 
-/// How machines share the keys of tickets that they make.
+/// A server that machines share, and what encrypts records there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SharedTickets {
-    /// The server that has them.
+pub struct EncryptedStore {
+    /// The server.
     pub server: SharedStore,
-    /// The file with the key that encrypts them there.
+    /// The file with the key that encrypts what is stored there.
     pub encrypt_with: PathBuf,
 }
 

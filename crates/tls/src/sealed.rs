@@ -34,12 +34,15 @@ pub struct SealingKey {
 pub enum Purpose {
     /// A key of tickets.
     TicketKey,
+    /// A record of ACME: an account, an order, a certificate with its key, an answer.
+    AcmeRecord,
 }
 
 impl Purpose {
     fn label(self) -> &'static [u8] {
         match self {
             Purpose::TicketKey => b"ticket key",
+            Purpose::AcmeRecord => b"ACME record",
         }
     }
 }
@@ -66,6 +69,13 @@ impl SealingKey {
             aead: LessSafeKey::new(key),
             mark,
         })
+    }
+
+    /// Tells this key apart from others, and is no secret: 16 hexadecimal digits.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        let digits = self.mark[..8].iter().map(|it| format!("{it:02x}"));
+        digits.collect()
     }
 
     /// Seals a secret; `None` where the system gives no random bytes.

@@ -15,7 +15,6 @@ use super::*;
 use crate::admin::csv;
 use crate::admin::monitor::SeenOfAll;
 use crate::cache::{CacheFigures, caches};
-use crate::certificates::SharedTicketFigures;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
 use crate::metrics::BufferMemory;
@@ -23,6 +22,7 @@ use crate::observe::counters::{Counters, Phases};
 use crate::observe::figures::{Sources, Started};
 use crate::observe::paths::paths_lost;
 use crate::observe::probes::Probes;
+use crate::shared_server::SharedServerFigures;
 use crate::upstream::SharedUpstream;
 
 /// What two workers counted over a configuration in which everything occurs,
@@ -353,11 +353,13 @@ fn every_metric_is_documented() {
         };
         let mut figures = sources(1).read();
         figures.caches = vec![cache_of_all_tiers()];
-        figures.tickets.server = Some(SharedTicketFigures {
+        let server = SharedServerFigures {
             server: String::new(),
             up: true,
             failure: None,
-        });
+        };
+        figures.tickets.server = Some(server.clone());
+        figures.acme_server = Some(server);
         let listener = &mut figures.listeners[0];
         listener.certificates = Some(1);
         listener.certificates_expired = Some(0);

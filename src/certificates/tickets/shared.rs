@@ -9,23 +9,19 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
-use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use evenkeel_tls::sealed::Purpose;
 use evenkeel_tls::{SealingKey, TicketKeys};
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError, cmd};
-use serde::Serialize;
-use tokio::time::{Instant, sleep, timeout};
+use redis::cmd;
+use tokio::time::{Instant, sleep};
 
-use crate::config::SharedTickets;
-use crate::shared_server::{ConnectFault, Pauses, Server, in_words};
+use crate::config::EncryptedStore;
+use crate::shared_server::{ANSWER_TIME, CONNECT_TIME, Fault, Pauses, Server, Standing, within};
 
 /// Names the set at the server, with the version of its members.
 const SET: &str = "evenkeel:tickets:1";
@@ -34,10 +30,6 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// How soon the server is asked after a ticket came whose key is not there, and after a
 /// new key was made.
 const SOON: Duration = Duration::from_secs(1);
-/// Time for the server to take a connection, with the password.
-const CONNECT_TIME: Duration = Duration::from_secs(3);
-/// Time for an answer.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
 /// Most keys that are read.
 const MOST_KEYS: usize = 200;
 /// Longest member: others may have put anything there.
@@ -63,54 +55,24 @@ end
 return found";
 
 /// How sharing does.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct State {
-    is_up: AtomicBool,
-    downs: AtomicU64,
+    pub server: Standing,
     learned: AtomicU64,
-    /// The server, and why it can't be used.
-    shown: Mutex<Shown>,
 }
 
-#[derive(Debug, Default)]
-struct Shown {
-    server: Option<String>,
-    failure: Option<String>,
-    /// It gave no answer at all.
-    is_silent: bool,
-}
-
-/// How keys of tickets are shared, for operators.
-#[derive(Debug, Clone, Serialize)]
-pub struct SharedTicketFigures {
-    /// The server, without its password.
-    pub server: String,
-    /// Whether keys are exchanged with it.
-    pub up: bool,
-    /// Why they are not.
-    pub failure: Option<String>,
+impl Default for State {
+    fn default() -> Self {
+        let does = "keys are exchanged with it";
+        let costs = "sessions of other machines begin anew";
+        State {
+            server: Standing::new("tickets", does, costs),
+            learned: AtomicU64::new(0),
+        }
+    }
 }
 
 impl State {
-    fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How sharing does; `None` where nothing is shared.
-    pub fn figures(&self) -> Option<SharedTicketFigures> {
-        let shown = self.shown();
-        Some(SharedTicketFigures {
-            server: shown.server.clone()?,
-            up: self.is_up.load(Relaxed),
-            failure: shown.failure.clone(),
-        })
-    }
-
-    /// Times that the server was given up.
-    pub fn downs(&self) -> u64 {
-        self.downs.load(Relaxed)
-    }
-
     /// Keys that came from others.
     pub fn learned(&self) -> u64 {
         self.learned.load(Relaxed)
@@ -118,110 +80,8 @@ impl State {
 
     /// Adds what the process before has counted.
     pub fn add(&self, downs: u64, learned: u64) {
-        self.downs.fetch_add(downs, Relaxed);
+        self.server.add_downs(downs);
         self.learned.fetch_add(learned, Relaxed);
-    }
-
-    /// Another server, or none, is asked from now on.
-    pub fn begin(&self, server: Option<String>) {
-        self.is_up.store(false, Relaxed);
-        *self.shown() = Shown {
-            server,
-            ..Shown::default()
-        };
-    }
-
-    fn note_up(&self, server: &Server) {
-        if !self.is_up.swap(true, Relaxed) {
-            self.shown().failure = None;
-            tracing::info!(%server, "tickets: server {server} is UP: keys are exchanged with it");
-        }
-    }
-
-    /// Says why keys are not exchanged, unless it was said.
-    fn note_down(&self, server: &Server, fault: &Fault) {
-        match self.news(fault) {
-            Some(News::Down) => tracing::warn!(
-                %server,
-                "tickets: server {server} is DOWN: {fault}; sessions of other machines begin anew"
-            ),
-            Some(News::OtherFault) => {
-                tracing::warn!(%server, "tickets: server {server} is DOWN: {fault}");
-            }
-            None => {}
-        }
-    }
-
-    /// Notes a fault; `None` where it is no news.
-    fn news(&self, fault: &Fault) -> Option<News> {
-        let was_up = self.is_up.swap(false, Relaxed);
-        let mut shown = self.shown();
-        let is_silent = fault.is_silence();
-        let before = shown.failure.replace(fault.to_string());
-        let was_silent = std::mem::replace(&mut shown.is_silent, is_silent);
-        if was_up || before.is_none() {
-            self.downs.fetch_add(1, Relaxed);
-            Some(News::Down)
-        } else {
-            let is_same = before == shown.failure || was_silent && is_silent;
-            (!is_same).then_some(News::OtherFault)
-        }
-    }
-}
-
-/// A fault that is told.
-#[derive(Debug, PartialEq, Eq)]
-enum News {
-    /// The server was up, or is asked for the first time.
-    Down,
-    /// It was down for another reason.
-    OtherFault,
-}
-
-/// Why keys are not exchanged.
-#[derive(Debug)]
-enum Fault {
-    Connect(ConnectFault),
-    Ask(RedisError),
-    Slow,
-    Key(String),
-    Random,
-}
-
-impl Fault {
-    /// Whether the server gave no answer at all. A server that goes away shows that in several
-    /// ways, one after the other, which are one piece of news.
-    fn is_silence(&self) -> bool {
-        match self {
-            Fault::Slow => true,
-            Fault::Connect(ConnectFault::Other(error) | ConnectFault::Plain(error))
-            | Fault::Ask(error) => error.kind() == ErrorKind::Io,
-            _ => false,
-        }
-    }
-}
-
-impl From<ConnectFault> for Fault {
-    fn from(fault: ConnectFault) -> Self {
-        Fault::Connect(fault)
-    }
-}
-
-impl From<RedisError> for Fault {
-    fn from(error: RedisError) -> Self {
-        Fault::Ask(error)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Connect(fault) => fault.fmt(f),
-            Fault::Ask(error) => f.write_str(&in_words(error)),
-            Fault::Slow => f.write_str("no answer in time"),
-            Fault::Key(why) => f.write_str(why),
-            Fault::Random => f.write_str("the system gives no random bytes"),
-        }
     }
 }
 
@@ -245,10 +105,10 @@ impl<'a> Exchange<'a> {
     pub fn new(
         keys: &'a TicketKeys,
         state: &'a State,
-        settings: &SharedTickets,
+        settings: &EncryptedStore,
     ) -> std::io::Result<Self> {
         let server = Server::of(&settings.server)?;
-        state.begin(Some(server.to_string()));
+        state.server.begin(Some(server.to_string()));
         Ok(Exchange {
             keys,
             state,
@@ -266,7 +126,7 @@ impl<'a> Exchange<'a> {
             let began = Instant::now();
             let Err(fault) = self.while_connected().await;
             pauses.note_up(began.elapsed());
-            self.state.note_down(&self.server, &fault);
+            self.state.server.note_down(&self.server, &fault);
             sleep(pauses.next()).await;
         }
     }
@@ -277,7 +137,7 @@ impl<'a> Exchange<'a> {
             self.read_key().await?;
             let unknown = self.keys.counts().unknown;
             self.exchange(&mut connection).await?;
-            self.state.note_up(&self.server);
+            self.state.server.note_up(&self.server);
             self.wait(unknown).await;
         }
     }
@@ -303,8 +163,8 @@ impl<'a> Exchange<'a> {
     async fn read_key(&mut self) -> Result<(), Fault> {
         let path = self.key_file.clone();
         let read = tokio::task::spawn_blocking(move || SealingKey::read(&path)).await;
-        let read = read.map_err(|error| Fault::Key(error.to_string()))?;
-        let key = read.map_err(|error| Fault::Key(error.to_string()))?;
+        let read = read.map_err(|error| Fault::Other(error.to_string()))?;
+        let key = read.map_err(|error| Fault::Other(error.to_string()))?;
         if self.key.as_ref() != Some(&key) {
             self.sealed.clear();
             self.key = Some(key);
@@ -349,37 +209,5 @@ impl<'a> Exchange<'a> {
         }
         self.state.learned.fetch_add(learned as u64, Relaxed);
         Ok(())
-    }
-}
-
-/// Waits for an answer, but not for ever.
-async fn within<T, E: Into<Fault>>(
-    time: Duration,
-    answer: impl Future<Output = Result<T, E>>,
-) -> Result<T, Fault> {
-    match timeout(time, answer).await {
-        Ok(answer) => answer.map_err(Into::into),
-        Err(_) => Err(Fault::Slow),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_goes_away_is_told_of_once() {
-        let io = |kind: std::io::ErrorKind| Fault::Ask(std::io::Error::from(kind).into());
-        let state = State::default();
-        let cut = io(std::io::ErrorKind::UnexpectedEof);
-        assert_eq!(state.news(&cut), Some(News::Down));
-        assert_eq!(state.news(&cut), None);
-        assert_eq!(state.news(&io(std::io::ErrorKind::ConnectionRefused)), None);
-        assert_eq!(state.news(&Fault::Slow), None);
-        let other = Fault::Key("there is no key".to_owned());
-        assert_eq!(state.news(&other), Some(News::OtherFault));
-        assert_eq!(state.news(&other), None);
-        assert_eq!(state.news(&cut), Some(News::OtherFault));
-        assert_eq!(state.downs(), 1);
     }
 }

@@ -1,5 +1,7 @@
 //! Certificates by ACME, from Pebble.
 
+mod sharing;
+
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

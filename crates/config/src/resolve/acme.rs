@@ -7,7 +7,7 @@ use evenkeel_policy::route::{Condition, HostPattern, Rule};
 use evenkeel_tls::Authorities;
 use rustix::fs::Access;
 
-use super::{report_unreadable, warn_of_readers};
+use super::{report_unreadable, shared_store, warn_of_readers};
 use crate::acme_value::{DirectoryUrl, is_host_name};
 use crate::check::surroundings::warn;
 use crate::diagnostics::Report;
@@ -62,6 +62,9 @@ pub(super) fn acme(
             )
             .related(&email?.place, "the first one");
     }
+    let (server, key) = (&table.shared, &table.encrypt_with);
+    let secrets = "certificates and their keys are";
+    let shared = shared_store::encrypted(server, key, secrets, surroundings, report);
     let dns = match &table.dns.value {
         None if table.dns.written => return None,
         None => None,
@@ -101,6 +104,7 @@ pub(super) fn acme(
     }
     let acme = table.resolve_with(AcmeParts {
         storage,
+        shared: shared?,
         email: email.map(|it| it.value.0.clone()),
         issuers,
         challenges,

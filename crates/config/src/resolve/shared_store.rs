@@ -1,12 +1,16 @@
-//! A server that several processes share, and who vouches for it.
+//! A server that several processes share: who vouches for it, and what encrypts the secrets
+//! that are stored there.
 
-use evenkeel_tls::Authorities;
+use evenkeel_tls::{Authorities, SealingKey};
+
+use super::warn_of_readers;
 
 use crate::diagnostics::Report;
-use crate::setting::Field;
-use crate::surroundings::{NameLookup, Surroundings};
+use crate::setting::{Field, Placed};
+use crate::surroundings::{NameLookup, Surroundings, absolute};
+use crate::value::FilePath;
 use crate::written::{Shared, paths};
-use crate::{SharedStore, Trust};
+use crate::{EncryptedStore, SharedStore, Trust};
 
 /// Builds it: `Some(None)` is none. Reports files that can't be used.
 pub(super) fn resolve(
@@ -41,4 +45,54 @@ pub(super) fn resolve(
             .help("name the file of an authority: shared = { url = \"URL\", ca = \"FILE\" }");
     }
     Some(Some(store))
+}
+
+/// Builds one that has secrets, with the file of the key that encrypts them: `Some(None)` is
+/// none. Reports a server without a key. `secrets` begins a sentence, such as `keys are`.
+pub(super) fn encrypted(
+    shared: &Field<Shared>,
+    encrypt_with: &Field<Placed<FilePath>>,
+    secrets: &str,
+    surroundings: Surroundings<'_>,
+    report: &mut Report,
+) -> Option<Option<EncryptedStore>> {
+    let server = resolve(shared, surroundings, report)?;
+    let key = match &encrypt_with.value {
+        None if encrypt_with.written => return None,
+        None => None,
+        Some(Placed { value, place }) => {
+            let path = absolute(&value.0, place, surroundings.folder, report)?;
+            if surroundings.lookup != NameLookup::Skip {
+                warn_of_readers(&path, place, "the key of the cluster", report);
+                if let Err(error) = SealingKey::read(&path) {
+                    let path = path.display();
+                    report.mistake(place, error.to_string()).help(format!(
+                        "make it, and copy it to each machine: `(umask 077; openssl rand 32 > {path})`"
+                    ));
+                }
+            }
+            Some(path)
+        }
+    };
+    match (server, key) {
+        (None, None) => Some(None),
+        (Some(server), Some(encrypt_with)) => Some(Some(EncryptedStore {
+            server,
+            encrypt_with,
+        })),
+        (Some(_), None) => {
+            let what = format!("{secrets} stored at a server only encrypted, and there is no key");
+            report.mistake(&shared.place, what).help(
+                "make one, copy it to each machine, and name it: `(umask 077; openssl rand 32 > \
+                 cluster.key)` and encrypt_with = \"cluster.key\"",
+            );
+            None
+        }
+        (None, Some(_)) => {
+            report
+                .warning(&encrypt_with.place, "nothing is stored at a server")
+                .help("name the server with `shared`, or leave this out");
+            Some(None)
+        }
+    }
 }

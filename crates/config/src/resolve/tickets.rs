@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_tls::{FileKeys, SealingKey};
+use evenkeel_tls::FileKeys;
 
 use super::{shared_store, warn_of_readers};
-use crate::SharedTickets;
+use crate::EncryptedStore;
 use crate::diagnostics::Report;
-use crate::setting::Placed;
 use crate::surroundings::{NameLookup, Surroundings, absolute};
 use crate::tree::SourcePlace;
 use crate::written::{File, Tickets, TicketsParts, TicketsTable};
@@ -39,60 +38,21 @@ pub(super) fn resolve(
     })
 }
 
-/// How keys are shared: `Some(None)` is not at all. Reports a server without a key.
+/// How keys are shared: `Some(None)` is not at all.
 fn shared(
     table: &TicketsTable,
     surroundings: Surroundings<'_>,
     report: &mut Report,
-) -> Option<Option<SharedTickets>> {
-    let server = shared_store::resolve(&table.shared, surroundings, report)?;
-    let key = match &table.encrypt_with.value {
-        None if table.encrypt_with.written => return None,
-        None => None,
-        Some(Placed { value, place }) => {
-            let path = absolute(&value.0, place, surroundings.folder, report)?;
-            if surroundings.lookup != NameLookup::Skip {
-                warn_of_readers(&path, place, "the key of the cluster", report);
-                if let Err(error) = SealingKey::read(&path) {
-                    propose_key(place, error.to_string(), &path, report);
-                }
-            }
-            Some(path)
-        }
-    };
-    match (server, key) {
-        (None, None) => Some(None),
-        (Some(server), Some(encrypt_with)) => {
-            if table.keys.written {
-                report
-                    .mistake(&table.shared.place, "keys are in files or at a server")
-                    .related(&table.keys.place, "the files")
-                    .help("leave `keys` out, or `shared`");
-            }
-            Some(Some(SharedTickets {
-                server,
-                encrypt_with,
-            }))
-        }
-        (Some(_), None) => {
-            report
-                .mistake(
-                    &table.shared.place,
-                    "keys of tickets are stored at a server only encrypted, and there is no key",
-                )
-                .help(
-                    "make one, copy it to each machine, and name it: `(umask 077; openssl rand \
-                     32 > cluster.key)` and encrypt_with = \"cluster.key\"",
-                );
-            None
-        }
-        (None, Some(_)) => {
-            report
-                .warning(&table.encrypt_with.place, "nothing is stored at a server")
-                .help("name the server with `shared`, or leave this out");
-            Some(None)
-        }
+) -> Option<Option<EncryptedStore>> {
+    let (server, key) = (&table.shared, &table.encrypt_with);
+    let shared = shared_store::encrypted(server, key, "keys of tickets are", surroundings, report)?;
+    if shared.is_some() && table.keys.written {
+        report
+            .mistake(&table.shared.place, "keys are in files or at a server")
+            .related(&table.keys.place, "the files")
+            .help("leave `keys` out, or `shared`");
     }
+    Some(shared)
 }
 
 fn propose_key(place: &SourcePlace, what: String, path: &Path, report: &mut Report) {

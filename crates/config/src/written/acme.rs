@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::Shared;
 use super::forms::{as_table, either};
 use crate::acme_value::{AccountEmail, AskUrl, CertificateName, DirectoryUrl};
 use crate::diagnostics::Report;
@@ -10,7 +11,7 @@ use crate::setting::{OneOrMore, Placed, Setting, options, wrong_type};
 use crate::shape::Shape;
 use crate::tree::{Node, Value};
 use crate::value::{FilePath, ResolverAddress, Text};
-use crate::{Challenge, DnsUpdates, UntilIssued};
+use crate::{Challenge, DnsUpdates, EncryptedStore, UntilIssued};
 
 options! {
     /// Certificates that are ordered by ACME (RFC 8555), for the listeners with `acme` in
@@ -19,6 +20,9 @@ options! {
     for #[derive(Debug, Clone, PartialEq, Eq)] Acme with AcmeParts {
         /// The folder of the account, the certificates and their keys.
         storage: PathBuf,
+        /// The server by which machines without a shared folder keep certificates together;
+        /// `None` for none.
+        shared: Option<EncryptedStore>,
         /// The address that issuers may write to.
         email: Option<String>,
         /// Of whom certificates are ordered: where one has failed, of the next one.
@@ -44,6 +48,13 @@ options! {
         /// folder is made, for this user alone. Several machines may share one: each
         /// certificate is ordered once, and any of them answers for it.
         storage: Placed<FolderPath> = Default("'/var/lib/evenkeel/acme'") => by_hand,
+        /// A server of Redis or Valkey by which machines without a shared folder keep
+        /// certificates together: its URL, or a table. `storage` is a copy then. All is
+        /// stored there only encrypted, with `encrypt_with`.
+        shared: Shared = Optional("shared with none") => by_hand,
+        /// A file with the key of the cluster: at least 32 random bytes, the same on each
+        /// machine. It encrypts what is stored at the server.
+        encrypt_with: Placed<FilePath> = Optional("nothing is stored at a server") => by_hand,
         /// How it is shown that a name is ours, the preferred way first.
         challenges: OneOrMore<Placed<Challenge>> = Optional("`dns-01` with `dns`, else `http-01` and `tls-alpn-01`") => by_hand,
         /// The writer of the records of `dns-01`: a name server that takes updates, or a

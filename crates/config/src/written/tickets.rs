@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::Shared;
-use crate::SharedTickets;
+use crate::EncryptedStore;
 use crate::quantity::Timeout;
 use crate::setting::{OneOrMore, Placed, options};
 use crate::value::FilePath;
@@ -16,7 +16,7 @@ options! {
         /// where the process makes its own.
         keys: Vec<PathBuf>,
         /// The server by which machines share the keys that they make; `None` for none.
-        shared: Option<SharedTickets>,
+        shared: Option<EncryptedStore>,
     } {
         /// Files with the keys of tickets, for several machines: 48 or 80 random bytes each,
         /// as nginx has them. The first key seals tickets, and all of them open tickets. The

@@ -4,7 +4,7 @@ use std::fs;
 
 use evenkeel_testkit::TempDir;
 use evenkeel_tls::SealingKey;
-use evenkeel_tls::sealed::Purpose::TicketKey;
+use evenkeel_tls::sealed::Purpose::{AcmeRecord, TicketKey};
 
 #[test]
 fn a_secret_opens_by_its_key_and_under_its_name_alone() {
@@ -25,6 +25,7 @@ fn a_secret_opens_by_its_key_and_under_its_name_alone() {
     assert_eq!(*opened, b"secret");
     assert_eq!(other.open(TicketKey, b"name", &sealed), None);
     assert_eq!(one.open(TicketKey, b"names", &sealed), None);
+    assert_eq!(one.open(AcmeRecord, b"name", &sealed), None);
     for at in 0..sealed.len() {
         let mut changed = sealed.clone();
         changed[at] ^= 1;

@@ -10,6 +10,7 @@ use crate::certificates::{CertificateFigures, CertificateTrouble, OrderedFigures
 use crate::metrics::quantity::span;
 use crate::observe::calendar::Moment;
 use crate::observe::figures::Sources;
+use crate::shared_server::SharedServerFigures;
 
 /// Names that a row shows; the others are counted.
 const NAMES_SHOWN: usize = 3;
@@ -19,14 +20,18 @@ struct CertificatesView {
     certificates: Vec<CertificateFigures>,
     unreadable: Vec<CertificateTrouble>,
     ordered: Vec<OrderedFigures>,
+    /// The server by which machines share what is ordered.
+    server: Option<SharedServerFigures>,
 }
 
 pub(in super::super) fn certificates(sources: &Sources, format: Format) -> Answer {
     let served = || sources.tls.iter().flatten();
+    let acme = served().find_map(|it| it.acme());
     let mut view = CertificatesView {
         certificates: served().flat_map(|it| it.figures()).collect(),
         unreadable: served().flat_map(|it| it.troubles()).collect(),
-        ordered: (served().find_map(|it| it.acme()).into_iter())
+        server: acme.and_then(|it| it.server()),
+        ordered: (acme.into_iter())
             .flat_map(|acme| acme.status())
             .map(OrderedFigures::from)
             .collect(),
@@ -80,6 +85,17 @@ fn text(view: &CertificatesView) -> String {
             text.push('\n');
         }
         text.push_str(&orders(&view.ordered));
+    }
+    if let Some(SharedServerFigures {
+        server,
+        up,
+        failure,
+    }) = &view.server
+    {
+        let state = if *up { "UP" } else { "DOWN" };
+        let why = failure.as_ref().filter(|_| !up);
+        let why = why.map(|it| format!(": {it}")).unwrap_or_default();
+        text.push_str(&format!("\nserver {server} is {state}{why}\n"));
     }
     text
 }
