@@ -180,7 +180,9 @@ impl Drop for Removal {
     fn drop(&mut self) {
         if !self.url.is_empty() {
             let url = Purge::Url(&self.url);
-            self.tier.note_purge(Order::new(url, Strength::Hard));
+            // The stores here have removed it.
+            let serial = self.tier.note_purge(Order::new(url, Strength::Hard));
+            self.tier.note_purged(serial);
         }
     }
 }
@@ -368,8 +370,9 @@ impl Shared {
     /// server has it. May block as [`Stores::purge`] does.
     pub fn purge(&self, what: Purge<'_>, strength: Strength) {
         // First, or a lookup would find what the stores here no longer have.
-        self.tier.note_purge(Order::new(what, strength));
+        let serial = self.tier.note_purge(Order::new(what, strength));
         self.tier.stores.purge(what, strength);
+        self.tier.note_purged(serial);
     }
 
     /// Reads the figures.
@@ -409,8 +412,13 @@ impl Tier {
         (before < MAX_WAITING).then_some(waiting)
     }
 
-    fn note_purge(&self, order: Order) {
-        self.ledger().purge(&self.secret, order);
+    fn note_purge(&self, order: Order) -> u64 {
+        self.ledger().purge(&self.secret, order)
+    }
+
+    /// The stores here have had it: the log may get it.
+    fn note_purged(&self, serial: u64) {
+        self.ledger().note_purged(serial);
         self.purges_moved.notify_one();
     }
 }

@@ -6,10 +6,13 @@
 //! the purges that came later.
 //!
 //! ```text
-//!              a machine purges               the log has it
-//!  stores here ──────┬────────────────────────────┬───────────▶
-//!  marks here  ──────┴─ pending: for all objects ─┴─ by number ▶
+//!         a machine purges   its stores have had it   the log has it
+//!  stores here ──────┬──────────────────┬───────────────────┬───────────▶
+//!  marks here  ──────┴─────── pending: for all objects ─────┴─ by number ▶
 //! ```
+//!
+//! The log gets a purge only once the stores have had it: what was asked for before would
+//! count as newer otherwise.
 //!
 //! Invariant: a ledger knows every purge from [`Position`] `base` on, in order. A gap, or
 //! another log under the same name, is an error: what was purged meanwhile is unknown.
@@ -162,11 +165,20 @@ pub struct Ledger {
     purges: Purges,
     /// By number: the count of purges of the stores here, once they have had it.
     counts: VecDeque<(u64, u64)>,
-    pending: VecDeque<(u64, Order)>,
+    pending: VecDeque<Pending>,
     /// Those that are pending, for objects of any number.
     pending_purges: Purges,
     /// Of this machine's last purge.
     serial: u64,
+}
+
+/// A purge of this machine that the log has not got yet.
+#[derive(Debug)]
+struct Pending {
+    serial: u64,
+    order: Order,
+    /// How often the stores here are still to have it.
+    open: u32,
 }
 
 impl Ledger {
@@ -189,15 +201,21 @@ impl Ledger {
         self.position
     }
 
-    /// Notes a purge of this machine: until the log has it, it holds for all objects.
-    pub fn purge(&mut self, secret: &Secret, order: Order) {
+    /// Notes a purge of this machine: until the log has it, it holds for all objects. The
+    /// stores here are to have it next; [`note_purged`](Self::note_purged) is told then, with
+    /// the number that this gives.
+    #[must_use]
+    pub fn purge(&mut self, secret: &Secret, order: Order) -> u64 {
         // The first may be on its way.
-        if self.pending.iter().skip(1).any(|(_, it)| *it == order) {
-            return;
+        let same = self.pending.iter_mut().skip(1).find(|it| it.order == order);
+        if let Some(same) = same {
+            same.open += 1;
+            return same.serial;
         }
+        let mut open = 1;
         let is_full = self.pending.len() >= MAX_PENDING;
         let order = if is_full {
-            self.pending.clear();
+            open += self.pending.drain(..).map(|it| it.open).sum::<u32>();
             Order::everything(Strength::Hard)
         } else {
             order
@@ -205,17 +223,31 @@ impl Ledger {
         self.pending_purges
             .purge(secret, order.purge(), order.strength);
         self.serial += 1;
-        self.pending.push_back((self.serial, order));
+        self.pending.push_back(Pending {
+            serial: self.serial,
+            order,
+            open,
+        });
+        self.serial
     }
 
-    /// The first purge that the log has not got yet.
+    /// The stores here have had the purge of this number.
+    pub fn note_purged(&mut self, serial: u64) {
+        // One that is not there any more became one of everything, with those after it.
+        let later = self.pending.iter_mut().find(|it| it.serial >= serial);
+        if let Some(pending) = later {
+            pending.open = pending.open.saturating_sub(1);
+        }
+    }
+
+    /// The first purge that the log has not got yet, if the stores here have had it.
     pub fn next_pending(&self) -> Option<(Author, &Order)> {
-        let (serial, order) = self.pending.front()?;
+        let first = self.pending.front().filter(|it| it.open == 0)?;
         let by = Author {
             machine: self.machine,
-            serial: *serial,
+            serial: first.serial,
         };
-        Some((by, order))
+        Some((by, &first.order))
     }
 
     /// How many purges the log has not got yet.
@@ -270,7 +302,7 @@ impl Ledger {
             return Ok(Some(order));
         }
         // Those before it were replaced by it, or have come.
-        while self.pending.front().is_some_and(|it| it.0 <= by.serial) {
+        while (self.pending.front()).is_some_and(|it| it.serial <= by.serial) {
             self.pending.pop_front();
         }
         if self.pending.is_empty() {

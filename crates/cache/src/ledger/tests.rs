@@ -139,10 +139,13 @@ fn purges_of_this_machine_hold_until_the_log_has_them() {
         ledger.judge(&SECRET, &object("/a", "", "", b"", 0), position)
     };
     let a = order("/a", Strength::Hard);
-    ledger.purge(&SECRET, a.clone());
+    let serial = ledger.purge(&SECRET, a.clone());
     // Whatever its position says: others do not know of the purge.
     assert_eq!(judge(&ledger, 1), Fate::Gone);
     assert_eq!(judge(&ledger, 9), Fate::Gone);
+    // What the stores here still answer with is not to count as newer.
+    assert_eq!(ledger.next_pending(), None);
+    ledger.note_purged(serial);
     let (by, next) = ledger.next_pending().unwrap();
     assert_eq!((by.machine, by.serial, next), (1, 1, &a));
     // The stores here have had it.
@@ -151,13 +154,20 @@ fn purges_of_this_machine_hold_until_the_log_has_them() {
     assert_eq!(judge(&ledger, 1), Fate::Gone);
     assert_eq!(judge(&ledger, 2), Fate::Alive);
     // The same again waits once, but for the first, which may be on its way.
+    let mut open = Vec::new();
     for at in 0..MAX_PENDING - 1 {
-        for _ in 0..2 {
-            ledger.purge(&SECRET, order(&format!("/b{at}"), Strength::Soft));
-        }
+        let twice =
+            [0; 2].map(|_| ledger.purge(&SECRET, order(&format!("/b{at}"), Strength::Soft)));
         assert_eq!(ledger.pending(), at + 2);
+        // Not until both of them are through.
+        ledger.note_purged(twice[0]);
+        open.push(twice[1]);
     }
-    ledger.purge(&SECRET, order("/c", Strength::Soft));
+    open.push(ledger.purge(&SECRET, order("/c", Strength::Soft)));
+    for serial in open {
+        assert_eq!(ledger.next_pending(), None);
+        ledger.note_purged(serial);
+    }
     let (by, next) = ledger.next_pending().unwrap();
     assert_eq!((ledger.pending(), by.serial), (1, MAX_PENDING as u64 + 2));
     assert_eq!(next, &Order::everything(Strength::Hard));
@@ -180,6 +190,8 @@ struct World {
 struct Machine {
     ledger: Ledger,
     count: u64,
+    /// Purges that its stores have not had yet.
+    running: VecDeque<u64>,
     is_current: bool,
     asked: Vec<(Object, usize, u64)>,
 }
@@ -197,6 +209,7 @@ enum Step {
     Ask(usize, usize),
     Store(usize),
     Purge(usize, usize),
+    Purged(usize),
     Send(usize),
     Receive(usize),
     Trim,
@@ -211,6 +224,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (machine.clone(), path.clone()).prop_map(|(at, path)| Step::Ask(at, path)),
         8 => machine.clone().prop_map(Step::Store),
         4 => (machine.clone(), path).prop_map(|(at, path)| Step::Purge(at, path)),
+        4 => machine.clone().prop_map(Step::Purged),
         4 => machine.clone().prop_map(Step::Send),
         8 => machine.clone().prop_map(Step::Receive),
         1 => Just(Step::Trim),
@@ -225,6 +239,7 @@ impl World {
         let machine = |number| Machine {
             ledger: Ledger::new(number),
             count: 0,
+            running: VecDeque::new(),
             is_current: false,
             asked: Vec::new(),
         };
@@ -290,13 +305,20 @@ impl World {
             Step::Purge(at, path) => {
                 let machine = &mut self.machines[at];
                 let order = order(PATHS[path], Strength::Hard);
-                machine.ledger.purge(&SECRET, order);
-                machine.count += 1;
+                let serial = machine.ledger.purge(&SECRET, order);
+                machine.running.push_back(serial);
                 let by = Author {
                     machine: at as u64,
-                    serial: machine.ledger.serial,
+                    serial,
                 };
                 self.purged.push((path, self.time, Some(at), by));
+            }
+            Step::Purged(at) => {
+                let machine = &mut self.machines[at];
+                if let Some(serial) = machine.running.pop_front() {
+                    machine.count += 1;
+                    machine.ledger.note_purged(serial);
+                }
             }
             Step::Send(at) => {
                 let Some((by, order)) = self.machines[at].ledger.next_pending() else {
