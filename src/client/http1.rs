@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::{Parsed, parse_request};
-use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
+use evenkeel_proto::{RequestError, RequestHead};
 
 use super::drain::{drain, linger};
-use super::{ClientConnection, Hint, tls};
+use super::{ClientConnection, Hint, early};
 use crate::config::Limits;
 use crate::exchange::identity::Identity;
 use crate::exchange::{Context, Next, Outcome, Progress, Sender, Worker, answer, box_cold};
@@ -114,7 +114,7 @@ fn exchanges(
         let mut number = 0_u32;
         loop {
             context.renew(&connection.client.listener);
-            let arrival = match read_head(context, connection, buffer, head, track).await {
+            let arrival = match read_request(context, connection, buffer, head, track).await {
                 Read::Head(arrival) => arrival,
                 Read::Nothing if number == 0 => return None,
                 Read::Nothing => return Some(Next::KeepAlive),
@@ -124,17 +124,6 @@ fn exchanges(
                     return Some(box_cold(refused).await);
                 }
             };
-            let is_early = connection.http1.stream.is_handshaking();
-            if is_early && !may_be_repeated(head) {
-                let whole = box_cold(tls::finish(context, connection)).await;
-                if let Err(failure) = whole {
-                    let end = failure.into();
-                    let refused = refuse(context, connection, buffer, track, arrival, end);
-                    return Some(box_cold(refused).await);
-                }
-            }
-            let is_early = is_early && connection.http1.stream.is_handshaking();
-            connection.client.is_early(is_early);
             let bytes = buffer.filled();
             Hint::Bytes.set(bytes);
             Hint::Fields.set(&head.fields[..]);
@@ -185,13 +174,6 @@ fn exchanges(
             }
         }
     }
-}
-
-/// Whether a request may be answered before the end of the handshake, when it may be a copy
-/// that somebody else has sent: nothing but an answer comes of it (RFC 8470 §3).
-fn may_be_repeated(head: &RequestHead) -> bool {
-    let wire = &head.wire;
-    head.method.is_safe() && wire.framing == BodyFraming::None && wire.upgrade.is_none()
 }
 
 /// Answers a head that is no request, and writes its line.
@@ -247,6 +229,28 @@ fn skip_empty_lines(buffer: &mut Buffer) -> bool {
         has_skipped = true;
     }
     has_skipped
+}
+
+/// Reads the head of a request. One that must not be a copy of somebody else's waits for the
+/// end of the handshake.
+async fn read_request(
+    context: &Context,
+    connection: &mut ClientConnection,
+    buffer: &mut Buffer,
+    head: &mut RequestHead,
+    track: &Track,
+) -> Read {
+    let read = read_head(context, connection, buffer, head, track).await;
+    if let Read::Head(arrival) = read
+        && connection.http1.stream.is_handshaking()
+        && !early::may_be_repeated(head)
+        && let Err(failure) = box_cold(early::finish_handshake(context, connection)).await
+    {
+        return Read::Refused(arrival, failure.into());
+    }
+    let is_early = connection.http1.stream.is_handshaking();
+    connection.client.is_early(is_early);
+    read
 }
 
 /// Reads until a head is whole, refused, or too late.

@@ -7,6 +7,7 @@
 mod accept;
 mod connection;
 mod drain;
+mod early;
 mod future_pool;
 pub(crate) mod http1;
 mod proxy_protocol;

@@ -19,16 +19,16 @@ use evenkeel_tls::Facts;
 use rustls::ServerConfig;
 use rustls::pki_types::UnixTime;
 
+use super::early::late;
 use super::http1::{self, Arrival};
 use super::{ClientConnection, Wait, drain, tcp, wait_for_request};
 use crate::certificates::ServedTls;
 use crate::config::ClientProtocol;
-use crate::exchange::{Client, Context, Http1Side, Next, TlsClient, Worker};
+use crate::exchange::{Context, Http1Side, Next, TlsClient, Worker};
 use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 use crate::net::stream::{HandshakeError, Stream};
-use crate::net::timer::Timer;
 
 /// Encrypts a connection; `None` where it is closed.
 ///
@@ -184,42 +184,13 @@ async fn proof_wanted(
                 }
                 match demand.as_mut().poll(cx) {
                     Poll::Ready(()) => Poll::Ready(Ok(None)),
-                    Poll::Pending => late(worker, timer, client).map(Err),
+                    Poll::Pending => late(worker, timer, client).map(|it| Err(Refused::For(it))),
                 }
             })
             .await
         }
         _ => Ok(None),
     }
-}
-
-/// Waits for the end of a handshake whose client has sent a request before it.
-///
-/// # Errors
-/// Why the connection ends.
-pub(super) async fn finish(
-    worker: &Worker,
-    connection: &mut ClientConnection,
-) -> Result<(), Failure> {
-    let ClientConnection {
-        http1,
-        timer,
-        client,
-    } = connection;
-    let timeout = client.listener.setting(|it| it.timeouts.handshake);
-    worker.set_timeout(timer, timeout);
-    poll_fn(|cx| {
-        timer.register(cx);
-        match http1.stream.poll_whole_handshake(cx) {
-            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
-            Poll::Ready(Err(_)) => Poll::Ready(Err(Failure::ClientGone)),
-            Poll::Pending => late(worker, timer, client).map(|it| match it {
-                Refused::Gone => Err(Failure::ClientGone),
-                Refused::For(failure) => Err(failure),
-            }),
-        }
-    })
-    .await
 }
 
 /// The name that a client asks for, and whether it wants proof of it (RFC 8737 §3); `None`
@@ -249,7 +220,9 @@ async fn asked_for(
                     seen = len;
                 }
                 Poll::Ready(_) => return Poll::Ready(Err(Refused::Gone)),
-                Poll::Pending => return late(worker, timer, client).map(Err),
+                Poll::Pending => {
+                    return late(worker, timer, client).map(|it| Err(Refused::For(it)));
+                }
             }
             match client_hello::read(buffer.filled()) {
                 // Authorities need less.
@@ -266,18 +239,6 @@ async fn asked_for(
     let name = String::from_utf8(hello.server_name.into_vec());
     let name = name.ok().filter(|it| !it.is_empty());
     Ok(name.map(|it| (it, wants_proof)))
-}
-
-/// Whether a handshake ends that waits for its client.
-fn late(worker: &Worker, timer: &Timer, client: &Client) -> Poll<Refused> {
-    if worker.wheel.has_fired(timer) {
-        let failure = worker.timed_out(u64::MAX, Failure::TlsHandshakeTimeout);
-        return Poll::Ready(Refused::For(failure));
-    }
-    match worker.sessions.take_told(client.session) {
-        Some(failure) => Poll::Ready(Refused::For(failure)),
-        None => Poll::Pending,
-    }
 }
 
 async fn agree(worker: &Worker, connection: &mut ClientConnection) -> Result<(), Refused> {
@@ -307,7 +268,7 @@ async fn agree(worker: &Worker, connection: &mut ClientConnection) -> Result<(),
                 });
                 Refused::For(Failure::TlsHandshake)
             }
-            Poll::Pending => return late(worker, timer, client).map(Err),
+            Poll::Pending => return late(worker, timer, client).map(|it| Err(Refused::For(it))),
         };
         Poll::Ready(Err(refused))
     })

@@ -1,0 +1,55 @@
+//! Requests that come before the end of the TLS handshake (0-RTT, RFC 8470).
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use evenkeel_proto::{BodyFraming, RequestHead};
+
+use super::ClientConnection;
+use crate::exchange::{Client, Worker};
+use crate::metrics::end::Failure;
+use crate::net::timer::Timer;
+
+/// Whether a request may be answered before the end of the handshake, when it may be a copy
+/// that somebody else has sent: nothing but an answer comes of it (RFC 8470 §3).
+pub(super) fn may_be_repeated(head: &RequestHead) -> bool {
+    let wire = &head.wire;
+    head.method.is_safe() && wire.framing == BodyFraming::None && wire.upgrade.is_none()
+}
+
+/// Waits for the end of a handshake whose client has sent a request before it.
+///
+/// # Errors
+/// Why the connection ends.
+pub(super) async fn finish_handshake(
+    worker: &Worker,
+    connection: &mut ClientConnection,
+) -> Result<(), Failure> {
+    let ClientConnection {
+        http1,
+        timer,
+        client,
+    } = connection;
+    let timeout = client.listener.setting(|it| it.timeouts.handshake);
+    worker.set_timeout(timer, timeout);
+    poll_fn(|cx| {
+        timer.register(cx);
+        match http1.stream.poll_whole_handshake(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(_)) => Poll::Ready(Err(Failure::ClientGone)),
+            Poll::Pending => late(worker, timer, client).map(Err),
+        }
+    })
+    .await
+}
+
+/// Why a handshake ends that waits for its client, if it does.
+pub(super) fn late(worker: &Worker, timer: &Timer, client: &Client) -> Poll<Failure> {
+    if worker.wheel.has_fired(timer) {
+        return Poll::Ready(worker.timed_out(u64::MAX, Failure::TlsHandshakeTimeout));
+    }
+    match worker.sessions.take_told(client.session) {
+        Some(failure) => Poll::Ready(failure),
+        None => Poll::Pending,
+    }
+}
