@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use evenkeel_policy::Instant;
+use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::write;
 use evenkeel_proto::proxy_protocol::Connection;
 use evenkeel_proto::{RequestHead, Scheme};
@@ -112,6 +113,15 @@ impl Client {
     /// Facts from its TLS handshake; `None` on a plain connection.
     pub fn tls(&self) -> Option<&TlsClient> {
         self.tls.as_deref()
+    }
+
+    /// The name of the server that it asked for (SNI): in a handshake here, or in one that
+    /// goes on to the endpoint. Empty where it named none.
+    pub fn server_name<'a>(&'a self, hello: Option<&'a ClientHello>) -> &'a [u8] {
+        match &self.tls {
+            Some(tls) => tls.server_name.as_bytes(),
+            None => hello.map_or(&[], |it| &it.server_name),
+        }
     }
 
     /// The same client, for a request that a cache makes for it and for others.

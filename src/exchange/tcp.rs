@@ -60,7 +60,7 @@ pub async fn carry(
     let connecting = {
         // A copy: a borrow of `first` would make the state of a tunnel longer.
         let hello = first.as_ref().and_then(|it| it.hello.as_ref());
-        let server_name = hello.map(|it| it.server_name.clone()).unwrap_or_default();
+        let server_name = exchange.client.server_name(hello).into();
         box_cold(connect(exchange, upstream, proxying, key, server_name))
     };
     let (slot, mut stream) = match connecting.await {
@@ -130,14 +130,12 @@ fn behind_proxy_header(
 ) -> Buffer {
     let mut header = Vec::new();
     let hello = first.as_ref().and_then(|it| it.hello.as_ref());
-    let authority = hello.map(|it| &*it.server_name);
-    let authority = authority.filter(|it| !it.is_empty());
+    let client = exchange.client;
     let extensions = Extensions {
-        authority,
+        authority: Some(client.server_name(hello)).filter(|it| !it.is_empty()),
         ..Extensions::default()
     };
     let connected_to = exchange.side.local_address();
-    let client = exchange.client;
     proxy_header::write(&mut header, version, client, connected_to, extensions);
     let bytes = first.as_ref().map_or(&[][..], |it| it.bytes.filled());
     let mut both = Buffer::with_capacity(header.len() + bytes.len());

@@ -551,6 +551,25 @@ fn tcp_is_carried_from_tls() {
             client.send("hello").unwrap();
             assert_eq!(client.read_to_end().unwrap(), b"you said hello");
         }
+        // Its endpoint may learn the name that was asked for.
+        let origin = RawOrigin::start(|_, mut stream| {
+            let fixed = stream.read_len(16).unwrap();
+            let rest = stream.read_len(usize::from(fixed[15])).unwrap();
+            stream.send([fixed, rest].concat()).unwrap();
+        });
+        let site = Site {
+            upstream: "proxy_protocol = 'v2'",
+            ..site
+        };
+        let told = site.start(&[origin.unwrap().address.to_string()]);
+        let mut client = connect(&told, "a.test", &issuing.client(TLS13)).unwrap();
+        client.send("hello").unwrap();
+        let header = client.read_to_end().unwrap();
+        let parsed = evenkeel_proto::proxy_protocol::parse(&header)
+            .unwrap()
+            .unwrap();
+        let authority = parsed.connection(&header).extensions.authority;
+        assert_eq!(authority, Some(&b"a.test"[..]));
         // What is no TLS is closed without a word.
         let mut plain = TcpStream::connect(proxy.address("web")).unwrap();
         plain

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use evenkeel_testkit::deadline::{until, within};
 use evenkeel_testkit::process::free_port;
 use evenkeel_testkit::tls::trusting_pem;
-use evenkeel_testkit::{OriginHandle, Pebble, Proxy, RawClient, RawOrigin, TempDir};
+use evenkeel_testkit::{OriginHandle, Pebble, PebbleSetup, Proxy, RawClient, RawOrigin, TempDir};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 
@@ -127,6 +127,40 @@ fn start_on_demand(issuer: &Issuer, on_demand: &str) -> (OriginHandle, Proxy) {
         ..Site::default()
     }
     .with_origin()
+}
+
+#[test]
+fn the_next_issuer_is_asked_with_its_external_account() {
+    within(LIMIT, || {
+        let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+        let http_port = free_port().unwrap();
+        let setup = PebbleSetup {
+            http_port,
+            tls_port: free_port().unwrap(),
+            external_accounts: vec![("kid-1".to_owned(), key.to_owned())],
+            ..PebbleSetup::default()
+        };
+        let issuer = Issuer {
+            pebble: Pebble::start_with(&setup).unwrap(),
+            http_port,
+            tls_port: setup.tls_port,
+            storage: TempDir::new().unwrap(),
+        };
+        let key_file = issuer.storage.path().join("external.key");
+        std::fs::write(&key_file, format!("{key}\n")).unwrap();
+        let fallback = format!(
+            "fallback = [{{ directory = \"{}\", ca = \"{}\", \
+             external_account = {{ id = \"kid-1\", key_file = \"{}\" }} }}]",
+            issuer.pebble.directory(),
+            issuer.pebble.ca_path().display(),
+            key_file.display()
+        );
+        // Nobody listens there.
+        let dead = format!("https://127.0.0.1:{}/dir", free_port().unwrap());
+        let tables = table(&dead, &issuer.pebble, &issuer.storage, &fallback) + &issuer.plain();
+        let (_origin, proxy) = start("127.0.0.1:0", &["a.example.test"], &tables);
+        issuer.until_issued(&proxy, "a.example.test");
+    });
 }
 
 #[test]
