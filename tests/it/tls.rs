@@ -556,12 +556,13 @@ fn tcp_is_carried_from_tls() {
             let fixed = stream.read_len(16).unwrap();
             let rest = stream.read_len(usize::from(fixed[15])).unwrap();
             stream.send([fixed, rest].concat()).unwrap();
-        });
+        })
+        .unwrap();
         let site = Site {
             upstream: "proxy_protocol = 'v2'",
             ..site
         };
-        let told = site.start(&[origin.unwrap().address.to_string()]);
+        let told = site.start(&[origin.address.to_string()]);
         let mut client = connect(&told, "a.test", &issuing.client(TLS13)).unwrap();
         client.send("hello").unwrap();
         let header = client.read_to_end().unwrap();

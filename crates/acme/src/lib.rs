@@ -44,6 +44,7 @@
 mod attempt;
 mod certificate;
 pub mod challenges;
+mod changes;
 pub mod clock;
 mod dns;
 pub mod error;

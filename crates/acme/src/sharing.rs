@@ -10,20 +10,21 @@
 //!
 //! Invariant: a certificate gives way only to a newer one, here and at the server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream;
 
 use crate::certificate::{self, Held};
+use crate::changes::Known;
 use crate::error::Failure;
 use crate::issuer::blocking;
 use crate::name::Name;
-use crate::shared::{Fingerprint, NewCertificate, Point, Shared, SharedCertificate};
+use crate::shared::{NewCertificate, SharedCertificate};
 use crate::storage::{self, Staged, Storage};
 
 /// Time between two rounds.
@@ -34,103 +35,6 @@ const AT_ONCE: usize = 8;
 
 /// How often another machine may be faster.
 const TRIES: u32 = 5;
-
-/// A server, and how far the folder has come with it.
-pub(crate) struct Sharing {
-    pub(crate) server: Arc<dyn Shared>,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Changes are known up to here.
-    point: Option<Point>,
-    /// Names that are to be compared, whatever changes.
-    open: BTreeSet<String>,
-}
-
-/// What is known of the certificate of a name at the server.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
-    Nothing,
-    Absent,
-    Is(Fingerprint),
-}
-
-/// Changes at the server.
-#[derive(Default)]
-struct Changed {
-    until: Option<Point>,
-    certificates: BTreeMap<String, Fingerprint>,
-    /// The server has none but those, and may have lost others.
-    is_other_epoch: bool,
-}
-
-impl Sharing {
-    pub(crate) fn new(server: Arc<dyn Shared>) -> Self {
-        Self {
-            server,
-            state: Mutex::default(),
-        }
-    }
-
-    /// Has certificates of these names compared in the next round.
-    pub(crate) fn compare_later(&self, names: impl IntoIterator<Item = String>) {
-        self.state().open.extend(names);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What has changed at the server since the last round. Blocks.
-    fn changed(&self) -> io::Result<Changed> {
-        let mut changed = Changed {
-            until: self.state().point.clone(),
-            ..Changed::default()
-        };
-        loop {
-            let changes = self.server.changes(changed.until.as_ref())?;
-            let epoch = changes.until.epoch.clone();
-            let before = changed.until.replace(changes.until);
-            if before.is_none_or(|it| it.epoch != epoch) {
-                changed.is_other_epoch = true;
-                changed.certificates.clear();
-            }
-            changed.certificates.extend(changes.certificates);
-            if !changes.has_more {
-                return Ok(changed);
-            }
-        }
-    }
-
-    /// The names of which certificates are to be compared. `followed` gives the names that
-    /// are followed: all, or those among some.
-    fn to_compare(
-        &self,
-        changed: Changed,
-        followed: impl Fn(Option<BTreeSet<String>>) -> BTreeSet<String>,
-    ) -> Vec<(String, Known)> {
-        let mut state = self.state();
-        let (among, otherwise) = if changed.is_other_epoch {
-            (None, Known::Absent)
-        } else {
-            let names = changed.certificates.keys().cloned();
-            let open = std::mem::take(&mut state.open);
-            (
-                Some(open.into_iter().chain(names).collect()),
-                Known::Nothing,
-            )
-        };
-        state.point = changed.until;
-        state.open = followed(among);
-        let known = |name: &String| {
-            let known = changed.certificates.get(name).map(|it| Known::Is(*it));
-            (name.clone(), known.unwrap_or(otherwise))
-        };
-        state.open.iter().map(known).collect()
-    }
-}
 
 impl Storage {
     /// Takes newer certificates from the server, and stores those that it lacks. Says for
@@ -170,7 +74,7 @@ impl Storage {
         while let Some((name, compared)) = compared.next().await {
             match compared {
                 Ok(is_other) => {
-                    sharing.state().open.remove(&name);
+                    sharing.note_compared(&name);
                     arrived.extend(is_other.then_some(name));
                 }
                 Err(failure) => failed = Some(failure),

@@ -28,10 +28,10 @@ use std::time::{Duration, SystemTime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::changes::Sharing;
 use crate::error::Error;
 use crate::name::file_stem;
 use crate::shared::Shared;
-use crate::sharing::Sharing;
 
 /// The most that is read of an account, an order or a record of failures, in bytes.
 const MAX_RECORD: u64 = 64 << 10;
