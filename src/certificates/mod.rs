@@ -135,7 +135,7 @@ impl ServedTls {
 
     fn has_certificate(&self, name: &str) -> bool {
         let (certificates, now) = (self.certificates(), UnixTime::now());
-        let name = name.to_ascii_lowercase();
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         certificates.of_name(&name).any(|it| it.is_valid_at(now))
     }
 

@@ -203,10 +203,20 @@ impl Issuer {
         .await
     }
 
-    /// Forgets an account that the issuer has forgotten: the next attempt makes another.
-    pub(crate) async fn forget_account(&self) -> Result<(), Failure> {
+    /// Forgets an account that the issuer has forgotten: the next attempt makes another, unless
+    /// somebody has.
+    pub(crate) async fn forget_account(&self, forgotten: &Session) -> Result<(), Failure> {
         let (storage, directory) = self.records();
-        blocking(move || storage.forget_account(&directory)).await
+        let id = forgotten.account.id().to_owned();
+        blocking(move || {
+            let known: Option<serde_json::Value> = storage.account(&directory)?;
+            let is_same = known.is_none_or(|it| it["credentials"]["id"] == *id);
+            if is_same {
+                storage.forget_account(&directory)?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn store(&self, credentials: AccountCredentials) -> Result<(), Failure> {

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use evenkeel_tls::{Authorities, ClientSettings, Policy, Verify, client_config};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::{Request, Uri};
+use http::{Request, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -87,6 +87,8 @@ struct State {
     /// Names that are being asked about, or wait for that.
     asked: HashSet<String>,
     queue: VecDeque<String>,
+    /// Names that had a certificate in the storage at the start, and were not refused since.
+    stored: HashSet<String>,
     /// Until when each name is refused.
     refused: HashMap<String, SystemTime>,
     allowed: HashMap<String, Allowed>,
@@ -130,12 +132,16 @@ impl Demands {
         storage: Storage,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, Error> {
+        let state = State {
+            stored: storage.certificate_names().into_iter().collect(),
+            ..State::default()
+        };
         Ok(Self {
             storage,
             names: settings.names,
             ask: settings.ask.map(Ask::new).transpose()?,
             clock: Arc::clone(clock),
-            state: Mutex::default(),
+            state: Mutex::new(state),
             queued: Notify::new(),
             allowed: watch::Sender::new(()),
             decided: watch::Sender::new(()),
@@ -149,6 +155,9 @@ impl Demands {
         let is_asked = self.ask.is_some() && url(self) == url(before);
         let (before, now) = (before.state(), self.clock.now());
         let state = &mut *self.state();
+        if is_asked {
+            state.asked.extend(before.asked.iter().cloned());
+        }
         for (name, allowed) in &before.allowed {
             let ask_at = match self.is_listed(name) {
                 true => None,
@@ -182,6 +191,7 @@ impl Demands {
         if state.refused.get(&name).is_some_and(|until| *until > now) {
             return Standing::Refused;
         }
+        let is_stored = state.stored.contains(&name);
         if self.is_listed(&name) {
             if !state.allow(&name, None, now) {
                 return Standing::Refused;
@@ -190,14 +200,28 @@ impl Demands {
             self.allowed.send_replace(());
             return Standing::Allowed;
         }
-        if self.ask.is_none() || state.queue.len() >= ASKS_WAITING || !state.has_room() {
+        let is_full = state.queue.len() >= ASKS_WAITING || !state.has_room();
+        if self.ask.is_none() || (is_full && !is_stored) {
             return Standing::Refused;
         }
         state.asked.insert(name.clone());
-        state.queue.push_back(name);
+        if !is_stored {
+            state.queue.push_back(name);
+            drop(state);
+            self.queued.notify_one();
+            return Standing::Undecided;
+        }
+        // In front of names that may be anyone's.
+        state.queue.push_front(name.clone());
+        let is_unanswered = state.is_unanswered;
+        let is_allowed = is_unanswered && state.allow(&name, Some(now + ALLOWED_FOR), now);
         drop(state);
         self.queued.notify_one();
-        Standing::Undecided
+        if !is_allowed {
+            return Standing::Undecided;
+        }
+        self.allowed.send_replace(());
+        Standing::Allowed
     }
 
     /// The names that are allowed, in order.
@@ -301,6 +325,7 @@ impl Demands {
             }
             Ok(false) => {
                 state.refuse(&name, now, REFUSED_FOR);
+                state.stored.remove(&name);
                 if is_known {
                     tracing::info!(name, "acme: {url} does not allow {name} any more");
                     state.allowed.remove(&name);
@@ -357,16 +382,17 @@ impl State {
             allowed.ask_at = ask_at;
             return true;
         }
-        if !self.has_room() {
+        let has_certificate = self.stored.contains(name);
+        if !has_certificate && !self.has_room() {
             return false;
         }
         tracing::info!(name, "acme: a client asks for {name}, which is allowed");
         self.refused.remove(name);
-        self.lacking += 1;
+        self.lacking += usize::from(!has_certificate);
         let allowed = Allowed {
             ask_at,
             wanted_at: now,
-            has_certificate: false,
+            has_certificate,
         };
         self.allowed.insert(name.to_owned(), allowed);
         true
@@ -443,11 +469,13 @@ impl Ask {
                 return Err(format!("no answer within {} s", ASK_DEADLINE.as_secs()));
             }
         };
-        let status = response.status();
-        if status.is_server_error() {
-            return Err(format!("it answered {status}"));
+        match response.status() {
+            status if status.is_success() => Ok(true),
+            status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
+                Ok(false)
+            }
+            status => Err(format!("it answered {status}")),
         }
-        Ok(status.is_success())
     }
 }
 
@@ -577,6 +605,36 @@ mod tests {
         pass(&clock, LOOK_EVERY);
         demands.look();
         assert!(demands.state().asked.contains("c.example"));
+    }
+
+    #[test]
+    fn a_flood_keeps_no_name_out_whose_certificate_is_stored() {
+        let folder = evenkeel_testkit::TempDir::new().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        for name in ["listed.a.example", "asked.example", "gone.example"] {
+            std::fs::write(storage.certificate(name), "").unwrap();
+        }
+        let settings = OnDemand {
+            names: vec!["*.a.example".to_owned()],
+            ask: Some("http://127.0.0.1:1/".to_owned()),
+        };
+        let clock: Arc<dyn Clock> = Arc::new(Set::default());
+        let demands = Demands::new(settings, storage, &clock).unwrap();
+        for at in 0..ASKS_WAITING {
+            demands.want(&format!("{at}.example"));
+        }
+        for at in 0..LACKING_MAX {
+            demands.want(&format!("{at}.a.example"));
+        }
+        assert_eq!(demands.want("other.example"), Standing::Refused);
+        assert_eq!(demands.want("listed.a.example"), Standing::Allowed);
+        assert_eq!(demands.want("gone.example"), Standing::Undecided);
+        assert_eq!(demands.state().queue.front().unwrap(), "gone.example");
+        demands.take("gone.example".to_owned(), Ok(false));
+        assert_eq!(demands.want("gone.example"), Standing::Refused);
+        // While nobody answers, it is served at once.
+        demands.take("0.example".to_owned(), Err(unanswered(false)));
+        assert_eq!(demands.want("asked.example"), Standing::Allowed);
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl Orders {
                     "acme: {directory} has forgotten the account: {}",
                     failure.text
                 );
-                issuer.forget_account().await?;
+                issuer.forget_account(&session).await?;
                 self.forget(&wanted.name).await?;
                 let session = issuer.session(&self.leases, &self.clock).await?;
                 self.attempt_with(&session, wanted, issuer).await
@@ -509,6 +509,8 @@ fn replaces_is_refused(problem: &instant_acme::Problem) -> bool {
     let is = |name| problem.r#type.as_deref() == Some(name);
     is("urn:ietf:params:acme:error:alreadyReplaced")
         || is("urn:ietf:params:acme:error:malformed")
+        // Of another account.
+        || is("urn:ietf:params:acme:error:unauthorized")
         || problem.status == Some(409)
 }
 

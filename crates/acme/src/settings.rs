@@ -34,7 +34,7 @@ pub struct OnDemand {
     /// These, in lower case. `*.example.com` stands for all names below it.
     pub names: Vec<String>,
     /// Of any other name this URL is asked: `GET URL?domain=NAME`. An answer of 2xx allows
-    /// it, one of 5xx is none, and any other refuses it.
+    /// it, one of 4xx but 429 refuses it, and any other is none.
     pub ask: Option<String>,
 }
 

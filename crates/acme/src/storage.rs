@@ -142,6 +142,17 @@ impl Storage {
         self.root.join("lock")
     }
 
+    /// The names of hosts that have a certificate. A folder that cannot be listed has none.
+    pub(crate) fn certificate_names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root.join("certificates"));
+        let entries = entries.into_iter().flatten().flatten();
+        let stem = |it: fs::DirEntry| {
+            let file = it.file_name().into_string().ok()?;
+            file.strip_suffix(".pem").map(str::to_owned)
+        };
+        entries.filter_map(stem).collect()
+    }
+
     pub(crate) fn certificate(&self, name: &str) -> PathBuf {
         certificate_path(&self.root, name)
     }

@@ -100,6 +100,7 @@ fn refuses_with_a_reason() {
             Condition,
         ),
         ("", 206, "Cache-Control: max-age=3600", Status),
+        ("", 425, "Cache-Control: max-age=3600", Status),
         ("", 304, "Cache-Control: max-age=3600", Status),
         ("", 401, "Cache-Control: max-age=3600", Status),
         ("", 412, "Cache-Control: max-age=3600", Status),

@@ -136,8 +136,8 @@ options! {
         /// can have certificates ordered for any number of them.
         names: OneOrMore<Placed<CertificateName>> = Optional("none without a question"),
         /// A URL that is asked about any other name: `GET URL?domain=NAME`. The answer
-        /// 200 allows it, 404 does not. Without an answer within 5 seconds, or with
-        /// one of 5xx, the name is refused for a moment.
+        /// 200 allows it, 404 or another 4xx does not. Without an answer within 5 seconds,
+        /// or with 429 or any other, the name is refused for a moment.
         ask: Placed<AskUrl> = Optional("other names are refused"),
     }
 }
