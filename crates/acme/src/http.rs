@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use evenkeel_tls::{Authorities, ClientSettings, Policy, Verify, client_config};
 use http::header::{CONTENT_TYPE, DATE, HeaderValue, LOCATION, RETRY_AFTER};
 use http::response::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -51,14 +52,46 @@ pub(crate) struct Requests {
     heard: Arc<Mutex<Heard>>,
 }
 
+/// Which URLs connections are for.
+#[derive(Clone, Copy)]
+pub(crate) enum Schemes {
+    /// Those that begin with `https://`.
+    Https,
+    /// Also those that begin with `http://`.
+    Both,
+}
+
+/// Connections to servers that these authorities vouch for.
+///
+/// # Errors
+/// TLS cannot be configured.
+pub(crate) fn connector(
+    authorities: Authorities,
+    schemes: Schemes,
+) -> Result<HttpsConnector<HttpConnector>, rustls::Error> {
+    let config = client_config(ClientSettings {
+        policy: Policy::default(),
+        verify: Verify::By(authorities),
+        pins: Vec::new(),
+        identity: None,
+        alpn: Vec::new(),
+        sessions: 1,
+        key_log: None,
+    })?;
+    let builder = HttpsConnectorBuilder::new().with_tls_config(ClientConfig::clone(&config));
+    let builder = match schemes {
+        Schemes::Https => builder.https_only(),
+        Schemes::Both => builder.https_or_http(),
+    };
+    Ok(builder.enable_http1().build())
+}
+
 impl Https {
-    pub(crate) fn new(config: &Arc<ClientConfig>) -> Self {
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(ClientConfig::clone(config))
-            .https_only()
-            .enable_http1()
-            .build();
-        Self(Client::builder(TokioExecutor::new()).build(connector))
+    /// # Errors
+    /// TLS cannot be configured.
+    pub(crate) fn new(authorities: Authorities) -> Result<Self, rustls::Error> {
+        let connector = connector(authorities, Schemes::Https)?;
+        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use data_encoding::BASE64URL_NOPAD;
-use evenkeel_tls::{Authorities, ClientSettings, Policy, Verify, client_config};
+use evenkeel_tls::Authorities;
 use instant_acme::{
     Account, AccountCredentials, Error as AcmeError, ExternalAccountKey, NewAccount, Problem,
 };
@@ -74,18 +74,10 @@ impl Issuer {
             }
             None => Authorities::system_once().map_err(Error::SystemAuthorities)?,
         };
-        let config = client_config(ClientSettings {
-            policy: Policy::default(),
-            verify: Verify::By(authorities),
-            pins: Vec::new(),
-            identity: None,
-            alpn: Vec::new(),
-            sessions: 1,
-            key_log: None,
-        });
+        let https = Https::new(authorities).map_err(Error::Tls)?;
         Ok(Self {
             hmac_key: key.map(decode).transpose()?,
-            https: Https::new(&config.map_err(Error::Tls)?),
+            https,
             storage: storage.clone(),
             skew_is_told: AtomicBool::new(false),
             settings,

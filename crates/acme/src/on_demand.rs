@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use evenkeel_tls::{Authorities, ClientSettings, Policy, Verify, client_config};
+use evenkeel_tls::Authorities;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{Request, StatusCode, Uri};
 use http_body_util::Empty;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -28,6 +28,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
 use crate::error::{Error, with_causes};
+use crate::http::{Schemes, connector};
 use crate::issuer::blocking;
 use crate::name::Name;
 use crate::settings::OnDemand;
@@ -192,34 +193,31 @@ impl Demands {
             return Standing::Refused;
         }
         let is_stored = state.stored.contains(&name);
-        if self.is_listed(&name) {
-            if !state.allow(&name, None, now) {
+        let ask_at = if self.is_listed(&name) {
+            None
+        } else {
+            let is_full = state.queue.len() >= ASKS_WAITING || !state.has_room();
+            if self.ask.is_none() || (is_full && !is_stored) {
                 return Standing::Refused;
             }
-            drop(state);
-            self.allowed.send_replace(());
-            return Standing::Allowed;
-        }
-        let is_full = state.queue.len() >= ASKS_WAITING || !state.has_room();
-        if self.ask.is_none() || (is_full && !is_stored) {
+            state.asked.insert(name.clone());
+            if is_stored {
+                // In front of names that may be anyone's.
+                state.queue.push_front(name.clone());
+            } else {
+                state.queue.push_back(name.clone());
+            }
+            self.queued.notify_one();
+            // While nobody answers, what is stored is served.
+            if !(is_stored && state.is_unanswered) {
+                return Standing::Undecided;
+            }
+            Some(now + ALLOWED_FOR)
+        };
+        if !state.allow(&name, ask_at, now) {
             return Standing::Refused;
         }
-        state.asked.insert(name.clone());
-        if !is_stored {
-            state.queue.push_back(name);
-            drop(state);
-            self.queued.notify_one();
-            return Standing::Undecided;
-        }
-        // In front of names that may be anyone's.
-        state.queue.push_front(name.clone());
-        let is_unanswered = state.is_unanswered;
-        let is_allowed = is_unanswered && state.allow(&name, Some(now + ALLOWED_FOR), now);
         drop(state);
-        self.queued.notify_one();
-        if !is_allowed {
-            return Standing::Undecided;
-        }
         self.allowed.send_replace(());
         Standing::Allowed
     }
@@ -435,20 +433,7 @@ impl Ask {
             return Err(Error::Ask { url });
         };
         let authorities = Authorities::system_once().map_err(Error::SystemAuthorities)?;
-        let config = client_config(ClientSettings {
-            policy: Policy::default(),
-            verify: Verify::By(authorities),
-            pins: Vec::new(),
-            identity: None,
-            alpn: Vec::new(),
-            sessions: 1,
-            key_log: None,
-        });
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(rustls::ClientConfig::clone(&*config.map_err(Error::Tls)?))
-            .https_or_http()
-            .enable_http1()
-            .build();
+        let connector = connector(authorities, Schemes::Both).map_err(Error::Tls)?;
         let client = Client::builder(TokioExecutor::new()).build(connector);
         Ok(Self { uri, client })
     }
