@@ -3,6 +3,7 @@
 
 mod records;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,15 +14,15 @@ use evenkeel_acme::{
     ACME_TLS_ALPN, ChallengeKind, Challenges, Demand, DnsSettings, Error, ExternalAccount, Issuer,
     Manager, NotFollowed, OnDemand, Settings, Shared, Status, placeholder,
 };
-use evenkeel_tls::{Authorities, handshake_config};
+use evenkeel_tls::{Authorities, Placeholder, handshake_config};
 use rustls::ServerConfig;
 use rustls::sign::CertifiedKey;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::ServedTls;
+use super::{ServedTls, in_lower_case};
 use crate::config::machine::{self, Obstacle};
-use crate::config::{self, Challenge, DnsUpdates, UntilIssued};
+use crate::config::{self, Challenge, DnsUpdates, ListenerTls, UntilIssued};
 use crate::shared_server::SharedServerFigures;
 use records::Records;
 
@@ -159,9 +160,25 @@ impl Acme {
         Manager::certificate_path(&self.settings.storage, name)
     }
 
-    /// Shown where there is no certificate yet.
-    pub(super) fn placeholder(&self) -> Option<Arc<CertifiedKey>> {
-        self.placeholder.clone()
+    /// Shown by a listener for the names that it orders, where there is no certificate yet.
+    pub(super) fn placeholder(self: &Arc<Self>, settings: &ListenerTls) -> Option<Placeholder> {
+        let certificate = self.placeholder.clone()?;
+        let ordered = settings.ordered.iter().map(|it| in_lower_case(it));
+        let ordered: HashSet<_> = ordered.collect();
+        let demanding = settings.is_on_demand.then(|| self.clone());
+        let is_for = move |name: &str| {
+            let name = in_lower_case(name);
+            let wildcard = name
+                .split_once('.')
+                .map(|(_, parent)| format!("*.{parent}"));
+            ordered.contains(&name)
+                || wildcard.is_some_and(|it| ordered.contains(&it))
+                || (demanding.as_ref()).is_some_and(|it| it.manager.is_demanded(&name))
+        };
+        Some(Placeholder {
+            certificate,
+            is_for: Box::new(is_for),
+        })
     }
 
     /// Orders a certificate now.

@@ -78,9 +78,9 @@ impl ServedTls {
             return Err(failed(why.to_owned()));
         }
         troubles.iter().for_each(|it| say(name, it));
-        let placeholder = acme.as_ref().and_then(|it| it.placeholder());
+        let placeholder = acme.as_ref().and_then(|it| it.placeholder(settings));
         let served = Served::new(Arc::new(certificates), settings.unknown_name);
-        let served = Arc::new(served.or_else(placeholder));
+        let served = Arc::new(served.with_placeholder(placeholder));
         let client_auth = client_auth(settings).map_err(|error| failed(error.to_string()))?;
         let clients = client_auth.context();
         let config = configure(listener.protocol, settings, &served, tickets, client_auth);
@@ -135,7 +135,7 @@ impl ServedTls {
 
     fn has_certificate(&self, name: &str) -> bool {
         let (certificates, now) = (self.certificates(), UnixTime::now());
-        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        let name = in_lower_case(name);
         certificates.of_name(&name).any(|it| it.is_valid_at(now))
     }
 
@@ -254,6 +254,11 @@ impl ServedTls {
         );
         None
     }
+}
+
+/// The name that a client sends as certificates have it: without a dot at the end.
+fn in_lower_case(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
 /// Where the certificates of a listener are.

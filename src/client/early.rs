@@ -1,13 +1,15 @@
 //! Requests that come before the end of the TLS handshake (0-RTT, RFC 8470).
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::Poll;
 
 use evenkeel_proto::{BodyFraming, RequestHead};
 
-use super::ClientConnection;
-use crate::exchange::{Client, Worker};
+use super::{ClientConnection, tcp};
+use crate::exchange::{Client, Context, Worker};
 use crate::metrics::end::Failure;
+use crate::net::clock;
 use crate::net::timer::Timer;
 
 /// Whether a request may be answered before the end of the handshake, when it may be a copy
@@ -17,7 +19,8 @@ pub(super) fn may_be_repeated(head: &RequestHead) -> bool {
     head.method.is_safe() && wire.framing == BodyFraming::None && wire.upgrade.is_none()
 }
 
-/// Waits for the end of a handshake whose client has sent a request before it.
+/// Waits for the end of a handshake whose client has sent a request before it. It has the
+/// time of any handshake, whatever was answered meanwhile.
 ///
 /// # Errors
 /// Why the connection ends.
@@ -30,9 +33,9 @@ pub(super) async fn finish_handshake(
         timer,
         client,
     } = connection;
-    let timeout = client.listener.setting(|it| it.timeouts.handshake);
-    worker.set_timeout(timer, timeout);
-    poll_fn(|cx| {
+    let deadline = client.tls().map_or(0, |it| it.handshake_deadline);
+    worker.wheel.set(timer, deadline);
+    let finished = poll_fn(|cx| {
         timer.register(cx);
         match http1.stream.poll_whole_handshake(cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
@@ -40,7 +43,24 @@ pub(super) async fn finish_handshake(
             Poll::Pending => late(worker, timer, client).map(Err),
         }
     })
-    .await
+    .await;
+    finished.inspect_err(|_| client.listener.counters().tls_failed.add(1))
+}
+
+/// The same for a client whose requests are answered. A handshake that does not end has its
+/// line in the access log; `false` then.
+pub(super) async fn finish_idle(worker: &Rc<Worker>, connection: &mut ClientConnection) -> bool {
+    let started = clock::now();
+    match finish_handshake(worker, connection).await {
+        Ok(()) => true,
+        // It has got its answers.
+        Err(Failure::ClientGone) => false,
+        Err(failure) => {
+            let context = Context::new(worker.clone(), &connection.client.listener);
+            tcp::refuse(&context, connection, started, failure);
+            false
+        }
+    }
 }
 
 /// Why a handshake ends that waits for its client, if it does.

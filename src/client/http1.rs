@@ -199,6 +199,11 @@ pub(super) async fn refuse(
     );
     let head = RequestHead::default();
     let mut exchange = connection.exchange(context, buffer.filled(), &head, progress);
+    if end == End::Failure(Failure::TlsHandshakeTimeout) {
+        // Nobody has shown that the request is no copy: it gets no answer.
+        exchange.conclude(end);
+        return Next::Close;
+    }
     let refused = answer::refuse(&mut exchange, end, None).await;
     exchange.conclude(end);
     match end {

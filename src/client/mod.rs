@@ -159,7 +159,12 @@ where
         connection.timer.hint_prefetch(Hint::Timer as usize);
         while wait_for_request(worker, &mut connection, wait).await {
             (connection, wait) = match places.run(|| serve(worker.clone(), connection)).await {
-                Served::Idle(connection) => {
+                Served::Idle(mut connection) => {
+                    if connection.http1.stream.is_handshaking()
+                        && !box_cold(early::finish_idle(worker, &mut connection)).await
+                    {
+                        return;
+                    }
                     let timeout = open.listener.setting(|it| it.timeouts.idle);
                     (connection, Wait::ForNext(Some(timeout)))
                 }

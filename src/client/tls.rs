@@ -40,7 +40,7 @@ use crate::net::stream::{HandshakeError, Stream};
 pub(super) async fn handshake(
     worker: &Rc<Worker>,
     mut connection: Box<ClientConnection>,
-    config: Arc<ServerConfig>,
+    mut config: Arc<ServerConfig>,
     wait: Wait,
 ) -> Option<Box<ClientConnection>> {
     if !wait_for_request(worker, &mut connection, wait).await {
@@ -49,11 +49,15 @@ pub(super) async fn handshake(
     let started = clock::now();
     let listener = connection.client.listener.clone();
     let timeout = listener.setting(|it| it.timeouts.handshake);
-    worker.set_timeout(&connection.timer, timeout);
+    let deadline = worker.wheel.deadline(timeout);
+    worker.wheel.set(&connection.timer, deadline);
     let mut proof = None;
     if let Some(served) = listener.ordering() {
-        match proof_wanted(worker, &mut connection, &served).await {
-            Ok(wanted) => proof = wanted,
+        match proof_wanted(worker, &mut connection, served).await {
+            Ok(Wanted::Proof(wanted)) => proof = Some(wanted),
+            Ok(Wanted::Service) => {}
+            // A reload may have come while it waited.
+            Ok(Wanted::LateService) => config = listener.tls().unwrap_or(config),
             Err(Refused::Gone) => return None,
             Err(Refused::For(failure)) => {
                 listener.counters().tls_failed.add(1);
@@ -79,7 +83,7 @@ pub(super) async fn handshake(
             let _ = connection.http1.stream.close_notify();
             return None;
         }
-        Ok(()) if begin(&mut connection) => return Some(connection),
+        Ok(()) if begin(&mut connection, deadline) => return Some(connection),
         Ok(()) => Failure::TlsHandshake,
         // A probe, or a client that thought better of it.
         Err(Refused::Gone) => return None,
@@ -98,7 +102,7 @@ pub(super) async fn handshake(
 
 /// Counts the handshake, and notes the client's facts. `false` where the client has resumed
 /// a session whose certificate has expired since: resumption itself does not look at it.
-fn begin(connection: &mut ClientConnection) -> bool {
+fn begin(connection: &mut ClientConnection, deadline: u64) -> bool {
     let Some(negotiated) = connection.http1.stream.negotiated() else {
         return true;
     };
@@ -120,6 +124,7 @@ fn begin(connection: &mut ClientConnection) -> bool {
         identities: facts.as_ref().map_or_else(Vec::new, identities),
         certificate_field: forwarded.map(|it| certificate_field(it)),
         is_early: false,
+        handshake_deadline: deadline,
     });
     true
 }
@@ -161,36 +166,68 @@ enum Refused {
     For(Failure),
 }
 
-/// How a handshake goes in which a certificate authority wants proof of a name; `None` for
-/// other clients. One that asks for a name without a certificate waits for it, if it may be
-/// ordered.
+/// What a client begins a handshake for.
+enum Wanted {
+    /// A certificate authority wants proof of a name: how that handshake goes.
+    Proof(Arc<ServerConfig>),
+    /// Anything else.
+    Service,
+    /// The same, and the client has waited for a certificate.
+    LateService,
+}
+
+/// Tells what a client wants. One that asks for a name without a certificate waits for it, if
+/// it may be ordered.
 async fn proof_wanted(
     worker: &Worker,
     connection: &mut ClientConnection,
-    served: &ServedTls,
-) -> Result<Option<Arc<ServerConfig>>, Refused> {
+    served: Arc<ServedTls>,
+) -> Result<Wanted, Refused> {
     match asked_for(worker, connection).await? {
         Some((name, true)) => match served.acme() {
-            Some(acme) => Ok(acme.proof(&name).await),
-            None => Ok(None),
+            Some(acme) => Ok(acme
+                .proof(&name)
+                .await
+                .map_or(Wanted::Service, Wanted::Proof)),
+            None => Ok(Wanted::Service),
         },
         Some((name, false)) if served.may_demand(&name) => {
-            let ClientConnection { timer, client, .. } = connection;
-            let mut demand = Box::pin(served.demand(&name));
-            let mut is_new = true;
-            poll_fn(|cx| {
-                if std::mem::take(&mut is_new) {
-                    timer.register(cx);
-                }
-                match demand.as_mut().poll(cx) {
-                    Poll::Ready(()) => Poll::Ready(Ok(None)),
-                    Poll::Pending => late(worker, timer, client).map(|it| Err(Refused::For(it))),
-                }
-            })
-            .await
+            let mut current = Some(served);
+            while let Some(served) = current.filter(|it| it.may_demand(&name)) {
+                let is_over = wait_for_certificate(worker, connection, &served, &name).await?;
+                let listener = &connection.client.listener;
+                current = listener.ordering().filter(|_| !is_over);
+            }
+            Ok(Wanted::LateService)
         }
-        _ => Ok(None),
+        _ => Ok(Wanted::Service),
     }
+}
+
+/// Waits until a name has a certificate, or will have none for now. `false` where a reload came
+/// before that: others order then, if anybody does.
+async fn wait_for_certificate(
+    worker: &Worker,
+    connection: &mut ClientConnection,
+    served: &Arc<ServedTls>,
+    name: &str,
+) -> Result<bool, Refused> {
+    let ClientConnection { timer, client, .. } = connection;
+    let mut demand = Box::pin(served.demand(name));
+    let mut is_new = true;
+    poll_fn(|cx| {
+        if std::mem::take(&mut is_new) {
+            timer.register(cx);
+        }
+        if !client.listener.is_ordering(served) {
+            return Poll::Ready(Ok(false));
+        }
+        match demand.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(true)),
+            Poll::Pending => late(worker, timer, client).map(|it| Err(Refused::For(it))),
+        }
+    })
+    .await
 }
 
 /// The name that a client asks for, and whether it wants proof of it (RFC 8737 §3); `None`

@@ -27,6 +27,8 @@ pub struct TlsClient {
     /// The request in hand came before the end of the handshake: it may be a copy that
     /// somebody else has sent (0-RTT).
     pub is_early: bool,
+    /// The tick of the wheel by which the handshake is to be over.
+    pub handshake_deadline: u64,
 }
 
 impl TlsClient {

@@ -390,12 +390,12 @@ impl Worker {
         let generation = Generation::new(plan, &self.upstreams, Some(&before));
         let generation = Rc::new(generation);
         drop(before);
-        let (sides, has_lost) = self.listeners.follow(&generation, &plan.listeners);
+        let (sides, must_look) = self.listeners.follow(&generation, &plan.listeners);
         self.generation.replace(generation, self.wheel.now());
         if self.is_draining.get() {
             self.listeners.close();
         }
-        if has_lost {
+        if must_look {
             self.wheel.wake_all();
         }
         sides

@@ -266,6 +266,13 @@ impl Manager {
             .map_or_else(Vec::new, Demands::allowed)
     }
 
+    /// Whether clients have asked for this name, and it is allowed.
+    #[must_use]
+    pub fn is_demanded(&self, name: &str) -> bool {
+        let demands = self.demands.as_ref();
+        demands.is_some_and(|it| it.is_allowed(name))
+    }
+
     /// Told when other names are demanded than before; `None` where none ever is.
     #[must_use]
     pub fn demands(&self) -> Option<watch::Receiver<()>> {

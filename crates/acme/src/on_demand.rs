@@ -229,6 +229,11 @@ impl Demands {
         names
     }
 
+    /// Whether a name is among the allowed ones.
+    pub(crate) fn is_allowed(&self, name: &str) -> bool {
+        self.state().allowed.contains_key(name)
+    }
+
     /// Notes for which names there is a certificate.
     pub(crate) fn note_certificates(&self, has_certificate: impl Fn(&str) -> bool) {
         let state = &mut *self.state();

@@ -51,7 +51,7 @@ pub use key::KeyKind;
 pub use key_log::KeyLogFile;
 pub use policy::{CipherSuite, Group, Policy, Preset, Version};
 pub use reading::{Source, Trouble, Watched};
-pub use resolver::{Served, UnknownName};
+pub use resolver::{Placeholder, Served, UnknownName};
 pub use rustls_pki_types::UnixTime;
 pub use sealed::SealingKey;
 pub use server::{ServerSettings, handshake_config, server_config};

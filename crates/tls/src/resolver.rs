@@ -1,5 +1,6 @@
 //! Chooses the certificate of a handshake, from a set that can be replaced meanwhile.
 
+use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use rustls::client::ResolvesClientCert;
@@ -30,7 +31,21 @@ pub struct Served {
     certificates: RwLock<Arc<Certificates>>,
     unknown_name: UnknownName,
     /// For a client that gets none of them.
-    otherwise: Option<Arc<CertifiedKey>>,
+    placeholder: Option<Placeholder>,
+}
+
+/// Shown in the place of certificates that are still to come.
+pub struct Placeholder {
+    /// The certificate.
+    pub certificate: Arc<CertifiedKey>,
+    /// Whether a certificate is still to come for a name that a client sends.
+    pub is_for: Box<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Placeholder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Placeholder").finish_non_exhaustive()
+    }
 }
 
 impl Served {
@@ -41,14 +56,18 @@ impl Served {
         Self {
             certificates,
             unknown_name,
-            otherwise: None,
+            placeholder: None,
         }
     }
 
-    /// The same, with a certificate for clients that get none of the set.
+    /// The same, with a certificate for clients that get none of the set: for all of them, or
+    /// with [`UnknownName::Refuse`] for those that send a name which it is for.
     #[must_use]
-    pub fn or_else(self, otherwise: Option<Arc<CertifiedKey>>) -> Self {
-        Self { otherwise, ..self }
+    pub fn with_placeholder(self, placeholder: Option<Placeholder>) -> Self {
+        Self {
+            placeholder,
+            ..self
+        }
     }
 
     /// Serves another set from now on.
@@ -92,13 +111,22 @@ impl Served {
         };
         chosen.cloned()
     }
+
+    fn placeholder(&self, server_name: Option<&str>) -> Option<&Arc<CertifiedKey>> {
+        let placeholder = self.placeholder.as_ref()?;
+        let is_shown = match self.unknown_name {
+            UnknownName::Default => true,
+            UnknownName::Refuse => server_name.is_some_and(&placeholder.is_for),
+        };
+        is_shown.then_some(&placeholder.certificate)
+    }
 }
 
 impl ResolvesServerCert for Served {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let chosen = self.choose(hello.server_name(), hello.signature_schemes());
         let chosen = chosen.and_then(|it| it.certified_key(UnixTime::now()));
-        chosen.or_else(|| self.otherwise.clone())
+        chosen.or_else(|| self.placeholder(hello.server_name()).cloned())
     }
 }
 

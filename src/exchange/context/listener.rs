@@ -117,6 +117,13 @@ impl ListenerSide {
         served.acme().map(|_| served.clone())
     }
 
+    /// Whether its next client gets these certificates.
+    pub fn is_ordering(&self, served: &Arc<ServedTls>) -> bool {
+        let generation = self.generation.borrow();
+        let now = generation.tls[self.position.get()].as_ref();
+        now.is_some_and(|it| Arc::ptr_eq(it, served))
+    }
+
     /// Whether endpoints get the certificates of its clients.
     pub fn forwards_certificates(&self) -> bool {
         let generation = self.generation.borrow();
@@ -168,7 +175,8 @@ pub struct ListenerSides(RefCell<Vec<Rc<ListenerSide>>>);
 
 impl ListenerSides {
     /// Has the listeners of this generation, in the order of its configuration, follow
-    /// it. Gives them, and whether others left.
+    /// it. Gives them, and whether tasks of connections have to look again: other listeners
+    /// left, or a client may wait for a certificate that others order now.
     pub(super) fn follow(
         &self,
         generation: &Rc<Generation>,
@@ -177,9 +185,12 @@ impl ListenerSides {
         let before = self.0.take();
         let find = |id: ListenerId| before.iter().find(|it| it.id() == id);
         let listeners = listeners.iter().enumerate();
+        let mut must_look = false;
         let current = listeners.map(|(position, shared)| match find(shared.id) {
             Some(side) => {
+                let ordering = side.ordering();
                 side.follow(generation, position);
+                must_look |= ordering.is_some_and(|it| !side.is_ordering(&it));
                 side.clone()
             }
             None => {
@@ -190,11 +201,11 @@ impl ListenerSides {
         let current: Vec<_> = current.collect();
         let is_current = |it: &Rc<ListenerSide>| current.iter().any(|side| Rc::ptr_eq(side, it));
         let left: Vec<_> = before.into_iter().filter(|it| !is_current(it)).collect();
-        let has_lost = left.iter().any(|it| !it.is_closing());
+        must_look |= left.iter().any(|it| !it.is_closing());
         left.iter().for_each(|it| it.close());
         self.0.replace([&current[..], &left].concat());
         self.forget_gone();
-        (current, has_lost)
+        (current, must_look)
     }
 
     /// All of them.

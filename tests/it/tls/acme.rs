@@ -3,7 +3,7 @@
 mod sharing;
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use evenkeel_testkit::deadline::{until, within};
@@ -448,6 +448,96 @@ fn until_there_is_a_certificate_clients_are_refused_or_warned() {
             refused.contains("UnknownIssuer") || refused.contains("invalid peer certificate"),
             "{refused}"
         );
+    });
+}
+
+#[test]
+fn names_that_nobody_orders_get_no_self_signed_certificate() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let directory = format!("https://{}/dir", nobody());
+        let more = "challenges = [\"http-01\"]\nuntil_issued = \"self-signed\"\n\
+                    on_demand = { names = \"*.shops.example.test\" }\n\
+                    [[listener]]\nname = \"plain\"\nbind = \"127.0.0.1:0\"\n";
+        let tables = table(&directory, &issuer.pebble, &issuer.storage, more);
+        let (_origin, proxy) = Site {
+            listener: "tls = { acme = { names = [\"a.example.test\"] }, unknown_name = \"refuse\" }",
+            server: &tables,
+            ..Site::default()
+        }
+        .with_origin();
+        let trusting = issuer.trusting();
+        for (name, expected) in [
+            ("A.example.test", "invalid peer certificate"),
+            ("one.shops.example.test", "invalid peer certificate"),
+            ("b.example.test", "UnrecognisedName"),
+            ("shops.example.test", "UnrecognisedName"),
+        ] {
+            let refused = connect(&proxy, name, &trusting).err().unwrap().to_string();
+            assert!(refused.contains(expected), "{name}: {refused}");
+        }
+    });
+}
+
+#[test]
+fn a_client_that_waits_for_a_certificate_goes_on_after_a_reload() {
+    within(LIMIT, || {
+        let issuer = Issuer::new();
+        let (asked, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(())));
+        let server = {
+            let (asked, gate) = (asked.clone(), gate.clone());
+            RawOrigin::start(move |_, mut stream| {
+                while stream.read_head().is_ok() {
+                    asked.fetch_add(1, SeqCst);
+                    drop(gate.lock().unwrap());
+                    if stream
+                        .send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+            })
+            .unwrap()
+        };
+        let on_demand = format!("on_demand = {{ ask = \"http://{}/\" }}\n", server.address);
+        let challenges = "challenges = [\"http-01\"]\n";
+        let tables = issuer.table(&format!("{challenges}{on_demand}")) + &issuer.plain();
+        let (_origin, proxy) = Site {
+            // Longer than this test.
+            listener: "tls = { acme = true, unknown_name = \"refuse\" }\n\
+                       timeouts = { handshake = \"10m\" }\n",
+            server: &format!("control = \"$DIR/control.sock\"\n{tables}"),
+            ..Site::default()
+        }
+        .with_origin();
+        let waiting = |name: &'static str, asks: usize| {
+            let (address, trusting) = (proxy.socket_addr("web"), issuer.trusting());
+            let connect = move || RawClient::connect_tls(address, name, trusting).map(|_| ());
+            let client = std::thread::spawn(connect);
+            until("it is asked", || asked.load(SeqCst) == asks);
+            client
+        };
+        let path = proxy.path("evenkeel.toml");
+        let reload = |before: &str, now: &str| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.contains(before), "{text}");
+            std::fs::write(&path, text.replace(before, now)).unwrap();
+            printed(&proxy, &["reload"]);
+        };
+        let closed = gate.lock().unwrap();
+        let client = waiting("a.example.test", 1);
+        reload(challenges, "challenges = [\"http-01\", \"tls-alpn-01\"]\n");
+        until("it is asked anew", || asked.load(SeqCst) == 2);
+        drop(closed);
+        client.join().unwrap().unwrap();
+        let closed = gate.lock().unwrap();
+        let client = waiting("b.example.test", 3);
+        reload(&on_demand, "on_demand = { names = \"c.example.test\" }\n");
+        let refused = client.join().unwrap().unwrap_err().to_string();
+        assert!(refused.contains("UnrecognisedName"), "{refused}");
+        drop(closed);
+        assert_eq!(issuer.pebble.orders(), 1);
     });
 }
 

@@ -1,15 +1,21 @@
 //! Requests before the end of the handshake (0-RTT), by `openssl s_client`.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
+use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, RawOrigin};
+use rustls::{ClientConfig, ClientConnection};
 
-use super::Issuing;
+use super::{Issuing, TLS13, connect, counted};
 use crate::setup::{Site, test};
 
 /// The program before an origin that answers with the head of the request.
-fn echoing(issuing: &Issuing) -> (RawOrigin, Proxy) {
+fn echoing(issuing: &Issuing, more: &str) -> (RawOrigin, Proxy) {
     let origin = RawOrigin::start(|_, mut stream| {
         while let Ok(head) = stream.read_head() {
             let head = format!("at the origin: {}", head.trim_end().replace("\r\n", "; "));
@@ -22,7 +28,8 @@ fn echoing(issuing: &Issuing) -> (RawOrigin, Proxy) {
     })
     .unwrap();
     let proxy = Site {
-        listener: &issuing.listener(&["a"], ", early_data = true"),
+        listener: &(issuing.listener(&["a"], ", early_data = true") + more),
+        server: "[status]\nbind = \"127.0.0.1:0\"",
         ..Site::default()
     }
     .start(&[origin.address.to_string()]);
@@ -70,7 +77,7 @@ fn a_safe_request_is_answered_before_the_end_of_the_handshake() {
     test(|| {
         let issuing = Issuing::new();
         issuing.issue("a", &["a.test"]);
-        let (_origin, proxy) = echoing(&issuing);
+        let (_origin, proxy) = echoing(&issuing, "");
         let first = ask(&issuing, &proxy, GET, Sends::Late);
         assert!(first.contains("at the origin: GET /a"), "{first}");
         assert!(!first.contains("Early-Data"), "{first}");
@@ -89,7 +96,7 @@ fn another_request_waits_for_the_end_of_the_handshake() {
     test(|| {
         let issuing = Issuing::new();
         issuing.issue("a", &["a.test"]);
-        let (_origin, proxy) = echoing(&issuing);
+        let (_origin, proxy) = echoing(&issuing, "");
         for request in [POST, &GET.replace("GET", "DELETE")] {
             ask(&issuing, &proxy, GET, Sends::Late);
             let early = ask(&issuing, &proxy, request, Sends::Early);
@@ -97,6 +104,64 @@ fn another_request_waits_for_the_end_of_the_handshake() {
             assert!(early.contains("at the origin: "), "{early}");
             assert!(!early.contains("Early-Data"), "{early}");
         }
+    });
+}
+
+/// What a client is sent that begins a handshake with a request in it, and never ends it. It
+/// waits for the end of the connection.
+fn ask_and_keep_still(proxy: &Proxy, config: &Arc<ClientConfig>, request: &str) -> String {
+    connect(proxy, "a.test", config)
+        .unwrap()
+        .get("/first")
+        .unwrap();
+    let name = "a.test".try_into().unwrap();
+    let mut tls = ClientConnection::new(config.clone(), name).unwrap();
+    let mut early = tls.early_data().expect("a session with early data");
+    early.write_all(request.as_bytes()).unwrap();
+    let mut stream = TcpStream::connect(proxy.address("web")).unwrap();
+    // Longer than all timeouts that may end it rightly.
+    let longest = Duration::from_secs(20);
+    stream.set_read_timeout(Some(longest)).unwrap();
+    while tls.wants_write() {
+        tls.write_tls(&mut stream).unwrap();
+    }
+    let mut records = Vec::new();
+    stream.read_to_end(&mut records).unwrap();
+    let (mut records, mut text) = (&records[..], String::new());
+    while tls.read_tls(&mut records).unwrap() > 0 {
+        tls.process_new_packets().unwrap();
+        // The connection goes on, as far as this end can tell.
+        let _ = tls.reader().read_to_string(&mut text);
+    }
+    text
+}
+
+#[test]
+fn a_handshake_that_does_not_end_has_its_time_whatever_was_answered() {
+    test(|| {
+        let issuing = Issuing::new();
+        issuing.issue("a", &["a.test"]);
+        let timeouts = "\ntimeouts = { handshake = \"500ms\", idle = \"60s\" }\n";
+        let (_origin, proxy) = echoing(&issuing, timeouts);
+        let mut config = ClientConfig::clone(&issuing.client(TLS13));
+        config.enable_early_data = true;
+        let config = Arc::new(config);
+        let get = GET.replace("Connection: close\r\n", "");
+        let answer = ask_and_keep_still(&proxy, &config, &get);
+        assert!(answer.contains("; Early-Data: 1"), "{answer}");
+        let post = POST.replace("Connection: close\r\n", "");
+        let answer = ask_and_keep_still(&proxy, &config, &post);
+        assert_eq!(answer, "", "the request may be a copy");
+        let late = || {
+            let lines = proxy.access_log_json().into_iter();
+            let late = lines.filter(|it| it["end"] == "tls-handshake-timeout");
+            late.collect::<Vec<_>>()
+        };
+        until("both are logged", || late().len() == 2);
+        for line in late() {
+            assert_eq!(line["status"], 0, "{line}");
+        }
+        assert_eq!(counted(&proxy, "tls_failed"), 2);
     });
 }
 
