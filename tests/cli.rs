@@ -494,6 +494,12 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
             "may not write to $DIR/shut",
             "`chown 65534 $DIR/shut`",
         ),
+        (
+            "[tickets]\nkeys = 'open/token'\n",
+            &[("open/token", 0o000)],
+            "$DIR/open/token: cannot be read: Permission denied",
+            "let user 65534 read it: `chown 65534 $DIR/open/token`",
+        ),
     ] {
         let text = format!("{PLAIN}{lines}");
         let folder = Folder::new(&[("evenkeel.toml", &text)]);
@@ -574,7 +580,25 @@ fn check_looks_at_the_files_of_acme() {
             "fallback = [{ directory = 'letsencrypt', ca = 'gone.pem' }]".to_owned(),
             "/gone.pem: cannot be read: No such file",
         ),
-        (account("tsig.key"), ""),
+        (account("account.key"), ""),
+        (
+            account("tsig.key"),
+            "/tsig.key: there is no key in base64url in it",
+        ),
+        (
+            account("empty.key"),
+            "/empty.key: there is no key in base64url in it",
+        ),
+        ("storage = 'ca.pem'".to_owned(), "/ca.pem is no folder"),
+        ("storage = 'ca.pem/acme'".to_owned(), "/ca.pem is no folder"),
+        (
+            "dns = { server = '10.0.0.53', key_file = 'empty.key' }".to_owned(),
+            "/empty.key: there is no key in it",
+        ),
+        (
+            "dns = { server = '10.0.0.53', key_file = 'account.key' }".to_owned(),
+            "/account.key: there is no key in it",
+        ),
         (account("gone.key"), "/gone.key: No such file"),
         (
             account("open.key"),
@@ -602,20 +626,33 @@ fn check_looks_at_the_files_of_acme() {
             "cannot be run: it is no file",
         ),
     ] {
+        let storage = if lines.starts_with("storage") {
+            ""
+        } else {
+            "storage = 'acme'\n"
+        };
         let text = format!(
             "{PLAIN}[[listener]]\nbind = '127.0.0.1:0'\n\
              tls = {{ acme = {{ names = ['a.example.test'] }} }}\n\
-             [acme]\nstorage = 'acme'\n{lines}\n"
+             [acme]\n{storage}{lines}\n"
         );
         let files = [
             ("evenkeel.toml", &*text),
             ("ca.pem", &ca),
             ("tsig.key", key),
-            ("open.key", key),
+            ("account.key", "YWJj\n"),
+            ("empty.key", ""),
+            ("open.key", "YWJj\n"),
             ("hook", "#!/bin/sh\n"),
         ];
         let folder = Folder::new(&files);
-        for (file, mode) in [("tsig.key", 0o600), ("open.key", 0o644), ("hook", 0o755)] {
+        for (file, mode) in [
+            ("tsig.key", 0o600),
+            ("account.key", 0o600),
+            ("empty.key", 0o600),
+            ("open.key", 0o644),
+            ("hook", 0o755),
+        ] {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(folder.0.join(file), mode).unwrap();
         }
@@ -630,6 +667,36 @@ fn check_looks_at_the_files_of_acme() {
             "",
             "{lines}"
         );
+    }
+}
+
+#[test]
+fn secrets_go_to_no_folder_and_no_pipe() {
+    for key_log in [".", "pipe"] {
+        let text = format!(
+            "{PLAIN}[[listener]]\nbind = '127.0.0.1:0'\n\
+             tls = {{ acme = {{ names = ['a.example.test'] }}, key_log = '{key_log}' }}\n\
+             [acme]\nstorage = 'acme'\n"
+        );
+        let folder = Folder::new(&[("evenkeel.toml", &text)]);
+        let mut command = Command::new("mkfifo");
+        assert!(
+            command
+                .arg(folder.0.join("pipe"))
+                .status()
+                .unwrap()
+                .success()
+        );
+        for verb in ["check", "run"] {
+            let output = folder.evenkeel(&[verb]);
+            let said = stderr(&output);
+            assert!(
+                said.contains("a folder or a pipe takes no secrets"),
+                "{said}"
+            );
+            assert!(said.contains("evenkeel.toml:"), "{said}");
+            assert!(!output.status.success(), "{said}");
+        }
     }
 }
 

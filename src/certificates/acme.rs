@@ -4,7 +4,6 @@
 mod records;
 
 use std::collections::HashSet;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,7 +21,7 @@ use tokio::sync::watch;
 
 use super::{ServedTls, in_lower_case};
 use crate::config::machine::{self, Obstacle};
-use crate::config::{self, Challenge, DnsUpdates, ListenerTls, UntilIssued};
+use crate::config::{self, Challenge, DnsUpdates, ListenerTls, UntilIssued, read_regular_file};
 use crate::shared_server::SharedServerFigures;
 use records::Records;
 
@@ -31,7 +30,7 @@ use records::Records;
 const READS_MAX: usize = 16;
 
 /// The longest file of a key, in bytes.
-const MAX_KEY_FILE: u64 = 64 * 1024;
+const MAX_KEY_FILE: u64 = 1 << 20;
 
 /// Orders certificates, for all listeners of a configuration that have any.
 pub struct Acme {
@@ -333,8 +332,6 @@ fn manager_settings(settings: &config::Acme) -> io::Result<Settings> {
 
 fn read_key(path: &Path) -> io::Result<String> {
     let failed = |error: io::Error| io::Error::other(format!("acme: {}: {error}", path.display()));
-    if fs::metadata(path).map_err(failed)?.len() > MAX_KEY_FILE {
-        return Err(failed(io::ErrorKind::FileTooLarge.into()));
-    }
-    fs::read_to_string(path).map_err(failed)
+    let bytes = read_regular_file(path, MAX_KEY_FILE).map_err(failed)?;
+    String::from_utf8(bytes).map_err(|error| failed(io::Error::other(error)))
 }

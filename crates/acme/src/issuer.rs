@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use data_encoding::BASE64URL_NOPAD;
 use evenkeel_tls::Authorities;
 use instant_acme::{
     Account, AccountCredentials, Error as AcmeError, ExternalAccountKey, NewAccount, Problem,
@@ -15,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Failure, FailureKind, with_causes};
 use crate::http::{Heard, Https, Requests};
 use crate::lease::Leases;
-use crate::settings::Issuer as Settings;
+use crate::settings::{ExternalAccount, Issuer as Settings};
 use crate::storage::{Storage, account_key};
 
 /// A difference of clocks that is told. Signatures of DNS allow for no more.
@@ -63,8 +62,7 @@ impl Issuer {
         }
         let key = settings.external_account.as_ref().map(|it| &it.hmac_key);
         let decode = |key: &String| {
-            let key = key.trim().trim_end_matches('=');
-            let key = BASE64URL_NOPAD.decode(key.as_bytes());
+            let key = ExternalAccount::decode_key(key);
             let directory = directory.clone();
             key.map_err(|_| Error::HmacKey { directory })
         };

@@ -1,20 +1,30 @@
-//! Files with the key of a name server, as `tsig-keygen` of BIND writes them.
+//! Files with keys: of a name server, as `tsig-keygen` of BIND writes them, and of an external
+//! account.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-use data_encoding::BASE64;
+use data_encoding::{BASE64, BASE64URL_NOPAD};
 
-use crate::settings::{DnsSettings, TsigAlgorithm, UpdateSettings};
+use crate::settings::{DnsSettings, ExternalAccount, TsigAlgorithm, UpdateSettings};
 
 /// The text is no key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NoKey(&'static str);
+pub struct NoKey {
+    what: &'static str,
+    expected: &'static str,
+}
+
+/// It is no key of a name server.
+fn no_key(what: &'static str) -> NoKey {
+    let expected = "it should be as `tsig-keygen` writes it";
+    NoKey { what, expected }
+}
 
 impl fmt::Display for NoKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = self.0;
-        write!(f, "{what}: it should be as `tsig-keygen` writes it")
+        let Self { what, expected } = self;
+        write!(f, "{what}: {expected}")
     }
 }
 
@@ -37,10 +47,10 @@ impl DnsSettings {
         let mut words = words(&text);
         let name = match (words.next(), words.next()) {
             (Some("key"), Some(name)) => name,
-            _ => return Err(NoKey("there is no key in it")),
+            _ => return Err(no_key("there is no key in it")),
         };
         if words.next() != Some("{") {
-            return Err(NoKey("no `{` stands behind the key's name"));
+            return Err(no_key("no `{` stands behind the key's name"));
         }
         let (mut algorithm, mut secret) = (None, None);
         loop {
@@ -50,21 +60,21 @@ impl DnsSettings {
                 Some(";") => {}
                 Some("}") => break,
                 _ => {
-                    return Err(NoKey(
+                    return Err(no_key(
                         "the key has something beside `algorithm` and `secret`",
                     ));
                 }
             }
         }
         if words.any(|it| it != ";") {
-            return Err(NoKey("something stands behind the key"));
+            return Err(no_key("something stands behind the key"));
         }
         let algorithm = match algorithm {
             Some("hmac-sha256") => TsigAlgorithm::HmacSha256,
             Some("hmac-sha384") => TsigAlgorithm::HmacSha384,
             Some("hmac-sha512") => TsigAlgorithm::HmacSha512,
             _ => {
-                return Err(NoKey(
+                return Err(no_key(
                     "its algorithm is none of hmac-sha256, -sha384 and -sha512",
                 ));
             }
@@ -77,9 +87,24 @@ impl DnsSettings {
             key_name: name.to_owned(),
             algorithm,
             secret: secret
-                .ok_or(NoKey("its secret is not in base64"))?
+                .ok_or(no_key("its secret is not in base64"))?
                 .to_owned(),
         }))
+    }
+}
+
+impl ExternalAccount {
+    /// The HMAC key in this text, in base64url.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn decode_key(text: &str) -> Result<Vec<u8>, NoKey> {
+        let text = text.trim().trim_end_matches('=');
+        let key = BASE64URL_NOPAD.decode(text.as_bytes());
+        key.ok().filter(|it| !it.is_empty()).ok_or(NoKey {
+            what: "there is no key in base64url in it",
+            expected: "it should be the HMAC key that the issuer has given out",
+        })
     }
 }
 
@@ -146,6 +171,21 @@ mod tests {
             read(text).expect("a key").algorithm,
             TsigAlgorithm::HmacSha256
         );
+    }
+
+    #[test]
+    fn the_key_of_an_account_is_base64url() {
+        for (text, expected) in [
+            ("YWJj", Some(&b"abc"[..])),
+            (" -_8=\n", Some(&[0xfb, 0xff])),
+            ("+/8", None),
+            ("", None),
+            ("=", None),
+            ("a secret", None),
+        ] {
+            let key = ExternalAccount::decode_key(text).ok();
+            assert_eq!(key.as_deref(), expected, "{text:?}");
+        }
     }
 
     #[test]

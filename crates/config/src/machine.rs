@@ -23,6 +23,8 @@ pub enum Obstacle {
     Foreign(IpAddr),
     /// The folder of a file or of a socket is not there.
     NoFolder(PathBuf),
+    /// Something else is where a folder should be.
+    NotFolder(PathBuf),
     /// This user may not write to the file, or make one in the folder.
     NotWritable(PathBuf),
 }
@@ -67,11 +69,11 @@ impl Obstacle {
     pub fn of_folder(path: &Path) -> Option<Self> {
         let mut folder = path;
         loop {
-            match is_denied(folder, Access::WRITE_OK | Access::EXEC_OK) {
-                Ok(is_denied) => {
-                    return is_denied.then(|| Obstacle::NotWritable(folder.to_owned()));
+            match Self::in_folder(folder) {
+                Ok(obstacle) => return obstacle,
+                Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                    folder = folder.parent()?;
                 }
-                Err(io::ErrorKind::NotFound) => folder = folder.parent()?,
                 Err(_) => return None,
             }
         }
@@ -85,13 +87,20 @@ impl Obstacle {
         } else {
             folder
         };
-        let obstacle = match is_denied(folder, Access::WRITE_OK | Access::EXEC_OK) {
-            Ok(false) => return None,
-            Ok(true) => Obstacle::NotWritable,
-            Err(io::ErrorKind::NotFound) => Obstacle::NoFolder,
-            Err(_) => return None,
-        };
-        Some(obstacle(folder.to_owned()))
+        match Self::in_folder(folder) {
+            Ok(obstacle) => obstacle,
+            Err(io::ErrorKind::NotFound) => Some(Obstacle::NoFolder(folder.to_owned())),
+            Err(_) => None,
+        }
+    }
+
+    /// The obstacle to making a file in a folder that is there.
+    fn in_folder(folder: &Path) -> Result<Option<Self>, io::ErrorKind> {
+        let is_denied = is_denied(folder, Access::WRITE_OK | Access::EXEC_OK)?;
+        if std::fs::metadata(folder).is_ok_and(|it| !it.is_dir()) {
+            return Ok(Some(Obstacle::NotFolder(folder.to_owned())));
+        }
+        Ok(is_denied.then(|| Obstacle::NotWritable(folder.to_owned())))
     }
 
     /// Advice on how to remove it.
@@ -107,6 +116,9 @@ impl Obstacle {
                     .to_owned()
             }
             Obstacle::NoFolder(folder) => format!("`mkdir -p {}`", folder.display()),
+            Obstacle::NotFolder(_) => {
+                "write the path of a folder, or of one that is still to be made".to_owned()
+            }
             Obstacle::NotWritable(path) => {
                 let made = [
                     ("/run", "RuntimeDirectory", "/run/evenkeel"),
@@ -134,6 +146,7 @@ impl std::fmt::Display for Obstacle {
             }
             Obstacle::Foreign(ip) => write!(out, "this machine does not have the address {ip}"),
             Obstacle::NoFolder(folder) => write!(out, "there is no folder {}", folder.display()),
+            Obstacle::NotFolder(path) => write!(out, "{} is no folder", path.display()),
             Obstacle::NotWritable(path) => {
                 write!(out, "user {} may not write to {}", user(), path.display())
             }

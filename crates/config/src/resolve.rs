@@ -11,6 +11,7 @@ mod tickets;
 mod tls;
 mod upstream;
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -33,6 +34,7 @@ use super::{
     ProxySenders, Proxying, Route, Status, Upstream,
 };
 use evenkeel_net::listen::Accepting;
+use evenkeel_tls::Fault;
 
 /// Checks `file` as a whole and builds what to run on; `None` where there is
 /// a mistake in it or was one before.
@@ -165,10 +167,34 @@ fn report_unreadable<'a>(
     let path = path.display();
     let found = report.mistake(place, format!("read {path}: {error}"));
     if error.kind() == ErrorKind::PermissionDenied {
-        let user = super::machine::user();
-        found.help(format!("let user {user} read it: `chown {user} {path}`"));
+        found.help(may_read(path));
     }
     found
+}
+
+/// Advice on a file that this user may not read.
+fn may_read(path: impl Display) -> String {
+    let user = super::machine::user();
+    format!("let user {user} read it: `chown {user} {path}`")
+}
+
+/// Reports the file of a key that cannot be used. A new one has so many random bytes.
+fn report_key(
+    path: &Path,
+    place: &SourcePlace,
+    error: &evenkeel_tls::Error,
+    random_bytes: u32,
+    report: &mut Report,
+) {
+    let shown = path.display();
+    let help = match &error.fault {
+        Fault::Unreadable(error) if error.kind() == ErrorKind::PermissionDenied => may_read(shown),
+        Fault::NotRegular => "name a file".to_owned(),
+        _ => format!(
+            "make it, and copy it to each machine: `(umask 077; openssl rand {random_bytes} > {shown})`"
+        ),
+    };
+    report.mistake(place, error.to_string()).help(help);
 }
 
 /// Warns of a file with a secret that other users may read.
@@ -181,8 +207,8 @@ fn warn_of_readers(path: &Path, place: &SourcePlace, secret: &str, report: &mut 
 fn others_may_read(path: &Path) -> bool {
     /// Reading, for everybody (chmod(1)).
     const OTHERS_READ: u32 = 0o004;
-    let mode = std::fs::metadata(path).map_or(0, |it| it.mode());
-    mode & OTHERS_READ != 0
+    let found = std::fs::metadata(path);
+    found.is_ok_and(|it| it.is_file() && it.mode() & OTHERS_READ != 0)
 }
 
 /// Warns that other users may read a secret, which is in the file `path`.

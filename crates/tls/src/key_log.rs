@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use data_encoding::HEXLOWER;
+use rustix::fs::OFlags;
 use rustls::KeyLog;
 
 /// A file in the form of `SSLKEYLOGFILE` (RFC 9850), which Wireshark reads.
@@ -29,6 +30,8 @@ impl KeyLogFile {
     /// The file can't be opened.
     pub fn open(path: &Path, on_failure: fn(&io::Error)) -> io::Result<Self> {
         let mut options = OpenOptions::new();
+        // A pipe without a reader is not waited for.
+        let options = options.custom_flags(OFlags::NONBLOCK.bits() as i32);
         let file = options.create(true).append(true).mode(0o600).open(path)?;
         Ok(Self {
             file: Mutex::new(file),

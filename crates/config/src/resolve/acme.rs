@@ -1,8 +1,11 @@
 //! ACME: of whom certificates are ordered, and for which names.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use evenkeel_acme::key_file::NoKey;
+use evenkeel_acme::{DnsSettings, ExternalAccount as AccountKey};
 use evenkeel_policy::route::{Condition, HostPattern, Rule};
 use evenkeel_tls::Authorities;
 use rustix::fs::Access;
@@ -100,7 +103,13 @@ pub(super) fn acme(
         } else {
             &ordering.first()?.place
         };
-        warn(Obstacle::of_folder(&storage), place, report);
+        match Obstacle::of_folder(&storage) {
+            Some(obstacle @ Obstacle::NotFolder(_)) => {
+                let advice = obstacle.advice();
+                report.mistake(place, obstacle.to_string()).help(advice);
+            }
+            obstacle => warn(obstacle, place, report),
+        }
     }
     let acme = table.resolve_with(AcmeParts {
         storage,
@@ -168,11 +177,36 @@ fn looked_at(
     Some(path)
 }
 
-/// Reports a file with a key that cannot be read.
-fn look_at_key(path: &Path, place: &SourcePlace, report: &mut Report) {
+/// Reports a file without the key of a name server.
+fn look_at_server_key(path: &Path, place: &SourcePlace, report: &mut Report) {
+    let nowhere = SocketAddr::from(([0; 4], 0));
+    let read = |text: &str| DnsSettings::with_key_file(nowhere, text).map(drop);
+    look_at_key(path, place, read, report);
+}
+
+/// Reports a file without the key of an external account.
+fn look_at_account_key(path: &Path, place: &SourcePlace, report: &mut Report) {
+    let read = |text: &str| AccountKey::decode_key(text).map(drop);
+    look_at_key(path, place, read, report);
+}
+
+/// Reports a file in which no key can be read.
+fn look_at_key(
+    path: &Path,
+    place: &SourcePlace,
+    read: impl Fn(&str) -> Result<(), NoKey>,
+    report: &mut Report,
+) {
     warn_of_readers(path, place, "the key", report);
-    if let Err(error) = read_file(path) {
-        report_unreadable(path, place, &error, report);
+    match read_file(path) {
+        Err(error) => {
+            report_unreadable(path, place, &error, report);
+        }
+        Ok(bytes) => {
+            if let Err(why) = read(&String::from_utf8_lossy(&bytes)) {
+                report.mistake(place, format!("{}: {why}", path.display()));
+            }
+        }
     }
 }
 
@@ -209,7 +243,7 @@ fn external_account_of(
             table.key_file.value.as_ref(),
             surroundings,
             report,
-            look_at_key,
+            look_at_account_key,
         )??,
     }))
 }
@@ -240,7 +274,7 @@ fn dns_updates(
     let (key_file, hook) = (table.key_file.value.as_ref(), table.hook.value.as_ref());
     match (
         &table.server.value,
-        looked_at(key_file, surroundings, report, look_at_key)?,
+        looked_at(key_file, surroundings, report, look_at_server_key)?,
         looked_at(hook, surroundings, report, look_at_program)?,
     ) {
         (Some(server), Some(key_file), None) => Some(DnsUpdates::Server {

@@ -3,7 +3,7 @@
 
 use evenkeel_tls::{Authorities, SealingKey};
 
-use super::warn_of_readers;
+use super::{report_key, warn_of_readers};
 
 use crate::diagnostics::Report;
 use crate::setting::{Field, Placed};
@@ -65,10 +65,7 @@ pub(super) fn encrypted(
             if surroundings.lookup != NameLookup::Skip {
                 warn_of_readers(&path, place, "the key of the cluster", report);
                 if let Err(error) = SealingKey::read(&path) {
-                    let path = path.display();
-                    report.mistake(place, error.to_string()).help(format!(
-                        "make it, and copy it to each machine: `(umask 077; openssl rand 32 > {path})`"
-                    ));
+                    report_key(&path, place, &error, 32, report);
                 }
             }
             Some(path)

@@ -1,15 +1,14 @@
 //! Session tickets: the files of their keys.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use evenkeel_tls::FileKeys;
 
-use super::{shared_store, warn_of_readers};
+use super::{report_key, shared_store, warn_of_readers};
 use crate::EncryptedStore;
 use crate::diagnostics::Report;
 use crate::surroundings::{NameLookup, Surroundings, absolute};
-use crate::tree::SourcePlace;
 use crate::written::{File, Tickets, TicketsParts, TicketsTable};
 
 /// The longest lifetime of a ticket (RFC 8446 §4.6.1).
@@ -55,13 +54,6 @@ fn shared(
     Some(shared)
 }
 
-fn propose_key(place: &SourcePlace, what: String, path: &Path, report: &mut Report) {
-    let path = path.display();
-    report.mistake(place, what).help(format!(
-        "make it, and copy it to each machine: `(umask 077; openssl rand 80 > {path})`"
-    ));
-}
-
 /// The files of the keys, as absolute paths.
 fn keys(
     table: &TicketsTable,
@@ -86,7 +78,7 @@ fn keys(
         if is_looked_at {
             warn_of_readers(&path, &it.place, "the key of tickets", report);
             if let Err(error) = FileKeys::read(std::slice::from_ref(&path)) {
-                propose_key(&it.place, error.to_string(), &path, report);
+                report_key(&path, &it.place, &error, 80, report);
             }
         }
         Some(path)

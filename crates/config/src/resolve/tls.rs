@@ -1,6 +1,8 @@
 //! TLS: where the certificates of listeners are and whether they can be served, and how
 //! endpoints are verified.
 
+use std::fs::Metadata;
+use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 
 use evenkeel_net::Address;
@@ -64,7 +66,13 @@ pub(super) fn listeners(
                         "whoever reads this file can decrypt all connections",
                     )
                     .help("take it out once the fault is found");
-                absolute(&path.value.0, &path.place, surroundings.folder, report).map(Some)
+                let absolute = absolute(&path.value.0, &path.place, surroundings.folder, report);
+                let found = absolute.as_ref().and_then(|it| std::fs::metadata(it).ok());
+                let is_no_file = |it: Metadata| it.is_dir() || it.file_type().is_fifo();
+                if surroundings.lookup != NameLookup::Skip && found.is_some_and(is_no_file) {
+                    report.mistake(&path.place, "a folder or a pipe takes no secrets");
+                }
+                absolute.map(Some)
             }
         };
         all.push(sources.zip(client).and_then(|(certificates, client)| {
