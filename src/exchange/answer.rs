@@ -11,6 +11,7 @@ use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
 use super::drain::{is_within_bounds, rest_of_body};
+use super::edits::edit_response;
 use super::identity::ROOM;
 use super::pump::Unread;
 use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker, WriteFailure};
@@ -224,7 +225,8 @@ pub fn begin_head(out: &mut Vec<u8>, worker: &Worker, status: u16, now: Instant)
     push_field(out, "Server: evenkeel\r\nDate: ", &date);
 }
 
-/// Writes the fields that every answer made here ends with, and the empty line.
+/// Writes the fields that every answer made here ends with, and the empty line; then the
+/// route's edits are made. The head begins at the front of `out`.
 pub fn end_head(out: &mut Vec<u8>, exchange: &Exchange<'_>, persistence: Persistence) {
     let mut room = ROOM;
     let identity = exchange.progress.identity;
@@ -236,6 +238,10 @@ pub fn end_head(out: &mut Vec<u8>, exchange: &Exchange<'_>, persistence: Persist
     }
     write::connection_field(out, persistence);
     out.extend_from_slice(b"\r\n");
+    if let Some(edits) = exchange.response_edits() {
+        let head = std::mem::take(out);
+        edit_response(out, &head, exchange, edits);
+    }
 }
 
 /// Writes `name`, `value` and the end of the line.

@@ -21,6 +21,7 @@ use self::head::{Interim, Received, response_buffer};
 use self::open::{Opened, Origin, open, take_idle};
 use super::body::{PumpEnd, SPLICED_MIN, TAILROOM};
 use super::drain::Body;
+use super::edits::edit_request;
 use super::identity::ROOM;
 use super::outcome::Outcome;
 use super::pace::{Pace, Verdict};
@@ -28,6 +29,7 @@ use super::proxy_header;
 use super::pump::{Pump, Unread, WaitsFor};
 use super::relay::Response;
 use super::request::RequestBody;
+use super::variables::Values;
 use super::watch::ClientWatch;
 use super::{Client, Exchange, RestOfBody, box_cold};
 use crate::config::UpstreamTimeouts;
@@ -341,7 +343,14 @@ impl<'a, 'e> Sent<'a, 'e> {
             loop_id: &context.loop_id,
             via: self.slot.upstream().config().via,
         };
+        let head_start = scratch.len();
         write::request_head(&mut scratch, request.bytes, request.head, info);
+        if let Some(edits) = self.exchange.edits()
+            && edits.change_requests()
+        {
+            let values = Values::of(self.exchange);
+            edit_request(&mut scratch, head_start, &values, edits);
+        }
         let body_start = scratch.len();
         scratch.extend_from_slice(&request.bytes[request.head.wire.end..request.valid_len]);
         if !request.decoder.is_normal() {
@@ -488,7 +497,9 @@ impl<'a, 'e> Sent<'a, 'e> {
             }
             // Wait first, take a buffer then.
             if self.stream.poll_read_ready(cx).is_ready() {
-                let mut buffer = held.take().unwrap_or_else(response_buffer);
+                let mut buffer = held
+                    .take()
+                    .unwrap_or_else(|| response_buffer(self.exchange));
                 let room = buffer.room();
                 let room_len = (room.len() - TAILROOM).min(self.read_len_max());
                 match self.stream.poll_read(cx, &mut room[..room_len]) {

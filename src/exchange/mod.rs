@@ -12,6 +12,7 @@ mod carrier;
 mod client;
 pub mod context;
 pub mod drain;
+pub(crate) mod edits;
 mod forward;
 pub mod identity;
 mod known_room;
@@ -31,6 +32,7 @@ mod side;
 pub mod store_side;
 pub mod tcp;
 mod tunnel;
+pub(crate) mod variables;
 mod watch;
 
 use std::future::Future;

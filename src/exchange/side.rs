@@ -268,6 +268,11 @@ impl ClientSide<'_> {
         }
     }
 
+    /// Whether it is a cache, which stores responses as they come.
+    pub(super) fn is_store(&self) -> bool {
+        matches!(self, ClientSide::Store(_))
+    }
+
     /// Whether the client was found to have closed its sending side alone.
     pub(super) fn is_half_closed(&self) -> bool {
         match self {

@@ -21,6 +21,7 @@ use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
 use evenkeel_policy::route::{BalanceKey, Condition, Facts, Trial};
 use evenkeel_proto::client_hello::ClientHello;
+use evenkeel_proto::http1::edit::EditKind;
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::proxy_protocol::Version;
@@ -29,12 +30,15 @@ use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 use crate::cache::Cache;
 use crate::client::http1::check_limits;
 use crate::config::{
-    self, Action, Caching, Candidate, ClientProtocol, Config, Proxying, without_passwords,
+    self, Action, Caching, Candidate, ClientProtocol, Config, FieldEdit, Proxying,
+    without_passwords,
 };
 use crate::exchange::answer::refusal_status;
+use crate::exchange::edits::{changed_target, edit_request};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::refused_end;
 use crate::exchange::remote::{RelayedClient, Remote};
+use crate::exchange::variables::Values;
 use crate::handler::cache::{self, CacheNow};
 use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
 use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
@@ -117,6 +121,7 @@ fn explain_on(
         cache: None,
         is_redirected_to_https: false,
         action: None,
+        response_edits: Vec::new(),
         refused: None,
     };
     let prospect = match &asked.connection {
@@ -238,8 +243,15 @@ fn explain_request(
                 running,
                 facts: &facts,
                 relayed,
+                route: &config.routes[route],
             };
-            let config::Route { action, cache, .. } = &config.routes[route];
+            let config::Route { action, cache, .. } = routed.route;
+            if routed.is_ambiguous() {
+                explanation.refused = Some(Refused::new(Failure::AmbiguousPath.into(), None));
+                return None;
+            }
+            let edits = routed.route.edits.iter().flat_map(|it| &it.response);
+            explanation.response_edits = edits.map(edit_text).collect();
             explanation.cache = (cache.as_ref()).map(|it| cache_step(config, it, caches, &facts));
             let (step, prospect) = routed.action_step(action, &mut explanation.refused);
             explanation.action = Some(step);
@@ -331,9 +343,35 @@ struct Routed<'a> {
     running: Option<&'a [Arc<Dispatcher>]>,
     facts: &'a RequestFacts<'a>,
     relayed: Option<Relayed<'a>>,
+    route: &'a config::Route,
 }
 
 impl Routed<'_> {
+    /// Whether a server might read the path that is sent on as another one.
+    fn is_ambiguous(&self) -> bool {
+        let remote = Remote::new(self.facts.client, 0);
+        let values = self.values(&remote, &Identity::NONE);
+        let edits = self.route.edits.as_ref();
+        edits.is_some_and(|it| it.change_path() && changed_target(&values, it).is_err())
+    }
+
+    /// What variables stand for.
+    fn values<'v>(&'v self, remote: &'v Remote, identity: &'v Identity) -> Values<'v> {
+        let facts = self.facts;
+        Values {
+            bytes: facts.bytes,
+            head: facts.head,
+            client: remote.told().unwrap_or_default(),
+            client_port: 0,
+            scheme: facts.scheme,
+            server_name: b"",
+            listener: &self.listener().name,
+            route: &self.route.name,
+            identity,
+            exchange: None,
+        }
+    }
+
     /// What the route does, and what an upstream is asked with. Says in `refused` why
     /// nothing answers whatever the endpoints do.
     fn action_step(
@@ -365,9 +403,40 @@ impl Routed<'_> {
         let hash = prospect.asking.key;
         let key = takes_key.then(|| key_step(&settings.key, hash, facts, facts.client));
         let name = name_of(self.running);
-        let head = head_lines(config, settings, &name, facts, self.relayed);
+        let head = self.head_lines(settings, &name);
         let step = upstream_step(config, self.running, &prospect, key, head);
         (step, prospect)
+    }
+
+    /// The head that an endpoint gets; ids that are made are made for it.
+    fn head_lines(&self, upstream: &config::Upstream, loop_id: &LoopId) -> Vec<String> {
+        let facts = self.facts;
+        let remote = Remote::new(facts.client, 0);
+        let (settings, ids) = (&self.listener().identity, IdSource::default());
+        let records = self.config.otlp.is_some();
+        let identity = Identity::of(settings, &ids, unix_ms, records, facts.bytes, facts.head);
+        let mut room = ROOM;
+        let endpoint = upstream.endpoints.first();
+        let default_host = endpoint.map_or("", config::Endpoint::authority);
+        let info = ClientInfo {
+            address: remote.told(),
+            scheme: facts.scheme,
+            relayed: self.relayed,
+            forward: upstream.forward,
+            default_host: default_host.as_bytes(),
+            certificate: None,
+            is_early: false,
+            marks: identity.marks(&mut room),
+            loop_id,
+            via: upstream.via,
+        };
+        let mut out = Vec::new();
+        write::request_head(&mut out, facts.bytes, facts.head, info);
+        if let Some(edits) = self.route.edits.as_ref().filter(|it| it.change_requests()) {
+            edit_request(&mut out, 0, &self.values(&remote, &identity), edits);
+        }
+        let text = String::from_utf8_lossy(&out);
+        text.trim_end().lines().map(str::to_owned).collect()
     }
 
     fn files_step(
@@ -667,38 +736,13 @@ fn name_of(running: Option<&[Arc<Dispatcher>]>) -> LoopId {
     running.map_or(LoopId::ZERO, |_| loop_id())
 }
 
-/// The head that an endpoint gets; ids that are made are made for it.
-fn head_lines(
-    config: &Config,
-    upstream: &config::Upstream,
-    loop_id: &LoopId,
-    facts: &RequestFacts<'_>,
-    relayed: Option<Relayed<'_>>,
-) -> Vec<String> {
-    let remote = Remote::new(facts.client, 0);
-    let (settings, ids) = (
-        &config.listeners[facts.listener].identity,
-        IdSource::default(),
-    );
-    let records = config.otlp.is_some();
-    let identity = Identity::of(settings, &ids, unix_ms, records, facts.bytes, facts.head);
-    let mut room = ROOM;
-    let endpoint = upstream.endpoints.first();
-    let default_host = endpoint.map_or("", config::Endpoint::authority);
-    let info = ClientInfo {
-        address: remote.told(),
-        scheme: facts.scheme,
-        relayed,
-        forward: upstream.forward,
-        default_host: default_host.as_bytes(),
-        certificate: None,
-        is_early: false,
-        marks: identity.marks(&mut room),
-        loop_id,
-        via: upstream.via,
-    };
-    let mut out = Vec::new();
-    write::request_head(&mut out, facts.bytes, facts.head, info);
-    let text = String::from_utf8_lossy(&out);
-    text.trim_end().lines().map(str::to_owned).collect()
+/// An edit of a response, as half a sentence.
+fn edit_text(edit: &FieldEdit) -> String {
+    let FieldEdit { kind, name, value } = edit;
+    match kind {
+        EditKind::Set => format!("{name} is set to {value}"),
+        EditKind::Add => format!("{name} is added: {value}"),
+        EditKind::Append => format!("{value} is appended to {name}"),
+        EditKind::Remove => format!("{name} is removed"),
+    }
 }

@@ -45,6 +45,9 @@ pub struct Explanation {
     pub is_redirected_to_https: bool,
     /// What the route does; `None` where the request is refused before.
     pub action: Option<ActionStep>,
+    /// What the route changes of the response's fields, each in half a sentence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub response_edits: Vec<String>,
     /// Why the request is refused whatever the endpoints do.
     pub refused: Option<Refused>,
 }

@@ -117,6 +117,12 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         Some(ActionStep::Files(step)) => page.files(step),
         Some(ActionStep::Upstream(step)) => page.upstream(step),
     }
+    if !explanation.response_edits.is_empty() {
+        page.line("the response is changed:");
+    }
+    for edit in &explanation.response_edits {
+        page.line(&format!("  {edit}"));
+    }
     if let Some(refused) = &explanation.refused {
         page.refused("refused", refused);
     }

@@ -102,6 +102,9 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
     let config::Route { action, cache, .. } = &context.config().routes[route];
+    if exchange.check_path().is_err() {
+        return box_cold(refuse(exchange, Failure::AmbiguousPath)).await;
+    }
     if let Some(last) = last_hop(action, head, bytes) {
         return box_cold(answer_last(exchange, last)).await;
     }

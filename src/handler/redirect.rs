@@ -3,7 +3,9 @@
 use evenkeel_proto::{RequestHead, Scheme};
 
 use super::{Handler, Plan, RedirectStep, RequestFacts, respond};
-use crate::config::{Config, Location, LocationPart, Redirect, Variable, without_passwords};
+use crate::config::{
+    Config, Location, LocationPart, LocationVariable, Redirect, without_passwords,
+};
 use crate::exchange::answer::Answer;
 use crate::exchange::{Exchange, Outcome, box_cold};
 
@@ -50,9 +52,11 @@ fn expand(location: &Location, scheme: Scheme, bytes: &[u8], head: &RequestHead)
     for part in location.parts() {
         match part {
             LocationPart::Text(text) => out.push_str(text),
-            LocationPart::Variable(Variable::Scheme) => out.push_str(scheme.as_str()),
-            LocationPart::Variable(Variable::Host) => out.push_str(&text(head.host_name(bytes))),
-            LocationPart::Variable(Variable::Path) => {
+            LocationPart::Variable(LocationVariable::Scheme) => out.push_str(scheme.as_str()),
+            LocationPart::Variable(LocationVariable::Host) => {
+                out.push_str(&text(head.host_name(bytes)))
+            }
+            LocationPart::Variable(LocationVariable::Path) => {
                 let path = text(head.path(bytes));
                 if out.is_empty() {
                     // At the start of a target two slashes lead to another host, and
@@ -63,7 +67,7 @@ fn expand(location: &Location, scheme: Scheme, bytes: &[u8], head: &RequestHead)
                     out.push_str(&path);
                 }
             }
-            LocationPart::Variable(Variable::Query) => {
+            LocationPart::Variable(LocationVariable::Query) => {
                 if !head.query.is_empty() {
                     out.push('?');
                     out.push_str(&text(head.query.of(bytes)));

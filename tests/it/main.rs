@@ -27,6 +27,7 @@ mod demo;
 mod disciplines;
 mod discovery;
 mod early_answers;
+mod edits;
 mod events;
 mod explain;
 mod fields;

@@ -41,6 +41,9 @@ pub struct Rules {
     pub client_directives: ClientDirectives,
     /// The longest body that is stored, in bytes; 0 for no bound but the store's.
     pub max_body_bytes: u64,
+    /// Names of request fields, in lower case, that the endpoint gets with other values
+    /// than the client sent.
+    pub edited: Vec<String>,
 }
 
 impl Rules {

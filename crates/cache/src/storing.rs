@@ -40,7 +40,7 @@ pub enum NotStored {
     SetCookie,
     /// The response says nothing of caches, and the request had a cookie.
     Cookie,
-    /// The response says `Vary: *`.
+    /// The response says `Vary: *`, or names a field that the route sets by the request.
     VaryStar,
     /// It would never be served: it is stale at once, and has nothing to be
     /// validated by.
@@ -113,7 +113,7 @@ impl NotStored {
             ),
             NotStored::VaryStar => (
                 "vary-star",
-                "the answer says Vary: *, or names too many fields",
+                "the answer says Vary: *, or names too many fields or one that the route sets",
             ),
             NotStored::NeverFresh => ("never-fresh", "the answer is stale at once"),
             NotStored::TooLarge => ("too-large", "the answer is longer than the cache takes"),
@@ -206,6 +206,9 @@ impl Rules {
         }
         let facts = Facts::of(response);
         facts.is_permitted(self, request)?;
+        if self.varies_by_edited(response) {
+            return Err(NotStored::VaryStar);
+        }
         let lifetime = facts.lifetime(self, received);
         let is_said = facts.is_explicit() || self.ttl_of(facts.status).is_some();
         if !is_said && request.has(b"cookie") {
@@ -221,6 +224,18 @@ impl Rules {
             return Err(NotStored::TooLarge);
         }
         Ok(lifetime)
+    }
+
+    /// Whether the response depends on a field whose value no other request shows.
+    fn varies_by_edited(&self, response: &Response<'_>) -> bool {
+        let is_edited = |name: &[u8]| {
+            let mut edited = self.edited.iter();
+            edited.any(|it| it.as_bytes().eq_ignore_ascii_case(name.trim_ascii()))
+        };
+        !self.edited.is_empty()
+            && response
+                .values("vary")
+                .any(|line| line.split(|&byte| byte == b',').any(is_edited))
     }
 
     /// The lifetime of a stored response whose head was renewed (RFC 9111 §4.3.4).

@@ -5,6 +5,7 @@
 
 mod access_log;
 mod cache;
+mod edits;
 mod health;
 mod paths;
 pub(super) mod surroundings;
@@ -41,6 +42,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_otlp(file, report);
     upstream::check(file, names, report);
     cache::check(file, names, report);
+    edits::check(file, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {

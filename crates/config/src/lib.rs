@@ -55,6 +55,7 @@ mod tree;
 mod twice;
 mod unknown;
 mod value;
+mod variable;
 mod written;
 
 pub use access_log::{AccessLog, AccessLogFormat, AccessLogs, LogDestination};
@@ -67,16 +68,17 @@ pub use evenkeel_policy::route::BalanceKey;
 pub use input::read_regular_file;
 pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, control_socket, load, load_again, load_text};
-pub use location::{Location, LocationPart, Variable};
+pub use location::{Location, LocationPart, Variable as LocationVariable};
 pub use quantity::duration;
 pub use schema::schema;
 pub use secret::without_passwords;
 pub use surroundings::NameLookup;
+pub use variable::{Expression, ExpressionPart, Known, Variable};
 pub use written::{
     Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
-    Drain, Endpoint, EndpointSource, ExternalAccount, Files, FixedAnswer, Interim, Issuer, Limits,
-    Listener, ListenerTls, Log, NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Server,
-    ServiceSource, Tickets, Upstream, UpstreamTimeouts,
+    Drain, Endpoint, EndpointSource, ExternalAccount, FieldEdit, Files, FixedAnswer, Interim,
+    Issuer, Limits, Listener, ListenerTls, Log, NameSource, Otlp, Pool, Probe, Queue, QueueAnswer,
+    Server, ServiceSource, Tickets, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -372,6 +374,34 @@ pub struct Route {
     pub action: Action,
     /// Where responses of its upstream are stored; `None` for nowhere.
     pub cache: Option<Arc<Caching>>,
+    /// What is changed of its requests and responses; `None` for nothing.
+    pub edits: Option<Box<Edits>>,
+}
+
+/// What a route changes of its requests and responses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Edits {
+    /// Taken off the front of a request's path: in normal form, without a slash at its
+    /// end, and empty for nothing.
+    pub strip_prefix: Vec<u8>,
+    /// The path that is sent on, after that; `None` for the request's own.
+    pub rewrite: Option<Expression>,
+    /// What is changed of the header fields of a request to an endpoint.
+    pub request: Vec<FieldEdit>,
+    /// What is changed of the header fields of a response to the client.
+    pub response: Vec<FieldEdit>,
+}
+
+impl Edits {
+    /// Whether a request goes on with another head.
+    pub fn change_requests(&self) -> bool {
+        self.change_path() || !self.request.is_empty()
+    }
+
+    /// Whether a request goes on with another path.
+    pub fn change_path(&self) -> bool {
+        !self.strip_prefix.is_empty() || self.rewrite.is_some()
+    }
 }
 
 impl ListenerTls {

@@ -60,12 +60,24 @@ const KEYS: &[(&str, Meaning)] = &[
     ("ssl_session_timeout", key("tickets", "lifetime")),
     ("ssl_session_tickets session_tickets", Table("tickets")),
     (
-        "headers set_header set_headers add_header add_headers proxy_set_header proxy_hide_header \
-         hide_header header_up header_down request_header request_headers response_header \
-         response_headers http_request http_response reqadd rspadd reqrep rsprep remove_header \
-         remove_headers custom_request_headers custom_response_headers more_set_headers cors \
-         request_headers_to_add response_headers_to_add",
-        Missing("edits of header fields are", NOTHING),
+        "proxy_set_header header_up request_header request_headers http_request reqadd reqrep \
+         custom_request_headers request_headers_to_add",
+        key("route", "request_headers"),
+    ),
+    (
+        "add_header add_headers proxy_hide_header hide_header header_down response_header \
+         response_headers http_response rspadd rsprep custom_response_headers more_set_headers \
+         response_headers_to_add cors",
+        key("route", "response_headers"),
+    ),
+    (
+        "headers header set_header set_headers remove_header remove_headers",
+        In(
+            "route",
+            &Advice(
+                "write `request_headers` for what an endpoint gets, `response_headers` for what the client gets",
+            ),
+        ),
     ),
     (
         "rate_limit rate_limits rate_limiting limit_req limit_req_zone limit_rate limit_conn_zone \
@@ -106,18 +118,19 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "strip_prefix strip_path_prefix strip_path rewrite prefix_rewrite regex_rewrite \
-         replace_path replace_path_regex add_prefix handle_path set_path sub_filter proxy_redirect",
-        Missing("changing the path of a request is", NOTHING),
+        "strip_prefix strip_path_prefix strip_path handle_path",
+        key("route", "strip_prefix"),
+    ),
+    ("strip", In("route", &key("route", "strip_prefix"))),
+    (
+        "rewrite prefix_rewrite regex_rewrite replace_path replace_path_regex add_prefix set_path",
+        key("route", "rewrite"),
     ),
     (
-        "strip",
-        In(
-            "route",
-            &Missing(
-                "changing the path of a request to an endpoint is",
-                "`strip` is a key of `files` only",
-            ),
+        "sub_filter proxy_redirect",
+        Missing(
+            "changing the body or the redirects of an answer is",
+            NOTHING,
         ),
     ),
     (

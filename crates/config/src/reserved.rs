@@ -13,19 +13,24 @@ enum Message {
     Probe,
     /// A request with spans to a collector.
     Spans,
+    /// A client's request, or the response to it.
+    Edited,
 }
 
-/// A name, and why nobody may set it: for an answer, a probe and spans.
+/// A name, and why nobody may set it: for an answer, a probe, spans, and a message that
+/// is edited.
 struct Reserved {
     name: &'static str,
     answer: Option<&'static str>,
     probe: Option<&'static str>,
     spans: Option<&'static str>,
+    edited: Option<&'static str>,
 }
 
 const LENGTH: Option<&str> = Some("the length of the body is known");
 const CONNECTION: Option<&str> = Some("what becomes of the connection depends on each request");
 const PROBE: Option<&str> = Some("a probe has no body, and its connection is closed after it");
+const FRAMING: Option<&str> = Some("it belongs to the connection, and Evenkeel writes it");
 const SPANS: Option<&str> = Some("leave it out; the host is that of `url`");
 
 const fn reserved(
@@ -33,39 +38,58 @@ const fn reserved(
     answer: Option<&'static str>,
     probe: Option<&'static str>,
     spans: Option<&'static str>,
+    edited: Option<&'static str>,
 ) -> Reserved {
     Reserved {
         name,
         answer,
         probe,
         spans,
+        edited,
     }
 }
 
-const RESERVED: [Reserved; 11] = [
-    reserved("connection", CONNECTION, PROBE, None),
-    reserved("content-length", LENGTH, PROBE, SPANS),
+const RESERVED: [Reserved; 13] = [
+    reserved(
+        "cdn-loop",
+        None,
+        None,
+        None,
+        Some("it finds requests that come back"),
+    ),
+    reserved("connection", CONNECTION, PROBE, None, FRAMING),
+    reserved("content-length", LENGTH, PROBE, SPANS, FRAMING),
     reserved(
         "content-type",
         Some("write it as `content_type`"),
         None,
         SPANS,
+        None,
     ),
     reserved(
         "date",
         Some("every answer has the time at which it is sent"),
         None,
         None,
+        None,
     ),
-    reserved("host", None, Some("write it as `host`"), SPANS),
-    reserved("keep-alive", CONNECTION, None, None),
-    reserved("server", Some("every answer says `evenkeel`"), None, None),
-    reserved("trailer", LENGTH, None, None),
-    reserved("transfer-encoding", LENGTH, PROBE, SPANS),
-    reserved("upgrade", CONNECTION, PROBE, None),
+    reserved("host", None, Some("write it as `host`"), SPANS, None),
+    reserved("keep-alive", CONNECTION, None, None, FRAMING),
+    reserved(
+        "server",
+        Some("every answer says `evenkeel`"),
+        None,
+        None,
+        None,
+    ),
+    reserved("te", None, None, None, FRAMING),
+    reserved("trailer", LENGTH, None, None, FRAMING),
+    reserved("transfer-encoding", LENGTH, PROBE, SPANS, FRAMING),
+    reserved("upgrade", CONNECTION, PROBE, None, FRAMING),
     reserved(
         "x-request-id",
         Some("write `request_id = { respond = true }` in the listener"),
+        None,
         None,
         None,
     ),
@@ -81,6 +105,7 @@ fn reserved_in(message: Message, name: &str) -> Option<(&'static str, &'static s
         Message::Answer => field.answer,
         Message::Probe => field.probe,
         Message::Spans => field.spans,
+        Message::Edited => field.edited,
     };
     Some((field.name, why?))
 }
@@ -138,6 +163,41 @@ impl FromText for SpanField {
                 Err(Fault::new(format!("`{own}` is set by the exporter")).help(help))
             }
         }
+    }
+}
+
+/// The name of a field that is edited.
+macro_rules! edited_fields {
+    ($($(#[doc = $about:literal])* $name:ident;)*) => {$(
+        $(#[doc = $about])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name(pub String);
+
+        impl FromText for $name {
+            const FORM: &'static str = FORM;
+
+            fn from_text(text: &str) -> Result<Self, Fault> {
+                let help = "write it without spaces, colons or quotes, as in X-User";
+                let name = token(text).map_err(|fault| fault.help(help))?;
+                not_edited(name).map(Self)
+            }
+        }
+    )*};
+}
+
+edited_fields! {
+    /// The name of a field that a request is sent on with.
+    RequestField;
+    /// The name of a field that a response is sent on with.
+    ResponseField;
+    /// The name of a field that is removed; a `*` at its end stands for anything.
+    RemovedField;
+}
+
+fn not_edited(name: String) -> Result<String, Fault> {
+    match reserved_in(Message::Edited, &name) {
+        None => Ok(name),
+        Some((own, why)) => Err(Fault::new(format!("`{own}` can't be changed")).help(why)),
     }
 }
 

@@ -6,6 +6,7 @@
 mod access_log;
 mod acme;
 mod cache;
+mod edits;
 mod shared_store;
 mod tickets;
 mod tls;
@@ -335,10 +336,12 @@ fn routes(
     let routes = file.route.value.as_ref()?.iter().enumerate();
     let built: Vec<_> = routes
         .map(|(index, it)| {
+            let edits = edits::edits(it, file)?;
             Some(Route {
                 name: it.name_at(index),
                 action: action(it, names, surroundings, report)?,
-                cache: cache::caching(it, names)?,
+                cache: cache::caching(it, edits.as_deref(), names)?,
+                edits,
             })
         })
         .collect();

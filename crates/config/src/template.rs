@@ -105,40 +105,63 @@ impl FromText for Template {
             return Err(Fault::new(format!("{found:?} cannot stand in a line"))
                 .help("a request has one line, and tabs are the only control characters in it"));
         }
-        let mut parts = Vec::new();
-        let mut plain = String::new();
-        let mut rest = text;
-        while let Some(brace) = rest.find(['{', '}']) {
-            plain.push_str(&rest[..brace]);
-            let at = &rest[brace..];
-            if let Some(behind) = at.strip_prefix("{{").or_else(|| at.strip_prefix("}}")) {
-                plain.push_str(&at[..1]);
-                rest = behind;
-                continue;
-            }
-            let Some(field) = at.strip_prefix('{') else {
-                return Err(Fault::new("a `}` closes no field").help("write `}}` for a brace"));
-            };
-            let Some((name, behind)) = field.split_once('}') else {
-                return Err(Fault::new(format!("`{at}` is not closed"))
-                    .help("write `{{` for a brace that begins no field"));
-            };
-            if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain)));
-            }
-            parts.push(field_part(name)?);
-            rest = behind;
-        }
-        plain.push_str(rest);
-        if !plain.is_empty() {
-            parts.push(Part::Text(plain));
-        }
+        let pieces = pieces(text).into_iter().map(|it| match it? {
+            Piece::Text(text) => Ok(Part::Text(text)),
+            Piece::Name(name) => field_part(name),
+        });
+        let parts: Vec<_> = pieces.collect::<Result<_, _>>()?;
         if !parts.iter().any(|it| !matches!(it, Part::Text(_))) {
             return Err(Fault::new("the template has no field in it")
                 .help("name them in braces, as in \"{client_ip} {request} {status}\""));
         }
         Ok(Self { parts })
     }
+}
+
+/// A piece of a text with names in braces.
+pub(super) enum Piece<'a> {
+    /// This text; its doubled braces are single ones.
+    Text(String),
+    /// What stands in braces.
+    Name(&'a str),
+}
+
+/// The pieces of a text with names in braces, up to a brace that opens or closes nothing.
+pub(super) fn pieces(text: &str) -> Vec<Result<Piece<'_>, Fault>> {
+    let mut pieces = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(brace) = rest.find(['{', '}']) {
+        plain.push_str(&rest[..brace]);
+        let at = &rest[brace..];
+        if let Some(behind) = at.strip_prefix("{{").or_else(|| at.strip_prefix("}}")) {
+            plain.push_str(&at[..1]);
+            rest = behind;
+            continue;
+        }
+        let Some(name) = at.strip_prefix('{') else {
+            let fault = Fault::new("a `}` closes no field");
+            pieces.push(Err(fault.help("write `}}` for a brace")));
+            return pieces;
+        };
+        let Some((name, behind)) = name.split_once('}') else {
+            let fault = Fault::new(format!("`{at}` is not closed"));
+            pieces.push(Err(
+                fault.help("write `{{` for a brace that begins no field")
+            ));
+            return pieces;
+        };
+        if !plain.is_empty() {
+            pieces.push(Ok(Piece::Text(std::mem::take(&mut plain))));
+        }
+        pieces.push(Ok(Piece::Name(name)));
+        rest = behind;
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        pieces.push(Ok(Piece::Text(plain)));
+    }
+    pieces
 }
 
 fn field_part(name: &str) -> Result<Part, Fault> {

@@ -12,6 +12,7 @@ use super::value::{
 mod acme;
 mod cache;
 mod conditions;
+mod edits;
 mod files;
 mod forms;
 mod listener;
@@ -30,6 +31,8 @@ pub(super) use acme::{
 pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
 pub(super) use cache::{CacheStoreParts, CachingParts};
 pub use conditions::{Bypass, Match};
+pub(super) use edits::WrittenEdits;
+pub use edits::{EditsTable, FieldEdit, RequestHeaders, ResponseHeaders};
 pub use files::{CompressTable, Compression, Disk, DiskTable, Files, FilesTable};
 pub(super) use files::{DiskParts, FilesParts};
 pub use forms::Switch;
@@ -98,6 +101,8 @@ options! {
         upstream: Map<Name, UpstreamTable> = Default("{}"),
         /// Stores of responses, by name, which routes with `cache` use.
         cache: Map<Name, CacheTable> = Default("{}"),
+        /// Changes of requests and responses, by name, which routes use by `edits`.
+        edits: Map<Name, EditsTable> = Default("{}"),
     }
 }
 

@@ -113,6 +113,11 @@ impl Buffer {
         self.bytes.len()
     }
 
+    /// Free bytes in front of the filled ones.
+    pub fn headroom(&self) -> usize {
+        self.start
+    }
+
     /// Counts `len` bytes of the room as filled.
     pub fn fill(&mut self, len: usize) {
         self.end = (self.end + len).min(self.bytes.len());

@@ -24,6 +24,7 @@ pub mod network;
 pub mod path;
 pub mod pattern;
 mod reading;
+pub mod rewriting;
 
 pub use condition::{Condition, ValuePattern};
 pub use explain::{Check, Reading, Trial};

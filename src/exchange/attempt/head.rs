@@ -7,7 +7,9 @@ use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_respo
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::{Attempt, Sending, Sent};
+use crate::config::FieldEdit;
 use crate::exchange::body::{BodySource, TAILROOM};
+use crate::exchange::edits::edit_response;
 use crate::exchange::identity::{ROOM, Room};
 use crate::exchange::pace::Verdict;
 use crate::exchange::pump::HEADROOM;
@@ -98,6 +100,7 @@ impl Sent<'_, '_> {
         match head.status {
             101 if request.wire.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
             101 => {
+                self.edit(buffer, head)?;
                 let len = self.replace_head(buffer, head, Persistence::Upgrade)?;
                 Ok(Received::Tunnel(len))
             }
@@ -105,7 +108,40 @@ impl Sent<'_, '_> {
                 let len = self.replace_head(buffer, head, Persistence::Keep)?;
                 Ok(Received::Interim(len))
             }
-            _ => self.prepare(buffer, head).map(Received::Final),
+            _ => {
+                self.edit(buffer, head)?;
+                self.prepare(buffer, head).map(Received::Final)
+            }
+        }
+    }
+
+    /// Makes the route's edits in the head at the front of `buffer`.
+    fn edit(&self, buffer: &mut Buffer, head: &mut ResponseHead) -> Result<(), End> {
+        match self.exchange.response_edits() {
+            Some(edits) => self.edit_by(edits, buffer, head),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn edit_by(
+        &self,
+        edits: &[FieldEdit],
+        buffer: &mut Buffer,
+        head: &mut ResponseHead,
+    ) -> Result<(), End> {
+        let mut edited = Vec::with_capacity(head.wire.end + 256);
+        let own = &buffer.filled()[..head.wire.end];
+        edit_response(&mut edited, own, self.exchange, edits);
+        buffer.skip(head.wire.end);
+        if buffer.headroom() < HEADROOM + edited.len() {
+            let headroom = HEADROOM + edited.len();
+            buffer.enlarge(headroom + buffer.len() + 2 * TAILROOM, headroom);
+        }
+        prepend_head(buffer, &edited)?;
+        match parse_response(buffer.filled(), self.request.head.method, head)? {
+            Parsed::Complete => Ok(()),
+            Parsed::Partial => Err(ResponseError::HeadTooLarge.into()),
         }
     }
 
@@ -144,7 +180,7 @@ impl Sent<'_, '_> {
             transcode,
             persistence,
             request_id: self.response_id(&mut room),
-            strict_transport: self.exchange.listener().strict_transport(),
+            strict_transport: self.exchange.strict_transport(),
         };
         let mut source = BodySource::http1(BodyDecoder::new(head.wire.framing));
         self.slot.upstream().note_body_len(source.unseen_len());
@@ -209,7 +245,7 @@ impl Sent<'_, '_> {
             persistence,
             request_id,
             strict_transport: match persistence {
-                Persistence::Upgrade => self.exchange.listener().strict_transport(),
+                Persistence::Upgrade => self.exchange.strict_transport(),
                 _ => None,
             },
         };
@@ -278,7 +314,7 @@ impl Sent<'_, '_> {
             }
             if buffer.room().len() <= TAILROOM {
                 // Its front is used up by heads that were passed on.
-                let mut fresh = response_buffer();
+                let mut fresh = response_buffer(self.exchange);
                 let fits = buffer.len() + 2 * TAILROOM <= fresh.room().len();
                 if fits && fresh.append(buffer.filled()) {
                     *buffer = fresh;
@@ -342,8 +378,14 @@ fn prepend_head(buffer: &mut Buffer, head: &[u8]) -> Result<(), End> {
     }
 }
 
-pub(super) fn response_buffer() -> Buffer {
+/// What edits usually add to a head, in bytes; more takes a larger buffer.
+const EDITS_ROOM: usize = 1024;
+
+pub(super) fn response_buffer(exchange: &Exchange<'_>) -> Buffer {
     let mut buffer = Buffer::large();
-    buffer.clear_with_headroom(HEADROOM);
+    buffer.clear_with_headroom(match exchange.response_edits() {
+        None => HEADROOM,
+        Some(_) => HEADROOM + EDITS_ROOM,
+    });
     buffer
 }

@@ -78,6 +78,16 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             )
             .help("leave it out");
     }
+    for (key, is_written, place) in edits(route) {
+        if is_written && all_speak(ClientProtocol::Tcp) {
+            report
+                .mistake(
+                    place,
+                    format!("`{key}` changes requests, and this route has connections of TCP"),
+                )
+                .help("leave it out");
+        }
+    }
     for (key, is_written, place) in of_requests(wanted) {
         if is_written && all_speak(ClientProtocol::Tcp) {
             report
@@ -104,6 +114,17 @@ type Written<'a> = (&'static str, bool, &'a SourcePlace);
 
 fn written<'a, T>(key: &'static str, field: &'a Field<T>) -> Written<'a> {
     (key, field.written, &field.place)
+}
+
+/// The keys of a route that change requests and responses.
+fn edits(route: &Route) -> [Written<'_>; 5] {
+    [
+        written("edits", &route.edits),
+        written("strip_prefix", &route.strip_prefix),
+        written("rewrite", &route.rewrite),
+        written("request_headers", &route.request_headers),
+        written("response_headers", &route.response_headers),
+    ]
 }
 
 /// The keys of `match` that a connection of TCP has nothing of.

@@ -6,12 +6,13 @@ use evenkeel_cache::Rules;
 use evenkeel_cache::key::{KeyRules, QueryRules};
 use evenkeel_policy::route::Rule;
 
+use super::edits::names_that_vary;
 use super::{peers, shared_store};
 use crate::diagnostics::Report;
 use crate::setting::{OneOrMore, Resolve};
 use crate::surroundings::{Surroundings, absolute};
 use crate::written::{self, CacheStoreParts, CacheTable, CachingParts, CachingTable, File, Names};
-use crate::{CacheDisk, CacheStore, Caching};
+use crate::{CacheDisk, CacheStore, Caching, Edits};
 
 /// Builds the caches in the order of their names.
 pub(super) fn stores(
@@ -59,14 +60,18 @@ fn store(
 }
 
 /// What the route wants of its cache: `None` is a mistake, `Some(None)` no cache.
-pub(super) fn caching(route: &written::Route, names: &Names<'_>) -> Option<Option<Arc<Caching>>> {
+pub(super) fn caching(
+    route: &written::Route,
+    edits: Option<&Edits>,
+    names: &Names<'_>,
+) -> Option<Option<Arc<Caching>>> {
     let (Some(table), Some(name)) = (route.caching(), route.cache_name()) else {
         return Some(None);
     };
     let bypass = table.bypass.value.iter().flat_map(|it| &it.0);
     let caching = table.resolve_with(CachingParts {
         store: names.cache(name)?,
-        rules: rules(table)?,
+        rules: rules(table, edits)?,
         bypass: bypass
             .map(|it| it.conditions(names).map(Rule::new))
             .collect::<Option<_>>()?,
@@ -81,7 +86,7 @@ pub(super) fn caching(route: &written::Route, names: &Names<'_>) -> Option<Optio
     Some(Some(Arc::new(caching)))
 }
 
-fn rules(table: &CachingTable) -> Option<Rules> {
+fn rules(table: &CachingTable, edits: Option<&Edits>) -> Option<Rules> {
     let key = table.key.value.as_ref()?;
     let query = key.query.value.as_ref()?;
     let patterns = |written: &Option<OneOrMore<_>>| match written {
@@ -107,5 +112,6 @@ fn rules(table: &CachingTable) -> Option<Rules> {
         stores_cookies: table.store_cookies.value?,
         client_directives: table.client_directives.value?,
         max_body_bytes: table.max_object.value?.0,
+        edited: edits.map_or_else(Vec::new, names_that_vary),
     })
 }

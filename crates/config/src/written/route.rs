@@ -2,12 +2,16 @@
 
 use super::forms::short_for;
 use super::upstream::content_type_default;
-use super::{CachingTable, FilesTable, Match, OwnAccessLog, RouteCache, Switch};
-use crate::file_value::FolderPath;
+use super::{
+    CachingTable, FilesTable, Match, OwnAccessLog, RequestHeaders, ResponseHeaders, RouteCache,
+    Switch, WrittenEdits,
+};
+use crate::file_value::{FolderPath, Front};
 use crate::reserved::AnswerField;
-use crate::setting::{Bounded, Boxed, Field, Map, Placed, options};
+use crate::setting::{Bounded, Boxed, Field, Map, OneOrMore, Placed, options};
 use crate::tree::{Node, SourcePlace};
 use crate::value::{FieldValue, FilePath, Name, Text};
+use crate::variable::TargetText;
 use std::path::PathBuf;
 
 /// The table of actions. A row has the help, the key of a route, its type as written,
@@ -43,6 +47,19 @@ macro_rules! route {
                     $(#[doc = $help])*
                     $key: $type = Optional(""),
                 )*
+                /// Names of the `[edits.NAME]` that are made before the route's own.
+                edits: OneOrMore<Placed<Text>> = Optional("none"),
+                /// Taken off the front of a request's path before it is sent on: with
+                /// `/api`, `/api/x` becomes `/x`. It is sent on in normal form then.
+                strip_prefix: Front = Optional("nothing"),
+                /// The path that is sent on in the place of a request's, with variables,
+                /// as in `/v2{path}`; with a `?`, the query too. `{path}` is what
+                /// `strip_prefix` leaves.
+                rewrite: TargetText = Optional("the request's own"),
+                /// Changes of a request's header fields.
+                request_headers: Boxed<RequestHeaders> = Optional("none"),
+                /// Changes of a response's header fields.
+                response_headers: Boxed<ResponseHeaders> = Optional("none"),
                 /// Of the upstream's `lanes`, the one that these requests are kept to.
                 lane: Text = Optional("all of the upstream's slots"),
                 /// Who leaves the upstream's queue first: requests of a higher
@@ -150,6 +167,17 @@ impl Route {
             None => format!("route-{}", index + 1),
         }
     }
+
+    /// What it changes itself of requests and responses.
+    pub(crate) fn own_edits(&self) -> WrittenEdits<'_> {
+        WrittenEdits {
+            strip_prefix: &self.strip_prefix,
+            rewrite: &self.rewrite,
+            request: &self.request_headers,
+            response: &self.response_headers,
+        }
+    }
+
     /// The settings of its cache, if it has one.
     pub(crate) fn caching(&self) -> Option<&CachingTable> {
         match &self.cache.value.as_ref()?.0 {

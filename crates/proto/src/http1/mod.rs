@@ -8,6 +8,7 @@ mod authority;
 pub mod body;
 pub mod chunked;
 mod diagnose;
+pub mod edit;
 mod fields;
 mod grammar;
 mod request;

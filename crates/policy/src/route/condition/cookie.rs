@@ -53,7 +53,7 @@ impl Cookie {
 
 /// The values of the cookie `name` in one `Cookie` line (RFC 6265 section
 /// 4.2.1), without the quotes that may stand around them.
-pub(in crate::route) fn cookies<'a>(
+pub fn cookies<'a>(
     line: &'a [u8],
     name: &'a str,
 ) -> impl Iterator<Item = impl Iterator<Item = u8>> {

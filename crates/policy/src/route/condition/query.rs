@@ -51,10 +51,10 @@ impl Query {
 }
 
 /// The decoded values of the parameter `name`.
-pub(in crate::route) fn parameters<'a>(
+pub fn parameters<'a>(
     query: &'a [u8],
     name: &'a str,
-) -> impl Iterator<Item = Decoded<'a>> {
+) -> impl Iterator<Item = impl Iterator<Item = u8> + use<'a>> + use<'a> {
     let pairs = query
         .split(|&byte| byte == b'&')
         .filter(|pair| !pair.is_empty());
@@ -67,7 +67,7 @@ pub(in crate::route) fn parameters<'a>(
 }
 
 /// Bytes of a query component, decoded on the way.
-pub(in crate::route) struct Decoded<'a> {
+struct Decoded<'a> {
     rest: &'a [u8],
 }
 

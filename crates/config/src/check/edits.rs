@@ -1,0 +1,122 @@
+//! The checks of what routes change of requests and responses.
+
+use crate::diagnostics::Report;
+use crate::setting::{FromText, Placed};
+use crate::tree::SourcePlace;
+use crate::value::{Name, Text};
+use crate::variable::FieldText;
+use crate::written::{File, RequestHeaders, Route};
+
+/// Reports what is wrong or doubtful about the edits of `file`.
+pub(super) fn check(file: &File, report: &mut Report) {
+    let tables = file.edits.value.iter().flat_map(|map| &map.0);
+    let names: Vec<&str> = tables.clone().map(|it| it.name.as_str()).collect();
+    for table in tables {
+        let mut routes = file.route.value.iter().flatten();
+        let uses = |route: &Route| used(route).any(|it| it.value.0 == table.name);
+        if !routes.any(uses) && !report.is_syntax_broken() {
+            report.warning(
+                &table.place,
+                format!("no route uses the edits `{}`", table.name),
+            );
+        }
+        if let Some(headers) = table
+            .value
+            .as_ref()
+            .and_then(|it| it.request_headers.value.as_ref())
+        {
+            check_variables(headers, report);
+        }
+    }
+    for route in file.route.value.iter().flatten() {
+        check_names(route, &names, report);
+        check_action(route, report);
+        if let Some(headers) = &route.request_headers.value {
+            check_variables(headers, report);
+        }
+    }
+}
+
+fn used(route: &Route) -> impl Iterator<Item = &Placed<Text>> {
+    route.edits.value.iter().flat_map(|it| &it.0)
+}
+
+fn check_names(route: &Route, names: &[&str], report: &mut Report) {
+    if report.is_syntax_broken() {
+        return;
+    }
+    for Placed {
+        value: Text(name),
+        place,
+    } in used(route)
+    {
+        if names.contains(&name.as_str()) {
+            continue;
+        }
+        let found = report.mistake(place, format!("there are no edits named `{name}`"));
+        if Name::from_text(name).is_err() {
+            found.help("write the name of edits, as in edits = \"api\" for `[edits.api]`");
+        } else if names.is_empty() {
+            found.help(format!(
+                "add them:\n[edits.{name}]\nrequest_headers = {{ set = {{ X-User = \"…\" }} }}"
+            ));
+        } else {
+            found.help(format!("there are {}", names.join(", ")));
+            found.propose(name, names.iter().copied());
+        }
+    }
+}
+
+/// Only a request that goes on to an endpoint is changed.
+fn check_action(route: &Route, report: &mut Report) {
+    let goes_on = route.upstream.written || route.upstream_of_files().is_some_and(|it| it.written);
+    // What can't be read may be meant to have an upstream.
+    let is_known = route.actions().iter().any(|it| it.is_written) && !report.is_syntax_broken();
+    if goes_on || !is_known {
+        return;
+    }
+    let written = route.own_edits();
+    let fields: [(&str, bool, &SourcePlace); 3] = [
+        (
+            "strip_prefix",
+            written.strip_prefix.written,
+            &written.strip_prefix.place,
+        ),
+        ("rewrite", written.rewrite.written, &written.rewrite.place),
+        (
+            "request_headers",
+            written.request.written,
+            &written.request.place,
+        ),
+    ];
+    for (key, _, place) in fields.into_iter().filter(|(_, written, _)| *written) {
+        let help = if key == "strip_prefix" && route.files.written {
+            "of the path of a file, it is `strip`: files = { root = \"…\", strip = \"/…\" }"
+        } else {
+            "it changes what an endpoint gets; this route asks none"
+        };
+        report
+            .mistake(place, format!("`{key}` without `upstream`"))
+            .help(help);
+    }
+}
+
+/// A request is sent before there is a response.
+fn check_variables(headers: &RequestHeaders, report: &mut Report) {
+    for fields in [&headers.set, &headers.add, &headers.append] {
+        for field in fields.value.iter().flat_map(|it| &it.0) {
+            let Some(FieldText(text)) = &field.value else {
+                continue;
+            };
+            if let Some(variable) = text.needs_response() {
+                let word = variable.word();
+                report
+                    .mistake(
+                        &field.place,
+                        format!("`{{{word}}}` is not known before there is a response"),
+                    )
+                    .help("it can stand in `response_headers`");
+            }
+        }
+    }
+}

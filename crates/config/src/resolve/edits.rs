@@ -1,0 +1,60 @@
+//! What routes change of requests and responses.
+
+use evenkeel_policy::route::path;
+use evenkeel_proto::http1::edit::EditKind;
+
+use crate::Edits;
+use crate::file_value::Front;
+use crate::variable::TargetText;
+use crate::written::{FieldEdit, File, Route, WrittenEdits};
+
+/// What the route changes: `None` is a mistake, `Some(None)` nothing.
+pub(super) fn edits(route: &Route, file: &File) -> Option<Option<Box<Edits>>> {
+    let mut edits = Edits::default();
+    let names = route.edits.value.iter().flat_map(|it| &it.0);
+    for name in names {
+        let mut tables = file.edits.value.iter().flat_map(|map| &map.0);
+        let named = tables.find(|it| it.name == name.value.0)?;
+        let table = named.value.as_ref()?;
+        add(&mut edits, WrittenEdits::of_table(table))?;
+    }
+    add(&mut edits, route.own_edits())?;
+    let is_empty = edits == Edits::default();
+    Some((!is_empty).then(|| Box::new(edits)))
+}
+
+/// Adds what is written to `edits`; of two values, the later one holds.
+fn add(edits: &mut Edits, written: WrittenEdits<'_>) -> Option<()> {
+    if let Some(Front(front)) = &written.strip_prefix.value {
+        edits.strip_prefix = path::normalise(front.as_bytes()).into_owned();
+    }
+    if let Some(TargetText(target)) = &written.rewrite.value {
+        edits.rewrite = Some(target.clone());
+    }
+    if let Some(fields) = &written.request.value {
+        add_fields(&mut edits.request, fields.edits()?);
+    }
+    if let Some(fields) = &written.response.value {
+        add_fields(&mut edits.response, fields.edits()?);
+    }
+    Some(())
+}
+
+/// Adds edits behind those before. One that sets or removes a field undoes what they did
+/// to it.
+fn add_fields(edits: &mut Vec<FieldEdit>, added: Vec<FieldEdit>) {
+    for edit in &added {
+        if matches!(edit.kind, EditKind::Set | EditKind::Remove) {
+            edits.retain(|it| {
+                it.kind == EditKind::Remove || !it.name.eq_ignore_ascii_case(&edit.name)
+            });
+        }
+    }
+    edits.extend(added);
+}
+
+/// The fields, in lower case, that two requests may be sent on with different values in.
+pub(super) fn names_that_vary(edits: &Edits) -> Vec<String> {
+    let varying = edits.request.iter().filter(|it| !it.value.is_constant());
+    varying.map(|it| it.name.to_ascii_lowercase()).collect()
+}

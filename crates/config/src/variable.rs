@@ -1,0 +1,263 @@
+//! Variables of a request and of its response, and texts with them in braces.
+
+use super::diagnostics::nearest;
+use super::setting::{Fault, FromText, resolve_to};
+use super::template::{Piece, pieces};
+use super::value::is_token;
+
+/// Defines the variables that have a name of their own, each with its word and help.
+macro_rules! variables {
+    ($($name:ident => $word:literal, $when:ident, $help:literal;)*) => {
+        /// A variable with a name of its own.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Variable {
+            $( #[doc = $help] $name, )*
+        }
+
+        impl Variable {
+            /// Every variable.
+            pub const ALL: &[Variable] = &[$(Variable::$name),*];
+
+            /// Its name.
+            pub fn word(self) -> &'static str {
+                match self { $(Variable::$name => $word,)* }
+            }
+
+            /// What it stands for.
+            pub fn help(self) -> &'static str {
+                match self { $(Variable::$name => $help,)* }
+            }
+
+            /// When its value is known.
+            pub fn known(self) -> Known {
+                match self { $(Variable::$name => Known::$when,)* }
+            }
+        }
+    };
+}
+
+/// When the value of a variable is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// Once the request has a route.
+    WithRequest,
+    /// Once there is a response.
+    WithResponse,
+}
+
+variables! {
+    ClientIp => "client_ip", WithRequest, "address of the client; empty over a Unix socket";
+    ClientPort => "client_port", WithRequest, "its port; 0 where it is not known";
+    Scheme => "scheme", WithRequest, "`http` or `https`, as the client asked";
+    Listener => "listener", WithRequest, "name of the listener";
+    Route => "route", WithRequest, "name of the route";
+    Method => "method", WithRequest, "method of the request";
+    Host => "host", WithRequest, "its host, with the port where it has one";
+    Target => "target", WithRequest, "its path and query, as sent";
+    Path => "path", WithRequest, "its path, as sent; in `rewrite`, what `strip_prefix` leaves of it";
+    Query => "query", WithRequest, "its query, without `?`";
+    Version => "version", WithRequest, "its version, as in `HTTP/1.1`";
+    Referer => "referer", WithRequest, "value of `Referer`";
+    UserAgent => "user_agent", WithRequest, "value of `User-Agent`";
+    ServerName => "server_name", WithRequest, "the name that the client asks for over TLS (SNI)";
+    RequestId => "request_id", WithRequest, "the request's id, with `request_id` of the listener";
+    TraceId => "trace_id", WithRequest, "the id of the request's trace, with `trace` of the listener";
+    Status => "status", WithResponse, "status sent to the client";
+    Upstream => "upstream", WithResponse, "name of the upstream";
+    Endpoint => "endpoint", WithResponse, "name of the last endpoint tried";
+    Attempts => "attempts", WithResponse, "attempts made";
+    Reason => "reason", WithResponse, "why it was that endpoint";
+    Cache => "cache", WithResponse, "what the cache did: `hit`, `stale`, `miss`, `revalidated` or `bypass`";
+    QueueMs => "queue_ms", WithResponse, "waiting in the queue, in milliseconds";
+    ConnectMs => "connect_ms", WithResponse, "opening a connection, in milliseconds";
+    FirstByteMs => "first_byte_ms", WithResponse, "from the request sent to the response's head, in milliseconds";
+}
+
+/// A text with variables.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Expression {
+    /// What it is made of, in order.
+    pub parts: Box<[ExpressionPart]>,
+}
+
+/// A piece of an [`Expression`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExpressionPart {
+    /// This text.
+    Text(Box<str>),
+    /// The value of a variable.
+    Variable(Variable),
+    /// The first value of the request's header field of this name.
+    Header(Box<str>),
+    /// The value of the request's cookie of this name.
+    Cookie(Box<str>),
+    /// The value of the request's query parameter of this name, as sent.
+    Query(Box<str>),
+}
+
+/// What stands in front of the name of something that a request has many of.
+const KINDS: [&str; 3] = ["header", "cookie", "query"];
+
+impl Expression {
+    /// Takes a text with names in braces apart.
+    ///
+    /// # Errors
+    /// A brace is left open, or a name is unknown.
+    pub(super) fn read(text: &str) -> Result<Self, Fault> {
+        let parts = pieces(text).into_iter().map(|piece| match piece? {
+            Piece::Text(text) => Ok(ExpressionPart::Text(text.into())),
+            Piece::Name(name) => part(name),
+        });
+        Ok(Self {
+            parts: parts.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Whether it is the same text for every request.
+    pub fn is_constant(&self) -> bool {
+        self.parts
+            .iter()
+            .all(|it| matches!(it, ExpressionPart::Text(_)))
+    }
+
+    /// The first variable in it that only a response has.
+    pub(super) fn needs_response(&self) -> Option<Variable> {
+        self.parts.iter().find_map(|it| match it {
+            ExpressionPart::Variable(it) if it.known() == Known::WithResponse => Some(*it),
+            _ => None,
+        })
+    }
+}
+
+/// As it was written.
+impl std::fmt::Display for Expression {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for part in &self.parts {
+            match part {
+                ExpressionPart::Text(text) => {
+                    out.write_str(&text.replace('{', "{{").replace('}', "}}"))?;
+                }
+                ExpressionPart::Variable(variable) => write!(out, "{{{}}}", variable.word())?,
+                ExpressionPart::Header(name) => write!(out, "{{header:{name}}}")?,
+                ExpressionPart::Cookie(name) => write!(out, "{{cookie:{name}}}")?,
+                ExpressionPart::Query(name) => write!(out, "{{query:{name}}}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn part(name: &str) -> Result<ExpressionPart, Fault> {
+    let known = Variable::ALL.iter().find(|it| it.word() == name);
+    if let Some(variable) = known {
+        return Ok(ExpressionPart::Variable(*variable));
+    }
+    match name.split_once(':') {
+        Some(("header", of)) if is_token(of) => return Ok(ExpressionPart::Header(of.into())),
+        Some(("cookie", of)) if is_token(of) => return Ok(ExpressionPart::Cookie(of.into())),
+        Some(("query", of)) if !of.is_empty() => return Ok(ExpressionPart::Query(of.into())),
+        Some((kind @ ("header" | "cookie"), of)) => {
+            return Err(Fault::new(format!("`{of}` is no name of a {kind}"))
+                .help(format!("write it as in {{{kind}:X-User}}")));
+        }
+        _ => {}
+    }
+    let fault = Fault::new(format!("there is no variable `{{{name}}}`"));
+    let words: Vec<_> = Variable::ALL.iter().map(|it| it.word()).collect();
+    let kinds = KINDS.map(|it| format!("{it}:NAME")).join(", ");
+    Err(match nearest(name, words.iter().copied()) {
+        Some(word) => fault.help(format!("did you mean `{{{word}}}`?")),
+        None => fault.help(format!("there are {}, {kinds}", words.join(", "))),
+    })
+}
+
+/// The value of a header field that is set, with variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldText(pub Expression);
+
+impl FromText for FieldText {
+    const FORM: &'static str =
+        "text of printable ASCII characters, in which `{client_ip}` and the like are variables";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        super::value::FieldValue::from_text(text)?;
+        Expression::read(text).map(Self)
+    }
+}
+
+/// The path that is sent on in the place of a request's, with variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetText(pub Expression);
+
+impl FromText for TargetText {
+    const FORM: &'static str = "a path with variables, such as `\"/v2{path}\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let fault = || Fault::new(format!("`{text}` is no path"));
+        if let Some(found) = text.chars().find(|it| !it.is_ascii_graphic()) {
+            return Err(fault().help(format!(
+                "{found:?} cannot stand in a URL: percent-encode it"
+            )));
+        }
+        if text.contains('#') {
+            return Err(fault().help("what follows `#` stays with the client: leave it out"));
+        }
+        let target = Expression::read(text)?;
+        let begins_with_slash = match target.parts.first() {
+            Some(ExpressionPart::Text(text)) => text.starts_with('/'),
+            Some(ExpressionPart::Variable(Variable::Path)) => true,
+            _ => false,
+        };
+        if !begins_with_slash {
+            return Err(fault().help("a path begins with `/` or with {path}"));
+        }
+        match target.needs_response() {
+            Some(variable) => Err(Fault::new(format!(
+                "`{{{}}}` is not known before there is a response",
+                variable.word()
+            ))),
+            None => Ok(Self(target)),
+        }
+    }
+}
+
+resolve_to!(FieldText => Expression, TargetText => Expression);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_taken_apart() {
+        for text in [
+            "plain",
+            "{client_ip}",
+            "a {{b}} {header:X-User}{cookie:s}-{query:q}",
+            "/v2{path}?{query}",
+        ] {
+            let read = Expression::read(text).expect(text);
+            assert_eq!(read.to_string(), text);
+        }
+        let read = Expression::read("{client_ip}, {status}").unwrap();
+        assert_eq!(read.needs_response(), Some(Variable::Status));
+        assert!(!read.is_constant());
+        assert!(Expression::read("a{{b").unwrap().is_constant());
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, said) in [
+            ("{client}", "{client_ip}"),
+            ("{zzzzzzzz}", "there are client_ip, "),
+            ("{header:a b}", "{header:X-User}"),
+            ("{host", "{{"),
+        ] {
+            let fault = FieldText::from_text(text).expect_err(text);
+            let help = fault.help.unwrap_or_default();
+            assert!(help.contains(said), "{text}: {help}");
+        }
+        for text in ["a", "{host}/a", "/a b", "/a#b", "/{status}", "", "/é"] {
+            assert!(TargetText::from_text(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a route changes of its requests and responses.
+
+use evenkeel_proto::http1::edit::EditKind;
+
+use crate::file_value::Front;
+use crate::reserved::{RemovedField, RequestField, ResponseField};
+use crate::setting::{Boxed, Field, FromText, Map, options};
+use crate::variable::{Expression, FieldText, TargetText};
+
+options! {
+    /// Changes of requests on their way to an endpoint, and of responses on their way to
+    /// the client. Routes use it by its name; what a route changes itself comes after it.
+    pub struct EditsTable as "a set of edits" {
+        /// Taken off the front of a request's path before it is sent on: with `/api`,
+        /// `/api/x` becomes `/x`.
+        strip_prefix: Front = Optional("nothing"),
+        /// The path that is sent on in the place of a request's, with variables; with a
+        /// `?`, the query too.
+        rewrite: TargetText = Optional("the request's own"),
+        /// Changes of a request's header fields.
+        request_headers: Boxed<RequestHeaders> = Optional("none"),
+        /// Changes of a response's header fields.
+        response_headers: Boxed<ResponseHeaders> = Optional("none"),
+    }
+}
+
+options! {
+    /// Changes of the header fields of requests to endpoints. Evenkeel's own fields, such
+    /// as `X-Forwarded-For`, can be changed too.
+    pub struct RequestHeaders as "changes of request headers" {
+        /// Fields that have this value alone: name to value, with variables such as
+        /// `{client_ip}`. A value that comes out empty removes the field.
+        set: Map<RequestField, FieldText> = Default("{}"),
+        /// Further lines, beside those that the request has.
+        add: Map<RequestField, FieldText> = Default("{}"),
+        /// Values that follow in a field, behind a comma.
+        append: Map<RequestField, FieldText> = Default("{}"),
+        /// Names of fields that are removed, also in the spelling `X_User` for `X-User`. A
+        /// name may end in `*`.
+        remove: Vec<RemovedField> = Default("[]"),
+    }
+}
+
+options! {
+    /// Changes of the header fields of all responses to clients: those of endpoints,
+    /// stored ones, files and Evenkeel's own.
+    pub struct ResponseHeaders as "changes of response headers" {
+        /// Fields that have this value alone: name to value, with variables such as
+        /// `{request_id}`. A value that comes out empty removes the field.
+        set: Map<ResponseField, FieldText> = Default("{}"),
+        /// Further lines, beside those that the response has.
+        add: Map<ResponseField, FieldText> = Default("{}"),
+        /// Values that follow in a field, behind a comma.
+        append: Map<ResponseField, FieldText> = Default("{}"),
+        /// Names of fields that are removed. A name may end in `*`.
+        remove: Vec<RemovedField> = Default("[]"),
+    }
+}
+
+/// The keys that a route and a table of edits have in common.
+pub(crate) struct WrittenEdits<'a> {
+    pub(crate) strip_prefix: &'a Field<Front>,
+    pub(crate) rewrite: &'a Field<TargetText>,
+    pub(crate) request: &'a Field<Boxed<RequestHeaders>>,
+    pub(crate) response: &'a Field<Boxed<ResponseHeaders>>,
+}
+
+impl<'a> WrittenEdits<'a> {
+    pub(crate) fn of_table(it: &'a EditsTable) -> Self {
+        WrittenEdits {
+            strip_prefix: &it.strip_prefix,
+            rewrite: &it.rewrite,
+            request: &it.request_headers,
+            response: &it.response_headers,
+        }
+    }
+}
+
+/// An edit of one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldEdit {
+    /// What is done.
+    pub kind: EditKind,
+    /// Name of the field; of one that is removed, it may end in `*`.
+    pub name: String,
+    /// What is set, added or appended.
+    pub value: Expression,
+}
+
+/// The fields of a table of edits, whichever way they go.
+macro_rules! field_edits {
+    ($($table:ty),*) => {$(
+        impl $table {
+            /// The edits in the order in which they are made; `None` where something in
+            /// them is mistaken.
+            pub(crate) fn edits(&self) -> Option<Vec<FieldEdit>> {
+                let removed = self.remove.value.as_ref()?.iter().map(|it| FieldEdit {
+                    kind: EditKind::Remove,
+                    name: it.0.clone(),
+                    value: Expression::default(),
+                });
+                let mut edits: Vec<_> = removed.collect();
+                for (kind, fields) in [
+                    (EditKind::Set, &self.set),
+                    (EditKind::Add, &self.add),
+                    (EditKind::Append, &self.append),
+                ] {
+                    push_edits(&mut edits, kind, fields)?;
+                }
+                Some(edits)
+            }
+        }
+    )*};
+}
+field_edits!(RequestHeaders, ResponseHeaders);
+
+fn push_edits<K: FromText>(
+    edits: &mut Vec<FieldEdit>,
+    kind: EditKind,
+    fields: &Field<Map<K, FieldText>>,
+) -> Option<()> {
+    for field in &fields.value.as_ref()?.0 {
+        edits.push(FieldEdit {
+            kind,
+            name: field.name.clone(),
+            value: field.value.as_ref()?.0.clone(),
+        });
+    }
+    Some(())
+}

@@ -1,0 +1,157 @@
+//! What a route changes of requests on their way to an endpoint, and of responses on their
+//! way to the client.
+//!
+//! Fields are changed in heads that are text already: that of a request as the endpoint
+//! would get it, and that of a response as it came from the endpoint or was made here.
+
+use evenkeel_policy::route::path;
+use evenkeel_policy::route::rewriting::{AmbiguousPath, rewrite, without_prefix};
+use evenkeel_proto::http1::edit::{self, SameName, edit_head};
+
+use super::Exchange;
+use super::variables::{Values, expand, expand_target};
+use crate::config::{Edits, FieldEdit};
+
+impl<'a> Exchange<'a> {
+    /// What its route changes, if it changes anything.
+    pub(crate) fn edits(&self) -> Option<&'a Edits> {
+        let route = self.progress.figures.route? as usize;
+        self.context.config().routes[route].edits.as_deref()
+    }
+
+    /// The edits of responses, where there are any and the response goes to a client: a
+    /// cache stores it as it came.
+    pub(super) fn response_edits(&self) -> Option<&'a [FieldEdit]> {
+        let edits = &self.edits()?.response;
+        (!edits.is_empty() && !self.side.is_store()).then_some(edits)
+    }
+
+    /// The listener's `Strict-Transport-Security`, unless the route changes the field.
+    pub(super) fn strict_transport(&self) -> Option<&'a [u8]> {
+        let value = self.listener().strict_transport()?;
+        let is_of_field =
+            |it: &FieldEdit| it.name.eq_ignore_ascii_case("strict-transport-security");
+        let edits = self.response_edits().unwrap_or_default();
+        (!edits.iter().any(is_of_field)).then_some(value)
+    }
+
+    /// Checks the path that an endpoint gets, before anything is asked of one.
+    ///
+    /// # Errors
+    /// A server might read it as a path that the route does not stand for.
+    pub(crate) fn check_path(&self) -> Result<(), AmbiguousPath> {
+        match self.edits() {
+            Some(edits) if edits.change_path() => {
+                changed_target(&Values::of(self), edits).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes the edits of requests in the head that stands in `out` from `start` on.
+#[cold]
+pub(crate) fn edit_request(out: &mut Vec<u8>, start: usize, values: &Values<'_>, edits: &Edits) {
+    let head = out.split_off(start);
+    let line = match changed_target(values, edits) {
+        Ok(Some(target)) => {
+            let method = values.head.method_span.of(values.bytes);
+            Some([method, b" ", &target[..], b" HTTP/1.1"].concat())
+        }
+        // What is refused was so before.
+        Ok(None) | Err(AmbiguousPath) => None,
+    };
+    edit_fields(
+        out,
+        &head,
+        line.as_deref(),
+        &edits.request,
+        values,
+        SameName::AsVariable,
+    );
+}
+
+/// Appends the head of a response with the edits made.
+#[cold]
+pub(super) fn edit_response(
+    out: &mut Vec<u8>,
+    head: &[u8],
+    exchange: &Exchange<'_>,
+    edits: &[FieldEdit],
+) {
+    let values = Values::of(exchange);
+    edit_fields(out, head, None, edits, &values, SameName::WithoutCase);
+}
+
+fn edit_fields(
+    out: &mut Vec<u8>,
+    head: &[u8],
+    first_line: Option<&[u8]>,
+    edits: &[FieldEdit],
+    variables: &Values<'_>,
+    same: SameName,
+) {
+    let mut values = Vec::with_capacity(256);
+    let ends: Vec<_> = edits
+        .iter()
+        .map(|it| {
+            expand(&mut values, &it.value, variables, head);
+            values.len()
+        })
+        .collect();
+    let mut start = 0;
+    let made: Vec<_> = edits
+        .iter()
+        .zip(ends)
+        .map(|(edit, end)| {
+            let value = values[start..end].trim_ascii();
+            start = end;
+            edit::FieldEdit {
+                kind: edit.kind,
+                name: edit.name.as_bytes(),
+                value,
+            }
+        })
+        .collect();
+    edit_head(out, head, first_line, &made, same);
+}
+
+/// The target that an endpoint gets in the place of the request's; `None` where that
+/// stays.
+///
+/// # Errors
+/// See [`Exchange::check_path`].
+pub(crate) fn changed_target(
+    values: &Values<'_>,
+    edits: &Edits,
+) -> Result<Option<Vec<u8>>, AmbiguousPath> {
+    let Values { bytes, head, .. } = *values;
+    let asked = head.path(bytes);
+    if !asked.starts_with(b"/") {
+        // `OPTIONS *` asks about the server.
+        return Ok(None);
+    }
+    let own_query = head.has_query().then(|| head.query.of(bytes));
+    let mut query = None;
+    let rewritten = match &edits.rewrite {
+        None => rewrite(asked, |path| {
+            without_prefix(path, &edits.strip_prefix).map(<[u8]>::to_vec)
+        })?,
+        Some(target) => {
+            let made = |path: &[u8]| {
+                let rest = without_prefix(path, &edits.strip_prefix).unwrap_or(path);
+                expand_target(target, values, rest)
+            };
+            query = made(&path::normalise(asked)).1;
+            rewrite(asked, |path| Some(made(path).0))?
+        }
+    };
+    let Some(mut target) = rewritten else {
+        return Ok(None);
+    };
+    if let Some(query) = query.as_deref().or(own_query) {
+        target.push(b'?');
+        target.extend_from_slice(query);
+    }
+    Ok(Some(target))
+}

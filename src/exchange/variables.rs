@@ -1,0 +1,233 @@
+//! The values of variables.
+
+use std::time::Duration;
+
+use evenkeel_policy::route::condition::{cookies, parameters};
+use evenkeel_proto::identity::hex;
+
+use evenkeel_proto::{RequestHead, Scheme};
+
+use super::Exchange;
+use super::identity::{Identity, ROOM};
+use crate::config::{Expression, ExpressionPart, Variable};
+
+/// What the variables of a request stand for.
+pub(crate) struct Values<'a> {
+    /// What the head's spans are in.
+    pub bytes: &'a [u8],
+    /// The request's head.
+    pub head: &'a RequestHead,
+    /// Address of the client; empty over a Unix socket.
+    pub client: &'a [u8],
+    /// Its port; 0 where that is not known.
+    pub client_port: u16,
+    /// By which the client asked.
+    pub scheme: Scheme,
+    /// The name that the client asks for over TLS; may be empty.
+    pub server_name: &'a [u8],
+    /// Name of the listener.
+    pub listener: &'a str,
+    /// Name of the route.
+    pub route: &'a str,
+    /// What the request is called.
+    pub identity: &'a Identity,
+    /// What came of it so far; `None` where it is only explained.
+    pub exchange: Option<&'a Exchange<'a>>,
+}
+
+impl<'a> Values<'a> {
+    /// Those of an exchange that has a route.
+    pub fn of(exchange: &'a Exchange<'_>) -> Self {
+        let client = exchange.client;
+        let route = exchange.progress.figures.route;
+        let routes = &exchange.context.config().routes;
+        Values {
+            bytes: exchange.bytes,
+            head: exchange.head,
+            client: client.remote().told().unwrap_or_default(),
+            client_port: client.remote().port,
+            scheme: client.scheme(),
+            server_name: client.server_name(None),
+            listener: &exchange.listener().name,
+            route: route.map_or("", |it| &routes[it as usize].name),
+            identity: exchange.progress.identity,
+            exchange: Some(exchange),
+        }
+    }
+}
+
+/// Appends the value of an expression, without control characters: nothing that a client
+/// sends ends a line. `head` begins with the status line where the expression is about a
+/// response.
+pub(super) fn expand(out: &mut Vec<u8>, expression: &Expression, values: &Values<'_>, head: &[u8]) {
+    for part in &expression.parts {
+        let start = out.len();
+        match part {
+            ExpressionPart::Text(text) => out.extend_from_slice(text.as_bytes()),
+            ExpressionPart::Variable(Variable::Status) => {
+                // `HTTP/1.1 200 `.
+                out.extend_from_slice(head.get(9..12).unwrap_or_default());
+            }
+            part => push_part(out, part, values),
+        }
+        remove_controls(out, start);
+    }
+}
+
+/// The path and the query that an expression makes, percent-encoded. `path` stands for
+/// `{path}`.
+pub(super) fn expand_target(
+    expression: &Expression,
+    values: &Values<'_>,
+    path: &[u8],
+) -> (Vec<u8>, Option<Vec<u8>>) {
+    let mut out = Vec::with_capacity(64);
+    let mut query_start = None;
+    let mut value = Vec::new();
+    for part in &expression.parts {
+        match part {
+            ExpressionPart::Text(text) => {
+                if let (None, Some(mark)) = (query_start, text.find('?')) {
+                    query_start = Some(out.len() + mark);
+                }
+                out.extend_from_slice(text.as_bytes());
+            }
+            // These are encoded already.
+            ExpressionPart::Variable(Variable::Path) => out.extend_from_slice(path),
+            ExpressionPart::Variable(Variable::Query) => push_part(&mut out, part, values),
+            part => {
+                value.clear();
+                push_part(&mut value, part, values);
+                push_encoded(&mut out, &value);
+            }
+        }
+    }
+    let query = query_start.map(|at| {
+        let query = out.split_off(at);
+        query[1..].to_vec()
+    });
+    (out, query)
+}
+
+fn push_encoded(out: &mut Vec<u8>, value: &[u8]) {
+    for &byte in value {
+        // RFC 3986 §2.3.
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+            let (high, low) = (byte >> 4, byte & 0xf);
+            out.extend_from_slice(&[b'%', DIGITS[high as usize], DIGITS[low as usize]]);
+        }
+    }
+}
+
+fn remove_controls(out: &mut Vec<u8>, start: usize) {
+    if out[start..].iter().any(u8::is_ascii_control) {
+        let tail = out.split_off(start);
+        out.extend(tail.into_iter().filter(|it| !it.is_ascii_control()));
+    }
+}
+
+fn push_part(out: &mut Vec<u8>, part: &ExpressionPart, values: &Values<'_>) {
+    let Values { bytes, head, .. } = *values;
+    match part {
+        ExpressionPart::Text(text) => out.extend_from_slice(text.as_bytes()),
+        ExpressionPart::Variable(variable) => push_variable(out, *variable, values),
+        ExpressionPart::Header(name) => out.extend_from_slice(field(values, name)),
+        ExpressionPart::Cookie(name) => {
+            let lines = head
+                .fields
+                .iter()
+                .filter(|it| it.is_named(b"cookie", bytes));
+            let found = lines.map(|it| cookies(it.value.of(bytes), name).next());
+            out.extend(found.flatten().next().into_iter().flatten());
+        }
+        ExpressionPart::Query(name) => {
+            out.extend(
+                parameters(head.query.of(bytes), name)
+                    .next()
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+    }
+}
+
+/// The value of the first field of this name in the request; may be empty.
+fn field<'a>(values: &Values<'a>, name: &str) -> &'a [u8] {
+    let Values { bytes, head, .. } = *values;
+    let mut fields = head.fields.iter();
+    let found = fields.find(|it| it.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
+    found.map_or(&[], |it| it.value.of(bytes))
+}
+
+fn push_variable(out: &mut Vec<u8>, variable: Variable, values: &Values<'_>) {
+    let Values { bytes, head, .. } = *values;
+    let mut room = ROOM;
+    let id;
+    let text: &[u8] = match variable {
+        Variable::ClientIp => values.client,
+        Variable::ClientPort => return push_number(out, values.client_port.into()),
+        Variable::Scheme => values.scheme.as_str().as_bytes(),
+        Variable::Listener => values.listener.as_bytes(),
+        Variable::Route => values.route.as_bytes(),
+        Variable::Method => head.method_span.of(bytes),
+        Variable::Host => head.host.of(bytes),
+        Variable::Target => head.path_and_query.of(bytes),
+        Variable::Path => head.path(bytes),
+        Variable::Query => head.query.of(bytes),
+        Variable::Version => head.version.as_str().as_bytes(),
+        Variable::Referer => field(values, "referer"),
+        Variable::UserAgent => field(values, "user-agent"),
+        Variable::ServerName => values.server_name,
+        Variable::RequestId => {
+            let id = values.identity.request_id(bytes, &mut room);
+            id.unwrap_or_default()
+        }
+        Variable::TraceId => {
+            id = values.identity.trace.map(|it| hex::<32>(it.sent.trace_id));
+            id.as_ref().map_or(&[], |it| it)
+        }
+        _ => {
+            return values
+                .exchange
+                .map_or((), |it| push_result(out, variable, it));
+        }
+    };
+    out.extend_from_slice(text);
+}
+
+/// Appends what is known once there is a response.
+fn push_result(out: &mut Vec<u8>, variable: Variable, exchange: &Exchange<'_>) {
+    let progress = &exchange.progress;
+    let figures = &progress.figures;
+    let text = match variable {
+        Variable::Upstream => match progress.upstream() {
+            Some(upstream) => &exchange.context.config().upstreams[upstream].name,
+            None => "",
+        },
+        Variable::Endpoint => match &progress.endpoint {
+            Some(endpoint) => &endpoint.config().name,
+            None => "",
+        },
+        Variable::Reason => figures.reason.map_or("", |it| it.word()),
+        Variable::Cache => figures.cache.map_or("", |it| it.word()),
+        Variable::Attempts => return push_number(out, figures.attempts.into()),
+        Variable::QueueMs => return push_millis(out, figures.times.queue),
+        Variable::ConnectMs => return push_millis(out, figures.times.connect),
+        Variable::FirstByteMs => return push_millis(out, figures.times.first_byte),
+        _ => "",
+    };
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn push_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn push_millis(out: &mut Vec<u8>, time: Option<Duration>) {
+    if let Some(time) = time {
+        push_number(out, time.as_millis() as u64);
+    }
+}
