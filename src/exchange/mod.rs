@@ -16,6 +16,7 @@ pub(crate) mod edits;
 mod forward;
 pub mod identity;
 mod known_room;
+mod moment;
 #[cfg(test)]
 pub(crate) mod multiplexed;
 mod outcome;
@@ -58,6 +59,7 @@ pub use context::{Context, Worker};
 pub use forward::forward;
 pub(crate) use forward::refused_end;
 pub use known_room::Room;
+pub use moment::Moment;
 pub use outcome::Outcome;
 pub use record::Progress;
 pub use side::{ClientSide, Http1Side};
@@ -86,6 +88,8 @@ pub struct Exchange<'a> {
     pub progress: Progress<'a>,
     /// What its response means for a cache that it goes past.
     pub cache_effect: Option<Box<CacheEffect>>,
+    /// What its routes go by that no request shows.
+    pub moment: Moment,
     /// Tick at which it has taken too long in all. `u64::MAX` until an upstream sets
     /// it.
     pub total_deadline: u64,
@@ -111,6 +115,7 @@ impl<'a> Exchange<'a> {
             head,
             progress,
             cache_effect: None,
+            moment: Moment::default(),
             total_deadline: u64::MAX,
         }
     }

@@ -19,7 +19,7 @@ use evenkeel_cache::Usable;
 use evenkeel_cache::freshness::OnError;
 use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
-use evenkeel_policy::route::{BalanceKey, Condition, Facts, Trial};
+use evenkeel_policy::route::{BalanceKey, Check, Condition, Facts, Trial};
 use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::edit::EditKind;
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
@@ -36,9 +36,9 @@ use crate::config::{
 use crate::exchange::answer::refusal_status;
 use crate::exchange::edits::{changed_target, edit_request};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
-use crate::exchange::refused_end;
 use crate::exchange::remote::{RelayedClient, Remote};
 use crate::exchange::variables::Values;
+use crate::exchange::{Moment, TlsClient, refused_end};
 use crate::handler::cache::{self, CacheNow};
 use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
 use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
@@ -137,6 +137,7 @@ fn explain_on(
                 first: connection.first_bytes.as_bytes(),
                 hello: hello.as_ref(),
                 tls: None,
+                moment: Moment::default(),
             };
             explain_connection(config, running, &facts, &mut explanation)
         }
@@ -207,6 +208,14 @@ fn explain_request(
     });
     let remote = relayed.as_ref().map_or(*peer, |it| it.remote);
     let scheme = relayed.as_ref().and_then(RelayedClient::scheme);
+    let tls = settings.tls.as_ref().map(|_| TlsClient {
+        // Who asks for a host by TLS names it there.
+        server_name: String::from_utf8_lossy(head.host_name(bytes)).into(),
+        identities: Vec::new(),
+        certificate_field: None,
+        is_early: false,
+        handshake_deadline: u64::MAX,
+    });
     let facts = RequestFacts {
         bytes,
         head: &head,
@@ -216,7 +225,8 @@ fn explain_request(
             Some(_) => Scheme::Https,
             None => Scheme::Http,
         }),
-        tls: None,
+        tls: tls.as_ref(),
+        moment: Moment::default(),
     };
     let relayed = relayed.as_ref().map(RelayedClient::relayed);
     explanation.not_believed = not_believed(asked, &facts, relayed);
@@ -534,37 +544,41 @@ fn find_listener(config: &Config, asked: &Asked) -> Result<(usize, String), Unex
 }
 
 fn route_step(config: &Config, trial: &Trial<'_>) -> RouteStep {
-    let listener = |index: &usize| config.listeners[*index].name.clone();
-    let checks = trial.checks.iter();
     RouteStep {
         name: config.routes[trial.rule].name.clone(),
         matches: trial.matches(),
-        conditions: checks
-            .map(|check| {
-                let texts = check.found.iter();
-                let found: Vec<_> = texts
-                    .map(|it| String::from_utf8_lossy(it).into_owned())
-                    .collect();
-                let (wanted, found) = match check.condition {
-                    Condition::Listener(wanted) => {
-                        let found = found.iter().filter_map(|it| it.parse().ok());
-                        let found = found.map(|index: usize| listener(&index));
-                        (wanted.0.iter().map(listener).collect(), found.collect())
-                    }
-                    condition => {
-                        let wanted = condition.wanted().into_iter();
-                        (wanted.map(|it| without_passwords(&it)).collect(), found)
-                    }
-                };
-                ConditionStep {
-                    subject: check.condition.subject(),
-                    wanted,
-                    found,
-                    holds: check.holds,
-                }
-            })
-            .collect(),
+        conditions: condition_steps(config, &trial.checks),
     }
+}
+
+fn condition_steps(config: &Config, checks: &[Check<'_>]) -> Vec<ConditionStep> {
+    let listener = |index: &usize| config.listeners[*index].name.clone();
+    let step = |check: &Check<'_>| {
+        let texts = check.found.iter();
+        let found: Vec<_> = texts
+            .map(|it| String::from_utf8_lossy(it).into_owned())
+            .collect();
+        let (wanted, found) = match check.condition {
+            Condition::Listener(wanted) => {
+                let found = found.iter().filter_map(|it| it.parse().ok());
+                let found = found.map(|index: usize| listener(&index));
+                (wanted.0.iter().map(listener).collect(), found.collect())
+            }
+            condition => {
+                let wanted = condition.wanted().into_iter();
+                (wanted.map(|it| without_passwords(&it)).collect(), found)
+            }
+        };
+        let alternatives = check.alternatives.iter();
+        ConditionStep {
+            subject: check.condition.subject(),
+            wanted,
+            found,
+            holds: check.holds,
+            alternatives: alternatives.map(|it| condition_steps(config, it)).collect(),
+        }
+    };
+    checks.iter().map(step).collect()
 }
 
 /// An exchange that might come.

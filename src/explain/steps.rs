@@ -118,6 +118,9 @@ pub struct ConditionStep {
     pub found: Vec<String>,
     /// Whether it holds.
     pub holds: bool,
+    /// Where it is `any` or `not`: each table in it, with its conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<Vec<ConditionStep>>,
 }
 
 /// What answers.

@@ -163,22 +163,38 @@ impl Page {
         }
         self.line(&format!("route {name}: {verdict}"));
         for condition in &route.conditions {
-            self.condition(condition);
+            self.condition("  ", condition);
         }
     }
 
-    fn condition(&mut self, condition: &ConditionStep) {
+    fn condition(&mut self, indent: &str, condition: &ConditionStep) {
         let ConditionStep {
             subject,
             wanted,
             found,
             holds,
+            alternatives,
         } = condition;
         let sign = if *holds {
             self.paint(Tone::Good, "+")
         } else {
             self.paint(Tone::Bad, "-")
         };
+        if !alternatives.is_empty() {
+            let words = match subject.as_str() {
+                "not" => "not: none of these may hold",
+                _ => "any: one of these must hold",
+            };
+            let words = self.paint(Tone::Strong, words);
+            self.line(&format!("{indent}{sign} {words}"));
+            for (at, all) in alternatives.iter().enumerate() {
+                let separator = if at == 0 { "all of" } else { "or all of" };
+                self.line(&format!("{indent}    {separator}"));
+                let deeper = format!("{indent}      ");
+                all.iter().for_each(|it| self.condition(&deeper, it));
+            }
+            return;
+        }
         let asks = self.paint(Tone::Strong, &format!("{subject} {}", wanted.join(" or ")));
         let has = if found.is_empty() {
             "none".into()
@@ -186,7 +202,7 @@ impl Page {
             self.paint(Tone::Strong, &found.join(" and "))
         };
         let subject = self.subject;
-        self.line(&format!("  {sign} {asks}: {subject} has {has}"));
+        self.line(&format!("{indent}{sign} {asks}: {subject} has {has}"));
     }
 
     fn readings(&mut self, readings: &[ReadingStep]) {

@@ -7,7 +7,7 @@ use evenkeel_proto::client_hello::ClientHello;
 
 use crate::config::{Action, Config, Proxying};
 use crate::exchange::tcp::{self, First};
-use crate::exchange::{Exchange, TlsClient};
+use crate::exchange::{Exchange, Moment, TlsClient};
 use crate::metrics::end::{End, Failure};
 
 /// Carries the client's bytes to an endpoint and back, until both have closed. `first` is
@@ -49,6 +49,8 @@ pub(crate) struct ConnectionFacts<'a> {
     /// What the client sent, as far as routes ask about it.
     pub first: &'a [u8],
     pub hello: Option<&'a ClientHello>,
+    /// What routes go by that the connection does not show.
+    pub moment: Moment,
 }
 
 impl ConnectionFacts<'_> {
@@ -74,6 +76,7 @@ impl<'a> ConnectionFacts<'a> {
             first: first.map_or(&[], |it| it.bytes.filled()),
             hello: first.and_then(|it| it.hello.as_ref()),
             tls: exchange.client.tls(),
+            moment: exchange.moment.clone(),
         }
     }
 }
@@ -110,6 +113,14 @@ impl Facts for ConnectionFacts<'_> {
 
     fn fields<'a>(&'a self, _name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         std::iter::empty()
+    }
+
+    fn draw(&self) -> u64 {
+        self.moment.draw()
+    }
+
+    fn unix_seconds(&self) -> i64 {
+        self.moment.unix_seconds()
     }
 
     fn sni(&self) -> &[u8] {

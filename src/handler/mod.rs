@@ -22,7 +22,7 @@ use evenkeel_proto::{LoopId, Method, RequestHead};
 
 use crate::config::{self, Action, Config, Proxying, with_action};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::{Exchange, Next, Outcome, TlsClient, box_cold};
+use crate::exchange::{Exchange, Moment, Next, Outcome, TlsClient, box_cold};
 use crate::metrics::end::{End, Failure};
 pub(crate) use connection::ConnectionFacts;
 pub use connection::handle_connection;
@@ -86,7 +86,9 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
     let found = {
         let facts = RequestFacts::new(exchange);
-        find_route(&context.config().route_table, &context.loop_id, &facts)
+        let found = find_route(&context.config().route_table, &context.loop_id, &facts);
+        exchange.moment = facts.moment;
+        found
     };
     if exchange.listener().redirect_to_https.is_some() {
         let facts = RequestFacts::new(exchange);
@@ -247,6 +249,8 @@ pub(crate) struct RequestFacts<'a> {
     pub scheme: Scheme,
     /// What is known of the client by TLS.
     pub tls: Option<&'a TlsClient>,
+    /// What routes go by that the request does not show.
+    pub moment: Moment,
 }
 
 impl<'a> RequestFacts<'a> {
@@ -259,6 +263,7 @@ impl<'a> RequestFacts<'a> {
             client: client.remote().address,
             scheme: client.scheme(),
             tls: client.tls(),
+            moment: exchange.moment.clone(),
         }
     }
 }
@@ -291,6 +296,18 @@ impl Facts for RequestFacts<'_> {
 
     fn scheme(&self) -> &'static str {
         self.scheme.as_str()
+    }
+
+    fn draw(&self) -> u64 {
+        self.moment.draw()
+    }
+
+    fn unix_seconds(&self) -> i64 {
+        self.moment.unix_seconds()
+    }
+
+    fn sni(&self) -> &[u8] {
+        self.tls.map_or(&[], |it| it.server_name.as_bytes())
     }
 
     fn client_identities(&self) -> impl Iterator<Item = &[u8]> {

@@ -14,6 +14,7 @@ mod handover;
 mod health;
 mod heartbeat;
 mod listeners;
+mod network_watch;
 mod permits;
 mod reload;
 mod service;

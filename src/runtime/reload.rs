@@ -705,6 +705,7 @@ impl Process {
         announce(&before.config, &sources.config);
         sources.reloads.begin(sources.loaded_config());
         go_on_counting(&sources.caches, &before.caches);
+        self.networks.follow(sources.config.network_files.clone());
         self.certificates
             .follow(&sources.tls, tls_of(&self.upstreams), &sources.tickets);
         self.current.replace(sources);

@@ -10,6 +10,7 @@ use super::handover::{CountsBefore, Inheritance};
 use super::health;
 use super::heartbeat::{Beating, Heartbeat};
 use super::listeners::Listeners;
+use super::network_watch::NetworkWatch;
 use super::worker::{Order, Parts, WorkerThread};
 use crate::admin;
 use crate::cache::{Cache, caches};
@@ -62,6 +63,8 @@ pub(super) struct Process {
     pub watched: watch::Sender<Arc<health::Watched>>,
     /// The certificates that are read again whenever their files change.
     pub certificates: CertificateWatch,
+    /// The files of networks, watched.
+    pub networks: NetworkWatch,
     /// Of the status page.
     pub status_file: Option<SocketFile>,
     pub control_file: Option<SocketFile>,
@@ -318,6 +321,7 @@ impl Process {
                 log_writer: observation.log_writer,
             }),
             current,
+            networks: NetworkWatch::new(opened.config.network_files.clone()),
             certificates: CertificateWatch::new(
                 &opened.tls,
                 tls_of(&opened.upstreams),

@@ -181,7 +181,7 @@ fn a_client_that_leaves_takes_its_request_along() {
 
 /// Longest state of a connection that has an exchange, in bytes. With hundreds in
 /// flight, each line of it is a cache miss.
-const SERVED_LEN_MAX: usize = 2_432;
+const SERVED_LEN_MAX: usize = 2_448;
 
 #[test]
 fn an_exchange_in_flight_stays_small() {
@@ -193,8 +193,8 @@ fn an_exchange_in_flight_stays_small() {
 }
 
 /// Longest state of a connection of TCP, in bytes: there may be many idle ones. TLS to
-/// endpoints takes 8 of them.
-const CARRIED_LEN_MAX: usize = 904;
+/// endpoints takes 8 of them, and what routes go by that nobody shows another 8.
+const CARRIED_LEN_MAX: usize = 912;
 
 #[test]
 fn an_idle_tunnel_stays_small() {

@@ -48,6 +48,7 @@ mod honest_peers;
 mod in_flight;
 mod limits;
 mod many_hosts;
+mod matching;
 mod messages;
 mod metrics;
 mod pinned;

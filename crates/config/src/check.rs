@@ -7,6 +7,7 @@ mod access_log;
 mod cache;
 mod edits;
 mod health;
+mod nested;
 mod paths;
 pub(super) mod surroundings;
 mod tcp;
@@ -284,6 +285,7 @@ fn check_routes(file: &File, names: &Names<'_>, report: &mut Report) {
         check_references(route, names, report);
         check_lane(route, names, report);
         paths::check(route, report);
+        nested::check(route, report);
         check_scheme(route, file, report);
         if let Some(earlier) = catch_all {
             report
@@ -412,15 +414,12 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
             found.propose(name, names.upstreams.iter().copied());
         }
     }
-    let wanted = route
-        .r#match
-        .value
-        .as_ref()
-        .and_then(|it| it.listener.value.as_ref());
+    let matches = route.r#match.value.iter().flat_map(|it| it.each());
+    let wanted = matches.filter_map(|it| it.listener.value.as_ref());
     for Placed {
         value: Text(name),
         place,
-    } in wanted.iter().flat_map(|it| &it.0)
+    } in wanted.flat_map(|it| &it.0)
     {
         if names.listener(name).is_none() {
             report

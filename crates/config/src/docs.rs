@@ -55,7 +55,10 @@ fn tables_below(page: &mut String, path: &str, table: &TableShape) {
 fn table_in(shape: &Shape) -> Option<&TableShape> {
     match shape {
         Shape::Table(table) => Some(table),
-        Shape::AnyOf(shapes) => shapes.iter().find_map(table_in),
+        Shape::AnyOf(shapes) => {
+            let mut tables = shapes.iter().filter_map(table_in);
+            tables.find(|it| !it.is_form())
+        }
         _ => None,
     }
 }

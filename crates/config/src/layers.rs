@@ -382,9 +382,11 @@ fn inner_shape(shape: &Shape, key: &str) -> Shape {
         }
         Shape::List(item) | Shape::Map(item) => (**item).clone(),
         Shape::AnyOf(shapes) => {
-            let table = shapes.iter().find(|it| matches!(it, Shape::Table(_)));
+            let is_table = |it: &&Shape| matches!(it, Shape::Table(_) | Shape::Again(_));
+            let table = shapes.iter().find(is_table);
             table.map_or(unknown, |table| inner_shape(table, key))
         }
+        Shape::Again(again) => inner_shape(&(again.shape)(), key),
         _ => unknown,
     }
 }

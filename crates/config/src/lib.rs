@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use evenkeel_net::Address;
-use evenkeel_policy::route::{Facts, Network, RouteTable};
+use evenkeel_policy::route::{Facts, Network, NetworkFile, RouteTable};
 use evenkeel_tls::policy::PolicyError;
 use evenkeel_tls::{Pin, Policy, Source};
 
@@ -21,6 +21,7 @@ mod acme_value;
 mod action;
 mod cache_value;
 mod candidate;
+mod chance;
 mod check;
 pub mod diagnostics;
 mod diff;
@@ -35,6 +36,7 @@ mod load;
 mod location;
 mod log_value;
 pub mod machine;
+pub mod network_file;
 mod not_toml;
 mod peers;
 mod print;
@@ -92,6 +94,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// The compiled matcher; the index it finds is one into `routes`.
     pub route_table: RouteTable,
+    /// Files of networks that routes name.
+    pub network_files: Vec<WatchedNetworks>,
     /// What to do for each route, in the order written.
     pub routes: Vec<Route>,
     /// Named groups of endpoints, in order of their names.
@@ -121,6 +125,15 @@ pub struct Config {
     /// What holds in place of `access_logs` where somebody reads standard output;
     /// `None` where an access log is written, or switched off.
     default_access_logs: Option<AccessLogs>,
+}
+
+/// A file of networks, and what routes know of it.
+#[derive(Debug, Clone)]
+pub struct WatchedNetworks {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What routes look at.
+    pub file: Arc<NetworkFile>,
 }
 
 impl Config {

@@ -9,6 +9,9 @@ use super::tree::{self, Node, TableEntry, Value};
 /// Adds every option that is not written and has a default; takes out tables that
 /// say nothing. An empty table says something where there is none by default.
 pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
+    if let Shape::Again(again) = shape {
+        return fill_defaults(node, &(again.shape)());
+    }
     let missing = match shape {
         Shape::Table(table) => missing_entries(node, table),
         _ => Vec::new(),
@@ -38,7 +41,7 @@ pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
         }
         (_, Shape::AnyOf(shapes)) => {
             let fits = |shape: &&Shape| match node.value {
-                Value::Table(_) => matches!(shape, Shape::Table(_)),
+                Value::Table(_) => matches!(shape, Shape::Table(_) | Shape::Again(_)),
                 Value::List(_) => matches!(shape, Shape::List(_)),
                 _ => false,
             };

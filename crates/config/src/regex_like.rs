@@ -1,5 +1,6 @@
 //! Patterns written as other programs take them: regular expressions and
-//! placeholders. Here they would stand for themselves.
+//! placeholders. As text they would stand for themselves; a regular expression is a table
+//! with `regex` here.
 
 /// How a pattern of other programs is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,23 @@ pub(super) fn kind(text: &str) -> Option<Foreign> {
     };
     let has_placeholder = text.split('/').any(is_placeholder);
     has_placeholder.then_some(Foreign::Placeholder)
+}
+
+/// A regular expression as it is written here.
+pub(super) fn as_table(text: &str) -> String {
+    // nginx has the case in front.
+    let (expression, case) = match text.trim_start_matches("~").split_once('*') {
+        Some(("", rest)) if text.starts_with("~*") => (rest, "(?i)"),
+        _ => (text.trim_start_matches('~'), ""),
+    };
+    let expression = format!("{case}{}", expression.trim_start());
+    // What stands between single quotes has no escapes.
+    let quote = if expression.contains('\'') { '"' } else { '\'' };
+    let expression = match quote {
+        '"' => expression.replace('\\', "\\\\").replace('"', "\\\""),
+        _ => expression,
+    };
+    format!("{{ regex = {quote}{expression}{quote} }}")
 }
 
 /// The patterns over paths that mean the same; none where they are not plain to
@@ -139,6 +157,18 @@ fn choices(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_they_are_written_here() {
+        for (text, expected) in [
+            ("^/api", "{ regex = '^/api' }"),
+            ("~ ^/api", "{ regex = '^/api' }"),
+            ("~* \\.(png|jpg)$", "{ regex = '(?i)\\.(png|jpg)$' }"),
+            ("^/it's\\d", "{ regex = \"^/it's\\\\d\" }"),
+        ] {
+            assert_eq!(as_table(text), expected);
+        }
+    }
 
     #[test]
     fn patterns_of_other_programs() {

@@ -7,6 +7,7 @@ mod access_log;
 mod acme;
 mod cache;
 mod edits;
+mod networks;
 mod shared_store;
 mod tickets;
 mod tls;
@@ -17,7 +18,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use evenkeel_policy::route::{Condition, RouteTable, Rule};
+use evenkeel_policy::route::{Condition, Covered, RouteTable, Rule};
 
 use super::action::{Around, WrittenAction};
 use super::check;
@@ -44,8 +45,9 @@ pub(super) fn resolve(
     surroundings: Surroundings<'_>,
     report: &mut Report,
 ) -> Option<Config> {
-    let names = Names::collect(file);
+    let mut names = Names::collect(file);
     check::check(file, &names, report);
+    let network_files = networks::read_files(file, &mut names, surroundings, report);
     if surroundings.lookup != NameLookup::Skip {
         check::surroundings::check(file, report);
     }
@@ -84,13 +86,17 @@ pub(super) fn resolve(
     let trusted = server.trusted_proxies.value.as_ref()?;
     let trusted = peers(trusted.iter().map(|it| it.value));
     let (access_logs, default_access_logs) = access_log::resolve(file)?;
+    let listeners: Vec<_> = listeners
+        .map(|(i, (it, tls))| listener(it, i, tls, https_port, &trusted, &rules))
+        .collect::<Option<_>>()?;
+    let route_table = RouteTable::new(rules);
+    warn_of_covered(file, &route_table, listeners.len(), report);
     Some(Config {
         server: server.resolve()?,
         state_file: (server.state_file.value.as_ref()).map(|it| surroundings.folder.join(&it.0)),
-        listeners: listeners
-            .map(|(i, (it, tls))| listener(it, i, tls, https_port, &trusted, &rules))
-            .collect::<Option<_>>()?,
-        route_table: RouteTable::new(rules),
+        listeners,
+        route_table,
+        network_files,
         routes: routes?,
         upstreams: upstreams?,
         caches: caches?,
@@ -106,6 +112,24 @@ pub(super) fn resolve(
         access_logs,
         default_access_logs,
     })
+}
+
+/// Warns of routes that no request can take.
+fn warn_of_covered(file: &File, table: &RouteTable, listeners: usize, report: &mut Report) {
+    let routes = file.route.value.as_deref().unwrap_or_default();
+    let first_for_all = routes.iter().position(|it| {
+        let wanted = it.r#match.value.as_ref();
+        wanted.is_some_and(|it| it.takes_everything())
+    });
+    for Covered { rule, by } in table.covered(listeners) {
+        // That was said when the routes were checked.
+        if first_for_all.is_some_and(|it| it < rule) {
+            continue;
+        }
+        report
+            .warning(&routes[rule].place, "this route is never reached")
+            .related(&routes[by].place, "this one takes all that it asks for");
+    }
 }
 
 /// Shortest token that is not guessed by trying, in bytes.
@@ -273,7 +297,7 @@ fn listener(
 fn preread(listener: usize, rules: &[Rule]) -> Preread {
     let mut preread = Preread::default();
     let rules = rules.iter().filter(|it| it.may_meet(listener));
-    for condition in rules.flat_map(Rule::conditions) {
+    for condition in rules.flat_map(Rule::every_condition) {
         match condition {
             Condition::Sni(_) | Condition::Alpn(_) => preread.client_hello = true,
             Condition::FirstBytes(wanted) => preread.beginnings.extend(wanted.0.iter().cloned()),

@@ -70,6 +70,7 @@ fn each_below(node: &mut Node, shape: &Shape, file: &Shape, found: &mut dyn FnMu
             None if may_hold(shape) => each_value(node, found),
             None => {}
         },
+        (_, Shape::Again(again)) => each_below(node, &(again.shape)(), file, found),
         _ if may_hold(shape) => each_value(node, found),
         _ => {}
     }
@@ -163,7 +164,8 @@ fn is_of_secrets(shape: &Shape) -> bool {
     matches!(shape, Shape::Map(item) if matches!(**item, Shape::Secret(_)))
 }
 
-/// Whether there is an option for a secret in it, at any depth.
+/// Whether there is an option for a secret in it, at any depth. What stands in it once more
+/// has no others.
 fn may_hold(shape: &Shape) -> bool {
     match shape {
         Shape::Secret(_) => true,

@@ -38,6 +38,19 @@ pub enum Shape {
     Secret(Box<Shape>),
     /// Any of these.
     AnyOf(Vec<Shape>),
+    /// The shape of a table that this stands in, once more.
+    Again(Again),
+}
+
+/// A shape that has itself in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Again {
+    /// The shape.
+    pub shape: fn() -> Shape,
+    /// How it is named, as in "a table as in `match`".
+    pub words: &'static str,
+    /// Where it stands in the JSON Schema.
+    pub pointer: &'static str,
 }
 
 /// One of a few words.
@@ -111,6 +124,12 @@ impl Presence {
 }
 
 impl TableShape {
+    /// Whether its only key tells the kind of the value in it, as in `{ regex = "…" }`.
+    pub(super) fn is_form(&self) -> bool {
+        let is_required = |it: &KeyShape| matches!(it.presence, Presence::Required);
+        matches!(&self.keys[..], [only] if is_required(only))
+    }
+
     /// Whether it has an option with this key.
     pub(super) fn has(&self, key: &str) -> bool {
         self.keys.iter().any(|it| it.key == key)
@@ -129,10 +148,24 @@ impl Shape {
     /// Whether a value is of the kind that it takes: a table, a list, or neither.
     pub(super) fn takes(&self, value: &Value) -> bool {
         self.is_any(match value {
-            Value::Table(_) => |it| matches!(it, Shape::Table(_) | Shape::Map(_)),
+            Value::Table(_) => |it| it.is_table(),
             Value::List(_) => |it| matches!(it, Shape::List(_)),
-            _ => |it| !matches!(it, Shape::Table(_) | Shape::Map(_) | Shape::List(_)),
+            _ => |it| !it.is_table() && !matches!(it, Shape::List(_)),
         })
+    }
+
+    /// What an alternative may be, by `words`.
+    fn alternative(&self, words: fn(&Shape) -> String) -> String {
+        match self {
+            Self::Table(table) if table.is_form() => {
+                format!("`{{ {} = … }}`", table.keys[0].key)
+            }
+            _ => words(self),
+        }
+    }
+
+    fn is_table(&self) -> bool {
+        matches!(self, Self::Table(_) | Self::Map(_) | Self::Again(_))
     }
 
     /// What may be written, in words and without examples.
@@ -146,7 +179,10 @@ impl Shape {
             }
             Self::AnyOf(shapes) => match &shapes[..] {
                 [one, Self::List(_)] => format!("{}, or a list", one.brief()),
-                _ => alternatives(&shapes.iter().map(Shape::brief).collect::<Vec<_>>()),
+                _ => {
+                    let words = shapes.iter().map(|it| it.alternative(Shape::brief));
+                    alternatives(&words.collect::<Vec<_>>())
+                }
             },
             _ => self.words(),
         }
@@ -191,6 +227,7 @@ impl Shape {
                 alternatives(&words)
             }
             Self::Table(_) => "a table".into(),
+            Self::Again(again) => again.words.into(),
             Self::Secret(shape) => shape.words(),
             Self::List(item) => match &**item {
                 Self::Table(_) => "a list of tables".into(),
@@ -203,7 +240,8 @@ impl Shape {
             Self::AnyOf(shapes) => match &shapes[..] {
                 [one, Self::List(_)] => format!("{}, or a list", one.words()),
                 _ => {
-                    let mut words: Vec<_> = shapes.iter().map(Shape::words).collect();
+                    let words = shapes.iter().map(|it| it.alternative(Shape::words));
+                    let mut words: Vec<_> = words.collect();
                     // Examples go on to the end of the sentence.
                     words.sort_by_key(|it| it.contains(", such as"));
                     alternatives(&words)

@@ -131,6 +131,7 @@ impl Check<'_> {
                     self.walk(node, shape);
                 }
             }
+            (_, Shape::Again(again)) => self.walk(node, &(again.shape)()),
             _ => {}
         }
     }
@@ -419,7 +420,7 @@ mod tests {
             (
                 "route",
                 "headers",
-                "edits of header fields are not supported yet",
+                "write `request_headers` for what an endpoint gets",
             ),
             (
                 "route",

@@ -3,6 +3,8 @@
 mod address;
 mod network;
 mod pattern;
+mod regex;
+mod time;
 mod words;
 
 use super::diagnostics::Report;
@@ -20,9 +22,11 @@ pub(super) use address::port_help;
 pub use address::{
     Bind, CollectorUrl, Destination, EndpointAddress, ResolverAddress, ServiceName, SocketPath,
 };
-pub use network::{Client, Peer};
+pub use network::{ClientItem, Peer};
 pub(super) use pattern::too_long;
 pub use pattern::{Host, Path, WantedValue};
+pub use regex::OrRegex;
+pub use time::Window;
 pub use words::Forwarding;
 
 /// One of a few words, with the value each stands for.

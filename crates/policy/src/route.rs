@@ -3,7 +3,8 @@
 //! A rule is a list of conditions that must all hold; a rule without any
 //! matches everything and costs nothing. Rules are compiled once, when the
 //! configuration loads, and shared by every worker. Matching allocates only
-//! where a path is not in its normal form (see [`path`]).
+//! where a path is not in its normal form (see [`path`]), and for long values that
+//! regular expressions are looked for in.
 //!
 //! A table of many rules has an index: it yields the rules that the host and the
 //! path may meet, in order, and the rest of their conditions is asked of these.
@@ -17,22 +18,30 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 pub mod condition;
+mod cover;
 pub mod explain;
 mod index;
 pub mod key;
 pub mod network;
+mod network_set;
 pub mod path;
 pub mod pattern;
 mod reading;
+mod regex_pattern;
 pub mod rewriting;
+mod time;
 
-pub use condition::{Condition, ValuePattern};
+pub use condition::{AllOf, Condition, ValuePattern};
+pub use cover::Covered;
 pub use explain::{Check, Reading, Trial};
 use index::{Decided, Index, Proof, Search};
 pub use key::BalanceKey;
 pub use network::Network;
+pub use network_set::{BadLine, NetworkFile, NetworkSet};
 pub use pattern::{Glob, HostPattern, PathPattern, PatternError};
 use reading::Oddity;
+pub use regex_pattern::{Captures, Case, RegexError, RegexPattern};
+pub use time::{Hours, TimeError, TimeWindow};
 
 /// What a request shows to the matcher, whichever protocol it came by.
 pub trait Facts {
@@ -50,6 +59,11 @@ pub trait Facts {
     fn client(&self) -> IpAddr;
     /// The scheme of the URL that the client asked for: `http` or `https`.
     fn scheme(&self) -> &'static str;
+    /// A random number. It is the same whenever it is asked for of one request.
+    fn draw(&self) -> u64;
+    /// The time in seconds since 1970. It is the same whenever it is asked for of one
+    /// request.
+    fn unix_seconds(&self) -> i64;
     /// Values of every field that an endpoint may take for one of this name, in
     /// order: `X_User` counts as `X-User`.
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]>;
@@ -75,8 +89,7 @@ pub trait Facts {
 /// What one route asks of a request: every condition in it.
 #[derive(Debug, Clone, Default)]
 pub struct Rule {
-    /// In the order in which they are asked.
-    conditions: Box<[Condition]>,
+    conditions: AllOf,
     /// What the table's index decides of them.
     decided: Decided,
 }
@@ -84,31 +97,53 @@ pub struct Rule {
 impl Rule {
     /// A rule that asks for all of `conditions`; none of them matches
     /// everything.
-    pub fn new(mut conditions: Vec<Condition>) -> Self {
-        conditions.sort_by_key(Condition::rank);
+    pub fn new(conditions: Vec<Condition>) -> Self {
         Self {
-            conditions: conditions.into(),
+            conditions: AllOf::new(conditions),
             decided: Decided::default(),
         }
     }
 
     /// What it asks for, all of it.
     pub fn conditions(&self) -> &[Condition] {
-        &self.conditions
+        self.conditions.conditions()
     }
 
     /// Whether what came by the listener of this index may meet it.
     pub fn may_meet(&self, listener: usize) -> bool {
-        let is_kept_out = |it: &Condition| match it {
-            Condition::Listener(wanted) => !wanted.0.contains(&listener),
-            _ => false,
-        };
-        !self.conditions.iter().any(is_kept_out)
+        self.conditions.may_meet(listener)
     }
 
     /// Whether every request meets it.
     pub fn matches_everything(&self) -> bool {
-        self.conditions.is_empty()
+        self.conditions().is_empty()
+    }
+
+    /// All conditions in it, at any depth.
+    pub fn every_condition(&self) -> Vec<&Condition> {
+        let mut found = Vec::new();
+        self.conditions.each(&mut |it| {
+            found.push(it);
+            true
+        });
+        found
+    }
+
+    /// Those of them that are not on what must not be.
+    pub fn wanted_conditions(&self) -> Vec<&Condition> {
+        let mut found = Vec::new();
+        self.conditions.each(&mut |it| {
+            found.push(it);
+            !matches!(it, Condition::Not(_))
+        });
+        found
+    }
+
+    /// The regular expressions that [`RouteTable::captures`] may come from.
+    pub fn path_regexes(&self) -> Vec<&RegexPattern> {
+        let mut found = Vec::new();
+        self.conditions.path_regexes(&mut found);
+        found
     }
 
     /// Whether a request shows all of it, its path read in normal form.
@@ -117,20 +152,18 @@ impl Rule {
     }
 
     fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
-        self.conditions.iter().all(|it| it.holds(request))
+        self.conditions.holds(request)
     }
 
     /// Whether what the index left open holds.
     fn holds_beyond<F: Facts>(&self, proof: Proof, request: &RoutedRequest<'_, F>) -> bool {
-        let mut conditions = self.conditions.iter().enumerate();
+        let mut conditions = self.conditions().iter().enumerate();
         conditions.all(|(at, it)| self.decided.holds(at, proof) || it.holds(request))
     }
 
     /// Whether it compares the path of the request: what is asked before holds.
     fn compares_path<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
-        let is_path = |it: &Condition| matches!(it, Condition::Path(_));
-        let path = self.conditions.iter().position(is_path);
-        path.is_some_and(|path| self.conditions[..path].iter().all(|it| it.holds(request)))
+        self.conditions.compares_path(request)
     }
 }
 
@@ -174,6 +207,13 @@ impl RouteTable {
             None | Some(Cow::Borrowed(_)) => found.ok_or(Unrouted::NoRoute),
             Some(Cow::Owned(_)) => self.find_by_every_reading(&request, found),
         }
+    }
+
+    /// The groups of the regular expression by which the path of a request is one of the
+    /// rule that it has taken. `None` where no regular expression asks for the path.
+    pub fn captures(&self, rule: usize, facts: &impl Facts) -> Option<Captures<'_>> {
+        let rule = self.rules.get(rule)?;
+        rule.conditions.captures(&RoutedRequest::new(facts))
     }
 
     fn first<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Option<usize> {

@@ -13,7 +13,7 @@ use super::super::queue_answer;
 use super::super::setting::{Field, OneOrMore, Placed, Resolve};
 use super::super::surroundings::{NameLookup, Surroundings, absolute};
 use super::super::tree::SourcePlace;
-use super::super::value::Path;
+use super::super::value::{OrRegex, Path};
 use super::super::written::{self, CompressTable, FilesParts, FilesTable, Switch};
 use super::{Around, WrittenAction};
 
@@ -86,10 +86,10 @@ fn check_strip(route: &written::Route, files: &FilesTable, report: &mut Report) 
     let Ok(PathPattern::Exact(front)) = PathPattern::new(&front) else {
         return;
     };
-    let may_begin_so = |path: &Path| match &path.0 {
+    let may_begin_so = |OrRegex(Path(path)): &OrRegex<Path>| match path {
         PathPattern::Exact(path) => [path, &b"/"[..]].concat().starts_with(&front),
         PathPattern::Prefix(path) => path.starts_with(&front) || front.starts_with(path),
-        PathPattern::Glob(_) => true,
+        PathPattern::Glob(_) | PathPattern::Regex(_) => true,
     };
     if !paths.iter().any(may_begin_so) {
         report

@@ -4,7 +4,7 @@ use evenkeel_policy::route::PathPattern;
 
 use super::super::diagnostics::Report;
 use super::super::setting::OneOrMore;
-use super::super::value::Path;
+use super::super::value::{OrRegex, Path};
 use super::super::written;
 
 /// Reports a path that no request can have: another reading of it, which finds
@@ -16,8 +16,8 @@ pub(super) fn check(route: &written::Route, report: &mut Report) {
     let Some(OneOrMore(paths)) = &wanted.path.value else {
         return;
     };
-    let is_wanted = |reading: &Vec<u8>| paths.iter().any(|Path(it)| it.matches(reading));
-    for Path(path) in paths {
+    let is_wanted = |reading: &Vec<u8>| paths.iter().any(|OrRegex(Path(it))| it.matches(reading));
+    for OrRegex(Path(path)) in paths {
         let mut readings = path.other_readings().into_iter();
         let Some(reading) = readings.find(|it| !is_wanted(it)) else {
             continue;
@@ -78,7 +78,7 @@ pub(super) fn check_prefixes(routes: &[written::Route], report: &mut Report) {
 fn patterns(route: &written::Route) -> impl Iterator<Item = &Path> {
     let wanted = route.r#match.value.as_ref();
     let paths = wanted.and_then(|it| it.path.value.as_ref());
-    paths.into_iter().flat_map(|it| &it.0)
+    paths.into_iter().flat_map(|it| &it.0).map(|it| &it.0)
 }
 
 fn shown(Path(pattern): &Path) -> String {

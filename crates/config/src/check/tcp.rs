@@ -88,7 +88,8 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
                 .help("leave it out");
         }
     }
-    for (key, is_written, place) in of_requests(wanted) {
+    let each = wanted.each();
+    for (key, is_written, place) in each.iter().flat_map(|it| of_requests(it)) {
         if is_written && all_speak(ClientProtocol::Tcp) {
             report
                 .mistake(
@@ -98,7 +99,21 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
                 .help("of a connection, `listener`, `client`, `sni`, `alpn` and `first_bytes` can be asked");
         }
     }
-    for (key, is_written, place) in of_connections(wanted) {
+    // The name that a client asks for is known too where its TLS ends.
+    let has_tls = listeners
+        .iter()
+        .any(|(name, it)| may_meet(route, name) && it.tls.written);
+    if !has_tls && all_speak(ClientProtocol::Http) {
+        for sni in each.iter().map(|it| &it.sni).filter(|it| it.written) {
+            report
+                .mistake(
+                    &sni.place,
+                    "no listener of this route has TLS, so no client names a server by it",
+                )
+                .help("add `tls` to the listener; `host` is what a request asks for");
+        }
+    }
+    for (key, is_written, place) in each.iter().flat_map(|it| of_connections(it)) {
         if is_written && all_speak(ClientProtocol::Http) {
             report
                 .mistake(
@@ -141,9 +156,8 @@ fn of_requests(wanted: &Match) -> [Written<'_>; 7] {
 }
 
 /// The keys of `match` that are read of a connection alone.
-fn of_connections(wanted: &Match) -> [Written<'_>; 3] {
+fn of_connections(wanted: &Match) -> [Written<'_>; 2] {
     [
-        written("sni", &wanted.sni),
         written("alpn", &wanted.alpn),
         written("first_bytes", &wanted.first_bytes),
     ]

@@ -369,7 +369,7 @@ pub(super) fn names(
         return written.0.iter().map(|it| it.value.0.clone()).collect();
     }
     let rules = rules.iter().filter(|it| it.may_meet(index));
-    let conditions = rules.flat_map(Rule::conditions);
+    let conditions = rules.flat_map(Rule::wanted_conditions);
     let hosts = conditions.filter_map(|it| match it {
         Condition::Host(hosts) => Some(&hosts.0),
         // The name that a client of TLS asks for.
@@ -421,5 +421,6 @@ fn written_host(host: &HostPattern) -> String {
             let end = end.strip_prefix(b".").unwrap_or(end);
             format!("*.{}", String::from_utf8_lossy(end))
         }
+        HostPattern::Regex(regex) => regex.to_string(),
     }
 }

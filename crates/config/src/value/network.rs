@@ -1,6 +1,10 @@
 //! Networks of clients and of proxies.
 
-use crate::setting::{Fault, FromText};
+use super::FilePath;
+use crate::diagnostics::Report;
+use crate::setting::{Fault, FromText, Placed, Setting, options};
+use crate::shape::Shape;
+use crate::tree::{Node, Value};
 use evenkeel_policy::route::Network;
 use evenkeel_policy::route::network::NetworkError;
 use std::net::{IpAddr, Ipv4Addr};
@@ -36,6 +40,38 @@ impl FromText for Client {
                 "write \"{network}\" for the network, \"{address}\" for the one address"
             ))
         })
+    }
+}
+
+options! {
+    /// Networks in a file.
+    pub struct NetworkFileTable as "a file of networks" {
+        /// The file: a network or an address a line, `#` begins a comment. It is read
+        /// again when it changes.
+        file: Placed<FilePath> = Required,
+    }
+}
+
+/// Clients: a network, or a file of networks.
+#[derive(Debug)]
+pub enum ClientItem {
+    /// This network.
+    In(Network),
+    /// The networks in this file.
+    File(Placed<FilePath>),
+}
+
+impl Setting for ClientItem {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        if let Value::Table(_) = node.value {
+            let table = NetworkFileTable::read(node, report)?;
+            return table.file.value.map(Self::File);
+        }
+        Client::read(node, report).map(|it| Self::In(it.0))
+    }
+
+    fn shape() -> Shape {
+        Shape::AnyOf(vec![Client::shape(), NetworkFileTable::shape()])
     }
 }
 

@@ -1,11 +1,14 @@
 //! Patterns that requests are compared with.
 
+use super::regex::{FromRegex, RegexTable, read_regex};
 use crate::diagnostics::Report;
 use crate::regex_like::{self, Foreign};
 use crate::setting::{Fault, FromText, Setting, resolve_to, wrong_type};
 use crate::shape::Shape;
 use crate::tree::{Node, Value};
-use evenkeel_policy::route::{HostPattern, PathPattern, PatternError, ValuePattern};
+use evenkeel_policy::route::{
+    Case, HostPattern, PathPattern, PatternError, RegexPattern, ValuePattern,
+};
 
 resolve_to!(Path => PathPattern);
 
@@ -21,7 +24,8 @@ impl FromText for Host {
             let fault = Fault::new(format!("`{text}` is no pattern of a host"));
             match error {
                 _ if regex_like::kind(text).is_some() => fault.help(format!(
-                    "this is a regular expression; here a host is {}",
+                    "write a regular expression as {}; as text a host is {}",
+                    regex_like::as_table(text),
                     examples(Self::FORM)
                 )),
                 PatternError::HostWildcard if text == "*" => {
@@ -63,9 +67,7 @@ impl FromText for Path {
         PathPattern::new(text).map(Self).map_err(|error| {
             let fault = Fault::new(format!("`{text}` is no pattern of a path"));
             match error {
-                _ if regex_like::kind(text).is_some() => {
-                    fault.help(format!("this is a regular expression; {}", path_help(text)))
-                }
+                _ if regex_like::kind(text).is_some() => fault.help(path_help(text)),
                 PatternError::QueryInPath => fault
                     .help("a path has no query; match that with `query = { name = \"value\" }`"),
                 PatternError::TooLong => fault.help(too_long()),
@@ -86,6 +88,22 @@ impl FromText for Path {
     }
 }
 
+impl FromRegex for Host {
+    const CASE: Case = Case::Insensitive;
+
+    fn from_regex(regex: RegexPattern) -> Self {
+        Self(HostPattern::Regex(Box::new(regex)))
+    }
+}
+
+impl FromRegex for Path {
+    const CASE: Case = Case::Sensitive;
+
+    fn from_regex(regex: RegexPattern) -> Self {
+        Self(PathPattern::Regex(Box::new(regex)))
+    }
+}
+
 /// What to write for a path as other programs have it.
 fn path_help(text: &str) -> String {
     let paths = regex_like::as_paths(text);
@@ -96,7 +114,14 @@ fn path_help(text: &str) -> String {
         [only] => format!(": did you mean {only}?"),
         all => format!(": did you mean [{}]?", all.join(", ")),
     };
-    format!("here a path is {}{meant}", examples(Path::FORM))
+    let as_text = format!("as text a path is {}{meant}", examples(Path::FORM));
+    match regex_like::kind(text) {
+        Some(Foreign::Regex) => {
+            let table = regex_like::as_table(text);
+            format!("write a regular expression as {table}; {as_text}")
+        }
+        _ => as_text,
+    }
 }
 
 /// The examples of a form, without marks of code.
@@ -128,6 +153,10 @@ impl Setting for WantedValue {
                     return None;
                 }
             },
+            Value::Table(_) => {
+                let regex = read_regex(node, Case::Sensitive, report)?;
+                ValuePattern::Regex(Box::new(regex))
+            }
             // A plain number is plainly meant as its text.
             Value::Integer(number) => ValuePattern::Exact(number.to_string().into_bytes()),
             _ => return wrong_type(node, report),
@@ -146,6 +175,7 @@ impl Setting for WantedValue {
                 max: i64::MAX,
             },
             Shape::Boolean,
+            RegexTable::shape(),
         ])
     }
 }

@@ -3,12 +3,18 @@
 //! Each key is a row of the table below: its help, its type, what holds without it,
 //! and how a value becomes conditions of the policy.
 
-use evenkeel_policy::route::condition::{self, Condition, ValuePattern};
+use evenkeel_policy::route::condition::{self, AllOf, Condition, ValuePattern};
 use evenkeel_proto::Scheme;
 
+use super::super::chance::Chance;
+use super::super::diagnostics::Report;
 use super::super::reserved::HeaderName;
-use super::super::setting::{Field, Map, OneOrMore, Placed, options};
-use super::super::value::{Beginning, Client, Host, Method, Path, Text, WantedValue};
+use super::super::setting::{Field, Map, OneOrMore, Placed, Setting, options};
+use super::super::shape::{Again, Shape};
+use super::super::tree::Node;
+use super::super::value::{
+    Beginning, ClientItem, Host, Method, OrRegex, Path, Text, WantedValue, Window,
+};
 use super::names::Names;
 
 /// Defines the keys of `match` as options, and how they become conditions.
@@ -61,20 +67,25 @@ conditions! {
         listener: OneOrMore<Placed<Text>> = Optional("any") => listener,
         /// Its host without port, compared without case. `*.example.com` is
         /// every host below `example.com`, at any depth, but not that itself.
-        host: OneOrMore<Host> = Optional("any") => |hosts, _| items(hosts, |it| it.0.clone(), condition::Host),
+        /// `{ regex = "^api[0-9]+\\." }` is every host in which a regular expression is
+        /// found.
+        host: OneOrMore<OrRegex<Host>> = Optional("any") => |hosts, _| items(hosts, |it| it.0.0.clone(), condition::Host),
         /// Its path without query, in normal form: `%61` is `a`, `%40` is `@`,
         /// `//` is `/` and `/x/../` is `/`. `/a` is that path alone; `/a/*` is
         /// everything that begins with `/a/`; elsewhere `*` stands for anything
-        /// within a segment and `**` for anything at all; `\*` is a star. Servers
+        /// within a segment and `**` for anything at all; `\*` is a star.
+        /// `{ regex = "^/u/(?<id>[0-9]+)$" }` is every path in whose normal form a regular
+        /// expression is found: without `^` anywhere in it. Servers
         /// disagree on `%2F`, `\`, `%5C`, `;parameters`, `//` and dot segments:
         /// where a reading of the path finds another route, the answer is 400
         /// `ambiguous-path`.
-        path: OneOrMore<Path> = Optional("any") => |paths, _| items(paths, |it| it.0.clone(), condition::Path),
+        path: OneOrMore<OrRegex<Path>> = Optional("any") => |paths, _| items(paths, |it| it.0.0.clone(), condition::Path),
         /// Its method, compared without case, as some servers do. `GET` does not
         /// stand for `HEAD`.
         method: OneOrMore<Method> = Optional("any") => |methods, _| items(methods, |it| it.0.clone(), condition::Method),
         /// Its header fields: name to value, in which `*` stands for anything;
-        /// `true` for any value, `false` for none. Of a field that is there
+        /// `true` for any value, `false` for none, `{ regex = "…" }` for one in which a
+        /// regular expression is found. Of a field that is there
         /// several times, one line is enough. Some servers read `X_User` as
         /// `X-User`, so both are one field here.
         header: Map<HeaderName, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Header { name, value }),
@@ -82,9 +93,9 @@ conditions! {
         query: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
         /// Its cookies, written as in `header`.
         cookie: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
-        /// The server that a client of TLS names (SNI), written as in `host`. TLS is
-        /// not ended for it: this is for listeners of TCP.
-        sni: OneOrMore<Host> = Optional("any") => |names, _| items(names, |it| it.0.clone(), condition::Sni),
+        /// The server that a client of TLS names (SNI), written as in `host`. On a
+        /// listener of TCP, TLS is not ended for it.
+        sni: OneOrMore<OrRegex<Host>> = Optional("any") => |names, _| items(names, |it| it.0.0.clone(), condition::Sni),
         /// A protocol that a client of TLS offers (ALPN), such as `h2`. This is for
         /// listeners of TCP.
         alpn: OneOrMore<Text> = Optional("any") => |names, _| items(names, |it| it.0.clone(), condition::Alpn),
@@ -92,8 +103,9 @@ conditions! {
         /// within the listener's `timeouts.first_bytes` waits for the server to begin:
         /// it takes a route without this condition. This is for listeners of TCP.
         first_bytes: OneOrMore<Beginning> = Optional("any") => |texts, _| items(texts, |it| it.0.clone(), condition::FirstBytes),
-        /// The client's address or network.
-        client: OneOrMore<Client> = Optional("any") => |clients, _| items(clients, |it| it.0, condition::Client),
+        /// The client's address or network. `{ file = "nets.txt" }` is a file of them, with
+        /// one a line; `#` begins a comment. The file is read again when it changes.
+        client: OneOrMore<ClientItem> = Optional("any") => client,
         /// The certificate that the client has shown over TLS, by one of its identities:
         /// `"dns:a.example.com"`, `"uri:spiffe://…"`, `"email:…"`, `"ip:…"`,
         /// `"subject:CN=…"`, `"issuer:CN=…"`, `"serial:…"` or `"sha256:…"`, its
@@ -103,6 +115,61 @@ conditions! {
         /// The scheme of the URL that the client asked for. That is `http`, unless
         /// the listener has `tls`, or one of the `trusted_proxies` says otherwise.
         scheme: Scheme = Optional("any") => |scheme, _| Some(vec![condition::Scheme(scheme.as_str()).into()]),
+        /// The time of day: `"22:00-06:00"` goes over midnight. Days stand in front, as
+        /// in `"mon-fri 08:00-18:00"` or `"sat,sun 10:00-16:00"`: those on which it
+        /// begins. `UTC` or the name of a zone stands behind, as in `"08:00-18:00
+        /// Europe/Berlin"`. Without one it is the time of the machine.
+        time: OneOrMore<Window> = Optional("any") => |windows, _| items(windows, |it| it.0.clone(), condition::Time),
+        /// A random share of the requests, drawn anew for each: `0.1` is one in ten. Of
+        /// connections of TCP it is a share of these.
+        share: Chance = Optional("all") => |chance, _| Some(chance.condition()),
+        /// Further tables as in `match`: one of them must hold.
+        any: OneOrMore<Nested> = Optional("none") => |tables, names| Some(vec![condition::Any(alternatives(tables, names)?).into()]),
+        /// Further tables as in `match`: all of them must hold. That is for a key that is
+        /// asked twice.
+        all: OneOrMore<Nested> = Optional("none") => all,
+        /// Further tables as in `match`: none of them may hold.
+        not: OneOrMore<Nested> = Optional("none") => |tables, names| Some(vec![condition::Not(alternatives(tables, names)?).into()]),
+    }
+}
+
+/// A match in a match.
+#[derive(Debug)]
+pub struct Nested(pub Box<Match>);
+
+impl Setting for Nested {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        Match::read(node, report).map(|it| Self(Box::new(it)))
+    }
+
+    fn shape() -> Shape {
+        Shape::Again(Again {
+            shape: Match::shape,
+            words: "a table as in `match`",
+            pointer: "#/properties/route/items/properties/match",
+        })
+    }
+}
+
+impl Match {
+    /// The matches that stand in it, with the key of each.
+    pub(in super::super) fn nested(&self) -> impl Iterator<Item = (&'static str, &Match)> {
+        let fields = [("any", &self.any), ("all", &self.all), ("not", &self.not)];
+        fields.into_iter().flat_map(|(key, field)| {
+            let tables = field.value.iter().flat_map(|it| &it.0);
+            tables.map(move |it| (key, &*it.0))
+        })
+    }
+
+    /// It and all that stand in it, at any depth.
+    pub(in super::super) fn each(&self) -> Vec<&Match> {
+        let mut found = vec![self];
+        let mut at = 0;
+        while let Some(next) = found.get(at).copied() {
+            found.extend(next.nested().map(|(_, it)| it));
+            at += 1;
+        }
+        found
     }
 }
 
@@ -116,8 +183,8 @@ conditions! {
         query: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
         /// Its cookies, written as in `match`.
         cookie: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
-        /// The client's address or network.
-        client: OneOrMore<Client> = Optional("any") => |clients, _| items(clients, |it| it.0, condition::Client),
+        /// The client's address or network, or a file of them, as in `match`.
+        client: OneOrMore<ClientItem> = Optional("any") => client,
     }
 }
 
@@ -131,6 +198,8 @@ trait Asking {
 impl<T> Asking for OneOrMore<T> {}
 
 impl Asking for Scheme {}
+
+impl Asking for Chance {}
 
 impl<K, T> Asking for Map<K, T> {
     fn asks_nothing(&self) -> bool {
@@ -150,6 +219,29 @@ fn listener(wanted: &OneOrMore<Placed<Text>>, names: &Names<'_>) -> Option<Vec<C
     let indexes = wanted.0.iter().map(|it| names.listener(&it.value.0));
     let indexes = indexes.collect::<Option<_>>()?;
     Some(vec![condition::Listener(indexes).into()])
+}
+
+fn client(wanted: &OneOrMore<ClientItem>, names: &Names<'_>) -> Option<Vec<Condition>> {
+    let (mut networks, mut files) = (Vec::new(), Vec::new());
+    for item in &wanted.0 {
+        match item {
+            ClientItem::In(network) => networks.push(*network),
+            ClientItem::File(path) => files.push(names.network_file(&path.value.0)?),
+        }
+    }
+    Some(vec![condition::Client::new(networks, files).into()])
+}
+
+/// Conditions that must all hold stand beside those of the match that they are in.
+fn all(tables: &OneOrMore<Nested>, names: &Names<'_>) -> Option<Vec<Condition>> {
+    let each = tables.0.iter().map(|it| it.0.conditions(names));
+    let each: Vec<_> = each.collect::<Option<_>>()?;
+    Some(each.into_iter().flatten().collect())
+}
+
+fn alternatives(tables: &OneOrMore<Nested>, names: &Names<'_>) -> Option<Vec<AllOf>> {
+    let each = tables.0.iter().map(|it| it.0.conditions(names));
+    each.map(|it| it.map(AllOf::new)).collect()
 }
 
 /// A condition on a list of items.

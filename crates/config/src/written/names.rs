@@ -1,5 +1,11 @@
 //! The names that other options refer to: of listeners, upstreams, lanes and caches.
 
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_policy::route::NetworkFile;
+
 use super::{File, UpstreamTable};
 
 /// The store of routes that name none.
@@ -13,6 +19,8 @@ pub(crate) struct Names<'a> {
     pub(crate) lanes: Vec<Option<Vec<&'a str>>>,
     /// In order; among them the default one if a route uses it.
     pub(crate) caches: Vec<&'a str>,
+    /// The files of networks that could be read, by their paths as written.
+    pub(crate) network_files: HashMap<PathBuf, Arc<NetworkFile>>,
 }
 
 impl<'a> Names<'a> {
@@ -30,7 +38,13 @@ impl<'a> Names<'a> {
             upstreams,
             lanes,
             caches: caches(file),
+            network_files: HashMap::new(),
         }
+    }
+
+    /// The file of networks at this path.
+    pub(crate) fn network_file(&self, path: &Path) -> Option<Arc<NetworkFile>> {
+        self.network_files.get(path).cloned()
     }
 
     /// Index of the listener of this name.

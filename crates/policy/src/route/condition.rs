@@ -1,7 +1,9 @@
 //! What a rule asks of a request. Each kind of condition is a file of this folder, and
 //! a row of the table below.
 
+mod all_of;
 mod alpn;
+mod any;
 mod client;
 mod client_certificate;
 mod cookie;
@@ -10,14 +12,19 @@ mod header;
 mod host;
 mod listener;
 mod method;
+mod not;
 mod path;
 mod query;
 mod scheme;
+mod share;
 mod sni;
+mod time;
 mod value;
 
 use super::{Facts, RoutedRequest};
+pub use all_of::AllOf;
 pub use alpn::Alpn;
+pub use any::Any;
 pub use client::Client;
 pub use client_certificate::ClientCertificate;
 pub use cookie::{Cookie, cookies};
@@ -26,10 +33,13 @@ pub use header::Header;
 pub use host::Host;
 pub use listener::Listener;
 pub use method::Method;
+pub use not::Not;
 pub use path::Path;
 pub use query::{Query, parameters};
 pub use scheme::Scheme;
+pub use share::Share;
 pub use sni::Sni;
+pub use time::Time;
 pub use value::ValuePattern;
 
 /// What every kind of condition does.
@@ -134,10 +144,44 @@ conditions! {
     FirstBytes,
     Client,
     ClientCertificate,
+    Time,
+    Share,
+    // Invariant: before the path, as the index goes by it.
+    Any,
     Path,
     Query,
     Header,
     Cookie,
+    Not,
+}
+
+impl Condition {
+    /// The alternatives of which one must hold, or none; of another kind there are none.
+    pub fn alternatives(&self) -> &[AllOf] {
+        match self {
+            Self::Any(any) => &any.0,
+            Self::Not(not) => &not.0,
+            _ => &[],
+        }
+    }
+
+    /// Whether it is on the path, at any depth.
+    pub(super) fn has_path(&self) -> bool {
+        matches!(self, Self::Path(_)) || self.alternatives().iter().any(AllOf::has_path)
+    }
+
+    /// Whether the path is compared until it is known if it holds.
+    pub(super) fn compares_path<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
+        for alternative in self.alternatives() {
+            if alternative.compares_path(request) {
+                return true;
+            }
+            if alternative.holds(request) {
+                return false;
+            }
+        }
+        matches!(self, Self::Path(_))
+    }
 }
 
 #[cfg(test)]
@@ -147,7 +191,42 @@ impl Condition {
         use proptest::strategy::Strategy;
         proptest::prop_oneof![
             Host::any().prop_map(Self::Host),
-            Path::any().prop_map(Self::Path)
+            Path::any().prop_map(Self::Path),
+            Any::any().prop_map(Self::Any),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Conditions of which each is a few others, nested.
+    pub fn alternatives() -> impl Strategy<Value = Vec<AllOf>> {
+        let leaf = prop_oneof![
+            Host::any().prop_map(Condition::from),
+            Path::any().prop_map(Condition::from),
+            Path::any().prop_map(Condition::from),
+            Listener::any().prop_map(Condition::from),
+            Method::any().prop_map(Condition::from),
+            Query::any().prop_map(Condition::from),
+            Share::any().prop_map(Condition::from),
+        ];
+        let nested = leaf.prop_recursive(2, 8, 2, |inner| {
+            let alternatives = several(inner);
+            prop_oneof![
+                alternatives.clone().prop_map(|it| Condition::from(Any(it))),
+                alternatives.prop_map(|it| Condition::from(Not(it))),
+            ]
+        });
+        several(nested)
+    }
+
+    fn several(
+        one: impl Strategy<Value = Condition> + Clone + 'static,
+    ) -> impl Strategy<Value = Vec<AllOf>> + Clone {
+        let all = prop::collection::vec(one, 0..3).prop_map(AllOf::new);
+        prop::collection::vec(all, 1..3)
     }
 }

@@ -2,7 +2,7 @@
 //! condition. The conditions are asked as [`RouteTable::find`] asks them.
 
 use super::reading::{self, Oddity};
-use super::{Condition, Facts, RouteTable, RoutedRequest};
+use super::{AllOf, Condition, Facts, RouteTable, RoutedRequest};
 
 /// A rule held against a request.
 #[derive(Debug)]
@@ -22,6 +22,22 @@ pub struct Check<'a> {
     pub found: Vec<Vec<u8>>,
     /// Whether it holds.
     pub holds: bool,
+    /// Where it is made of others: each alternative, held against the request.
+    pub alternatives: Vec<Vec<Check<'a>>>,
+}
+
+impl<'a> Check<'a> {
+    fn all<F: Facts>(all: &'a AllOf, request: &RoutedRequest<'_, F>) -> Vec<Self> {
+        let checks = all.conditions().iter().map(|condition| Check {
+            condition,
+            found: condition.found(request),
+            holds: condition.holds(request),
+            alternatives: (condition.alternatives().iter())
+                .map(|it| Self::all(it, request))
+                .collect(),
+        });
+        checks.collect()
+    }
 }
 
 /// A way in which servers read a path, and what it finds.
@@ -67,14 +83,9 @@ impl RouteTable {
         let request = RoutedRequest::new(request);
         let mut trials = Vec::new();
         for (rule, conditions) in self.rules.iter().map(|it| &it.conditions).enumerate() {
-            let checks = conditions.iter().map(|condition| Check {
-                condition,
-                found: condition.found(&request),
-                holds: condition.holds(&request),
-            });
             let trial = Trial {
                 rule,
-                checks: checks.collect(),
+                checks: Check::all(conditions, &request),
             };
             let is_last = trial.matches();
             trials.push(trial);

@@ -12,7 +12,7 @@ mod candidates;
 mod hosts;
 mod paths;
 
-use super::{Condition, Facts, HostPattern, PathPattern, RoutedRequest, Rule};
+use super::{Condition, Facts, HostPattern, PathPattern, RoutedRequest, Rule, cover};
 pub(super) use candidates::{Proof, Search};
 use hosts::HostTable;
 use paths::PathTrie;
@@ -72,13 +72,13 @@ impl Index {
     /// decides. A bucket of more than `linear_up_to` rules finds them by path.
     pub fn new(rules: &mut [Rule], linear_up_to: usize) -> Self {
         for rule in rules.iter_mut() {
-            rule.decided = Decided::of(&rule.conditions);
+            rule.decided = Decided::of(rule.conditions());
         }
         let mut hosts = HostTable::default();
         let mut members: Vec<Vec<u32>> = vec![Vec::new()];
         for (number, rule) in rules.iter().enumerate() {
             let number = number as u32;
-            let Some((_, patterns)) = indexed_hosts(&rule.conditions) else {
+            let Some(Indexed { patterns, .. }) = indexed_hosts(rule.conditions()) else {
                 members[0].push(number);
                 continue;
             };
@@ -132,6 +132,30 @@ impl Index {
             .look_up(request.facts.host(), |bucket| offer(bucket as usize));
     }
 
+    /// The rules before `rule` that may take all that its `conditions` ask for. At least
+    /// those are among them that take a host and a path of it.
+    pub fn rivals(&self, conditions: &[Condition], rule: usize) -> Vec<usize> {
+        let host = cover::witness_of_host(conditions);
+        let path = cover::witness_of_path(conditions);
+        let mut rivals = Vec::new();
+        let mut add = |list: List| rivals.extend_from_slice(list.of(&self.numbers));
+        let mut look = |bucket: usize| {
+            let bucket = &self.buckets[bucket];
+            let Some(by_path) = &bucket.by_path else {
+                add(bucket.all);
+                return;
+            };
+            add(by_path.others);
+            self.paths.walk(by_path.root, &path, &mut add);
+        };
+        look(0);
+        self.hosts.look_up(&host, |bucket| look(bucket as usize));
+        rivals.retain(|&it| (it as usize) < rule);
+        rivals.sort_unstable();
+        rivals.dedup();
+        rivals.into_iter().map(|it| it as usize).collect()
+    }
+
     /// The rules that do not ask for another host, in no order.
     pub fn any_of_host(&self, host: &[u8], mut is_it: impl FnMut(u32) -> bool) -> bool {
         let mut is_found = false;
@@ -155,7 +179,8 @@ impl ByPath {
         let root = paths.root();
         let mut others = Vec::new();
         for &number in members {
-            let Some((_, patterns)) = indexed_paths(&rules[number as usize].conditions) else {
+            let conditions = rules[number as usize].conditions();
+            let Some(Indexed { patterns, .. }) = indexed_paths(conditions) else {
                 others.push(number);
                 continue;
             };
@@ -183,8 +208,8 @@ impl Decided {
     fn of(conditions: &[Condition]) -> Self {
         let bit = |at: usize| 1_u32.checked_shl(at as u32).unwrap_or(0);
         Self {
-            host: indexed_hosts(conditions).map_or(0, |(at, _)| bit(at)),
-            path: indexed_paths(conditions).map_or(0, |(at, _)| bit(at)),
+            host: indexed_hosts(conditions).map_or(0, |it| it.decided_at.map_or(0, bit)),
+            path: indexed_paths(conditions).map_or(0, |it| it.decided_at.map_or(0, bit)),
         }
     }
 
@@ -199,22 +224,69 @@ impl Decided {
     }
 }
 
-/// The first condition on the host, by its place, if the table of hosts can hold
-/// all of its patterns.
-fn indexed_hosts(conditions: &[Condition]) -> Option<(usize, &[HostPattern])> {
-    let first = conditions.iter().enumerate().find_map(|(at, it)| match it {
-        Condition::Host(host) => Some((at, host.0.as_slice())),
-        _ => None,
-    });
-    first.filter(|it| it.1.iter().all(hosts::has_key))
+/// Patterns of which a request must match one to meet a rule.
+struct Indexed<'r, T> {
+    patterns: Vec<&'r T>,
+    /// Place of the condition that holds where one does; `None` where more is asked.
+    decided_at: Option<usize>,
 }
 
-/// The first condition on the path, by its place, if the trie can hold all of its
-/// patterns.
-fn indexed_paths(conditions: &[Condition]) -> Option<(usize, &[PathPattern])> {
-    let first = conditions.iter().enumerate().find_map(|(at, it)| match it {
-        Condition::Path(path) => Some((at, path.0.as_slice())),
+/// The first condition on the host, if the table of hosts can hold all of its patterns;
+/// else that of which every alternative has one.
+///
+/// Invariant: of a rule that is left out the path is not compared. So nothing is looked
+/// for behind a condition on the path.
+fn indexed_hosts(conditions: &[Condition]) -> Option<Indexed<'_, HostPattern>> {
+    for (at, condition) in conditions.iter().enumerate() {
+        match condition {
+            Condition::Host(host) if host.0.iter().all(hosts::has_key) => {
+                return Some(Indexed {
+                    patterns: host.0.iter().collect(),
+                    decided_at: Some(at),
+                });
+            }
+            Condition::Any(_) => {
+                let found = of_every_alternative(condition, indexed_hosts);
+                if found.is_some() || condition.has_path() {
+                    return found;
+                }
+            }
+            it if it.has_path() => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The first condition on the path, if the trie can hold all of its patterns; else that of
+/// which every alternative has one.
+fn indexed_paths(conditions: &[Condition]) -> Option<Indexed<'_, PathPattern>> {
+    let direct = conditions.iter().enumerate().find_map(|(at, it)| match it {
+        Condition::Path(path) if path.0.iter().all(paths::has_node) => Some(Indexed {
+            patterns: path.0.iter().collect(),
+            decided_at: Some(at),
+        }),
         _ => None,
     });
-    first.filter(|it| it.1.iter().all(paths::has_node))
+    let of_any = |it| of_every_alternative(it, indexed_paths);
+    direct.or_else(|| conditions.iter().find_map(of_any))
+}
+
+/// What `indexed` finds in each alternative of a condition on others; `None` where one has
+/// nothing, and of other conditions.
+fn of_every_alternative<'r, T>(
+    condition: &'r Condition,
+    indexed: impl Fn(&'r [Condition]) -> Option<Indexed<'r, T>>,
+) -> Option<Indexed<'r, T>> {
+    let Condition::Any(any) = condition else {
+        return None;
+    };
+    let mut patterns = Vec::new();
+    for alternative in &any.0 {
+        patterns.extend(indexed(alternative.conditions())?.patterns);
+    }
+    Some(Indexed {
+        patterns,
+        decided_at: None,
+    })
 }

@@ -21,6 +21,12 @@ enum Family {
     V6,
 }
 
+/// Both ends of a network, included.
+pub(super) enum Span {
+    V4(u32, u32),
+    V6(u128, u128),
+}
+
 /// Why text is not a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkError {
@@ -60,6 +66,22 @@ impl Network {
             base: bits & mask,
             mask,
         })
+    }
+
+    /// Its first and its last address.
+    pub(super) fn span(&self) -> Span {
+        let last = self.base | !self.mask;
+        match self.family {
+            // The mask of IPv4 has ones above its 32 bits.
+            Family::V4 => Span::V4(self.base as u32, last as u32),
+            Family::V6 => Span::V6(self.base, last),
+        }
+    }
+
+    /// Whether every address of `other` lies in it.
+    pub(super) fn covers(&self, other: &Network) -> bool {
+        let is_wider = self.mask & other.mask == self.mask;
+        self.family == other.family && is_wider && other.base & self.mask == self.base
     }
 
     /// Whether `address` lies in it.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::RegexPattern;
 use super::path::{self, Spelling};
 use super::reading::{self, Oddity};
 
@@ -186,6 +187,8 @@ pub enum PathPattern {
     Prefix(Vec<u8>),
     /// Every path that matches.
     Glob(Box<Glob>),
+    /// Every path in which this is found.
+    Regex(Box<RegexPattern>),
 }
 
 impl PathPattern {
@@ -223,6 +226,7 @@ impl PathPattern {
             Self::Exact(path) | Self::Prefix(path) => path.clone(),
             // Wildcards stand for themselves.
             Self::Glob(glob) => unescape(&glob.text),
+            Self::Regex(_) => return Vec::new(),
         };
         if text.first() != Some(&b'/') || reading::oddity(&text) != Oddity::Ambiguous {
             return Vec::new();
@@ -237,6 +241,21 @@ impl PathPattern {
             Self::Exact(exact) => path == exact,
             Self::Prefix(prefix) => path.starts_with(prefix),
             Self::Glob(glob) => glob.matches(path.iter().copied()),
+            Self::Regex(regex) => regex.is_match(path),
+        }
+    }
+
+    /// What every path begins with that matches; `None` where that is not known.
+    pub(super) fn front(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Exact(path) | Self::Prefix(path) => Some(path.clone()),
+            Self::Glob(glob) => {
+                let mut ends = (1..=glob.text.len()).rev().map(|end| &glob.text[..end]);
+                // What is in front of a wildcard has none, and no half of an escape.
+                let front = ends.find(|it| !has_wildcard(it) && !it.ends_with(b"\\"));
+                front.map(unescape)
+            }
+            Self::Regex(_) => None,
         }
     }
 }
@@ -248,6 +267,7 @@ impl fmt::Display for PathPattern {
             Self::Exact(path) => f.write_str(&escape(path)),
             Self::Prefix(path) => write!(f, "{}*", escape(path)),
             Self::Glob(glob) => glob.fmt(f),
+            Self::Regex(regex) => regex.fmt(f),
         }
     }
 }
@@ -266,6 +286,8 @@ pub enum HostPattern {
     Exact(Vec<u8>),
     /// Every host that ends so, at any depth, and is longer.
     Suffix(Vec<u8>),
+    /// Every host in which this is found.
+    Regex(Box<RegexPattern>),
 }
 
 impl HostPattern {
@@ -311,6 +333,16 @@ impl HostPattern {
             Self::Suffix(suffix) => host
                 .split_at_checked(host.len().wrapping_sub(suffix.len()))
                 .is_some_and(|(rest, end)| !rest.is_empty() && end.eq_ignore_ascii_case(suffix)),
+            Self::Regex(regex) => regex.is_match(host),
+        }
+    }
+
+    /// A host that matches; empty where none is known.
+    pub(super) fn example(&self) -> Vec<u8> {
+        match self {
+            Self::Exact(name) => name.clone(),
+            Self::Suffix(suffix) => [b"a", &suffix[..]].concat(),
+            Self::Regex(_) => Vec::new(),
         }
     }
 }
@@ -320,6 +352,7 @@ impl fmt::Display for HostPattern {
         match self {
             Self::Exact(name) => f.write_str(&String::from_utf8_lossy(name)),
             Self::Suffix(suffix) => write!(f, "*{}", String::from_utf8_lossy(suffix)),
+            Self::Regex(regex) => regex.fmt(f),
         }
     }
 }

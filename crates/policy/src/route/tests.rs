@@ -1,4 +1,6 @@
-use super::condition::{Client, Cookie, Header, Host, Listener, Method, Path, Query, Scheme};
+use super::condition::{
+    Any, Client, Cookie, Header, Host, Listener, Method, Not, Path, Query, Scheme, Share,
+};
 use super::*;
 
 /// A request as a test writes it.
@@ -11,6 +13,8 @@ struct Sent {
     client: &'static str,
     scheme: &'static str,
     fields: Vec<(&'static str, &'static str)>,
+    draw: u64,
+    unix_seconds: i64,
 }
 
 impl Default for Sent {
@@ -24,8 +28,20 @@ impl Default for Sent {
             client: "192.0.2.1",
             scheme: "http",
             fields: Vec::new(),
+            draw: 7,
+            unix_seconds: 0,
         }
     }
+}
+
+pub(super) fn path_regex(text: &str) -> PathPattern {
+    let regex = RegexPattern::new(text, Case::Sensitive).unwrap();
+    PathPattern::Regex(Box::new(regex))
+}
+
+pub(super) fn host_regex(text: &str) -> HostPattern {
+    let regex = RegexPattern::new(text, Case::Insensitive).unwrap();
+    HostPattern::Regex(Box::new(regex))
 }
 
 impl Facts for Sent {
@@ -49,6 +65,12 @@ impl Facts for Sent {
     }
     fn scheme(&self) -> &'static str {
         self.scheme
+    }
+    fn draw(&self) -> u64 {
+        self.draw
+    }
+    fn unix_seconds(&self) -> i64 {
+        self.unix_seconds
     }
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         let same = move |field: &&(&str, &str)| field.0.eq_ignore_ascii_case(name);
@@ -283,7 +305,7 @@ fn listeners_methods_and_clients() {
     ));
     assert!(holds(Condition::from(Method(vec!["get".into()])), &get));
     assert!(!holds(Condition::from(Method(vec!["GETS".into()])), &get));
-    let near = || Condition::from(Client(vec!["192.0.2.0/24".parse().unwrap()]));
+    let near = || Condition::from(Client::new(vec!["192.0.2.0/24".parse().unwrap()], vec![]));
     assert!(holds(near(), &get));
     assert!(holds(
         near(),
@@ -521,10 +543,21 @@ mod random {
             select(&["", "a=a", "a&b=1&a=%61b"][..]),
             select(&["10.1.2.3", "::1", "::ffff:10.0.0.1"][..]),
             select(&["http", "https"][..]),
-            fields,
+            (fields, any::<u64>(), 0..1_000_000_i64),
         )
             .prop_map(
-                |(listener, method, host, path, query, client, scheme, fields)| Sent {
+                |(
+                    listener,
+                    method,
+                    host,
+                    path,
+                    query,
+                    client,
+                    scheme,
+                    (fields, draw, unix_seconds),
+                )| Sent {
+                    draw,
+                    unix_seconds,
                     listener,
                     method,
                     host,
@@ -548,10 +581,13 @@ mod random {
                 client,
                 scheme,
                 fields,
+                draw,
+                unix_seconds,
             } = self;
             write!(
                 f,
-                "{listener}: {method} {scheme} {host}{path}?{query} from {client} {fields:?}"
+                "{listener}: {method} {scheme} {host}{path}?{query} from {client} {fields:?} \
+                 drawn {draw} at {unix_seconds}"
             )
         }
     }
@@ -591,7 +627,8 @@ mod explained {
                 prop_assert!(trial.checks.iter().any(|check| !check.holds));
             }
             for check in trials.iter().flat_map(|it| &it.checks) {
-                prop_assert!(!check.condition.wanted().is_empty());
+                let is_said = !check.condition.wanted().is_empty();
+                prop_assert!(is_said == check.alternatives.is_empty());
             }
         }
     }
@@ -643,7 +680,7 @@ mod indexed {
     /// The search without an index: each rule in order, each condition in order.
     fn find_in_order(rules: &[Rule], facts: &Sent) -> Result<usize, Unrouted> {
         let first = |request: &RoutedRequest<'_, Sent>| {
-            let holds = |rule: &Rule| rule.conditions.iter().all(|it| it.holds(request));
+            let holds = |rule: &Rule| rule.conditions().iter().all(|it| it.holds(request));
             rules.iter().position(holds)
         };
         let request = RoutedRequest::new(facts);
@@ -728,6 +765,30 @@ mod indexed {
         }
     }
 
+    /// Each of 10,000 rules has two alternatives: the index has it under both.
+    #[test]
+    fn of_many_alternatives_only_those_that_match_are_looked_at() {
+        let host = |text: &str| Condition::from(Host(vec![HostPattern::new(text).unwrap()]));
+        let path = |text: &str| Condition::from(Path(vec![PathPattern::new(text).unwrap()]));
+        let rules = (0..10_000).map(|number| {
+            let of_host = AllOf::new(vec![host(&format!("h{number}.test")), path("/a/*")]);
+            let of_path = AllOf::new(vec![host("b.test"), path(&format!("/p{number}/*"))]);
+            Rule::new(vec![Any(vec![of_host, of_path]).into()])
+        });
+        let mut rules: Vec<_> = rules.collect();
+        rules.push(Rule::default());
+        let table = RouteTable::new(rules);
+        for (host, path, expected) in [
+            ("h9999.test", "/a/x", (9_999, 1)),
+            ("h9999.test", "/b", (10_000, 2)),
+            ("b.test", "/p9999/x", (9_999, 1)),
+            ("b.test", "/q", (10_000, 1)),
+            ("c.test", "/p9999/x", (10_000, 1)),
+        ] {
+            assert_eq!(looked_at(&table, host, path), expected, "{host}{path}");
+        }
+    }
+
     #[test]
     fn of_many_paths_only_those_that_match_are_looked_at() {
         let path = |path: &str| {
@@ -752,6 +813,268 @@ mod indexed {
             ("/q", (10_003, 2)),
         ] {
             assert_eq!(looked_at(&table, "a.test", path), expected, "{path}");
+        }
+    }
+}
+
+/// Conditions made of others.
+mod nested {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path(text: &str) -> Condition {
+        Path(vec![PathPattern::new(text).unwrap()]).into()
+    }
+
+    fn host(text: &str) -> Condition {
+        Host(vec![HostPattern::new(text).unwrap()]).into()
+    }
+
+    fn any(alternatives: Vec<Vec<Condition>>) -> Condition {
+        Any(alternatives.into_iter().map(AllOf::new).collect()).into()
+    }
+
+    fn not(alternatives: Vec<Vec<Condition>>) -> Condition {
+        Not(alternatives.into_iter().map(AllOf::new).collect()).into()
+    }
+
+    fn sent(host: &'static str, path: &'static str) -> Sent {
+        Sent {
+            host,
+            path,
+            ..Sent::default()
+        }
+    }
+
+    #[test]
+    fn any_and_not() {
+        let either = || {
+            any(vec![
+                vec![host("a.test"), path("/x/*")],
+                vec![host("b.test")],
+            ])
+        };
+        for (host, path, expected) in [
+            ("a.test", "/x/1", true),
+            ("a.test", "/y", false),
+            ("b.test", "/y", true),
+            ("c.test", "/x/1", false),
+        ] {
+            assert_eq!(holds(either(), &sent(host, path)), expected, "{host}{path}");
+            let neither = not(vec![vec![either()]]);
+            assert_eq!(holds(neither, &sent(host, path)), !expected, "{host}{path}");
+        }
+        assert!(holds(any(vec![vec![]]), &Sent::default()));
+        assert!(!holds(not(vec![vec![]]), &Sent::default()));
+    }
+
+    /// A path that servers read in two ways, below a rule that compares it at depth.
+    #[test]
+    fn every_reading_counts_at_every_depth() {
+        let admin = || path("/admin/*");
+        for guard in [
+            any(vec![vec![admin()], vec![host("none.test")]]),
+            any(vec![vec![not(vec![vec![not(vec![vec![admin()]])]])]]),
+            any(vec![vec![Path(vec![path_regex("^/admin/")]).into()]]),
+        ] {
+            for linear_up_to in [0, 8] {
+                let rules = vec![Rule::new(vec![guard.clone()]), Rule::default()];
+                let table = RouteTable::indexed_above(linear_up_to, rules);
+                for (path, expected) in [
+                    ("/admin/x", Ok(0)),
+                    ("/other", Ok(1)),
+                    ("/admin%2Fx", Err(Unrouted::AmbiguousPath)),
+                    ("/x/..%2fadmin/y", Err(Unrouted::AmbiguousPath)),
+                    ("/other%2Fx", Ok(1)),
+                ] {
+                    assert_eq!(table.find(&sent("a.test", path)), expected, "{path}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn which_listeners_may_meet_a_rule() {
+        let listener = |index| Condition::from(Listener(vec![index]));
+        for (conditions, expected) in [
+            (vec![], [true, true]),
+            (vec![listener(0)], [true, false]),
+            (
+                vec![any(vec![vec![listener(0), path("/x")]])],
+                [true, false],
+            ),
+            (
+                vec![any(vec![vec![listener(0)], vec![path("/x")]])],
+                [true, true],
+            ),
+            (vec![not(vec![vec![listener(0)]])], [false, true]),
+            (vec![not(vec![vec![listener(0), path("/x")]])], [true, true]),
+            (
+                vec![any(vec![vec![not(vec![vec![listener(1)]])]])],
+                [true, false],
+            ),
+        ] {
+            let rule = Rule::new(conditions);
+            assert_eq!([0, 1].map(|it| rule.may_meet(it)), expected, "{rule:?}");
+        }
+    }
+
+    proptest! {
+        /// No request that came by a listener takes a rule that it may not meet.
+        #[test]
+        fn a_rule_that_holds_may_be_met(
+            rules in random::rules(1..4),
+            request in random::requests(),
+        ) {
+            for rule in rules {
+                prop_assert!(!rule.is_met_by(&request) || rule.may_meet(request.listener));
+            }
+        }
+    }
+
+    #[test]
+    fn shares_are_drawn_once_for_a_request() {
+        let share = |part, salt| Share { part, salt };
+        let draws = 20_000;
+        let request = |draw| Sent {
+            draw,
+            ..Sent::default()
+        };
+        let held = |share: &Share| {
+            let held = (0..draws).filter(|&draw| holds(share.clone(), &request(draw)));
+            held.collect::<Vec<_>>()
+        };
+        for part in [0.1, 0.5, 1.0] {
+            let (one, other) = (held(&share(part, 1)), held(&share(part, 2)));
+            let expected = part * draws as f64;
+            assert!((one.len() as f64 - expected).abs() < 300.0, "{}", one.len());
+            // Conditions are drawn for apart from one another.
+            let both = one.iter().filter(|it| other.contains(it)).count() as f64;
+            assert!((both - expected * part).abs() < 300.0, "{both}");
+            assert_eq!(one, held(&share(part, 1)));
+        }
+    }
+
+    #[test]
+    fn captures_of_the_path() {
+        let regex = |text: &str| {
+            Condition::from(Path(vec![
+                PathPattern::new("/plain").unwrap(),
+                path_regex(text),
+            ]))
+        };
+        let table = RouteTable::new(vec![
+            Rule::new(vec![any(vec![
+                vec![host("a.test"), regex("^/u/(?<id>[0-9]+)")],
+                vec![host("b.test"), regex("^/(?<id>[a-z])")],
+            ])]),
+            Rule::default(),
+        ]);
+        for (host, path, expected) in [
+            ("a.test", "/u/12/x", Some("12")),
+            ("a.test", "/%75/7", Some("7")),
+            ("b.test", "/u/12/x", Some("u")),
+            ("b.test", "/plain", Some("p")),
+        ] {
+            let request = sent(host, path);
+            assert_eq!(table.find(&request), Ok(0));
+            let found = table.captures(0, &request);
+            let found = found.as_ref().and_then(|it| it.named("id"));
+            assert_eq!(found, expected.map(str::as_bytes), "{host}{path}");
+        }
+        assert!(table.captures(1, &sent("a.test", "/u/12")).is_none());
+        assert!(table.captures(2, &sent("a.test", "/u/12")).is_none());
+        assert_eq!(table.rules[0].path_regexes().len(), 2);
+    }
+}
+
+mod covered {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rule(host: Option<&str>, path: Option<&str>) -> Rule {
+        let host = host.map(|it| Host(vec![HostPattern::new(it).unwrap()]).into());
+        let path = path.map(|it| Path(vec![PathPattern::new(it).unwrap()]).into());
+        Rule::new([host, path].into_iter().flatten().collect())
+    }
+
+    #[test]
+    fn a_rule_behind_one_that_takes_all_of_it() {
+        for (earlier, later, expected) in [
+            ((Some("a.test"), None), (Some("a.test"), Some("/x")), true),
+            ((Some("*.test"), None), (Some("A.test"), Some("/x")), true),
+            ((Some("*.test"), None), (Some("*.b.test"), None), true),
+            ((Some("*.b.test"), None), (Some("*.test"), None), false),
+            ((None, Some("/a/*")), (None, Some("/a/b/*")), true),
+            (
+                (None, Some("/a/*")),
+                (Some("a.test"), Some("/a/*.png")),
+                true,
+            ),
+            ((None, Some("/a/*")), (None, Some("/a*")), false),
+            ((None, Some("/a/*")), (None, Some("/a")), false),
+            ((None, Some("/a*")), (None, Some("/ab")), true),
+            ((None, Some("/a")), (None, None), false),
+            ((Some("a.test"), Some("/a")), (Some("a.test"), None), false),
+        ] {
+            let rules = vec![rule(earlier.0, earlier.1), rule(later.0, later.1)];
+            let is = [Covered { rule: 1, by: 0 }];
+            for linear_up_to in [0, 8] {
+                let table = RouteTable::indexed_above(linear_up_to, rules.clone());
+                let said = table.covered(1);
+                assert_eq!(said == is, expected, "{earlier:?} {later:?}: {said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_listener_is_as_good_as_none() {
+        let of = |listeners: &[usize]| Rule::new(vec![Listener(listeners.to_vec()).into()]);
+        let table = RouteTable::new(vec![of(&[0, 1]), Rule::default()]);
+        assert_eq!(table.covered(2), [Covered { rule: 1, by: 0 }]);
+        assert_eq!(table.covered(3), []);
+    }
+
+    /// It costs little to look for them among many.
+    #[test]
+    fn of_many_rules_few_are_compared() {
+        let mut rules: Vec<_> = (0..10_000)
+            .map(|number| rule(Some(&format!("h{number}.test")), Some("/api/*")))
+            .collect();
+        rules.push(rule(Some("h7.test"), Some("/api/x")));
+        let table = RouteTable::new(rules);
+        let rivals = table
+            .index
+            .as_ref()
+            .unwrap()
+            .rivals(table.rules[10_000].conditions(), 10_000);
+        assert_eq!(rivals, [7]);
+        assert_eq!(
+            table.covered(1),
+            [Covered {
+                rule: 10_000,
+                by: 7
+            }]
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn what_is_covered_is_never_found(
+            rules in random::rules(2..12),
+            requests in proptest::collection::vec(random::requests(), 1..16),
+            linear_up_to in prop_oneof![Just(0_usize), Just(100)],
+        ) {
+            let table = RouteTable::indexed_above(linear_up_to, rules);
+            let covered = table.covered(3);
+            for request in requests {
+                let found = table.find(&request);
+                for it in &covered {
+                    prop_assert_ne!(found, Ok(it.rule), "{:?} {:?}", request, it);
+                }
+            }
         }
     }
 }

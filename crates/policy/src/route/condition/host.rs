@@ -39,6 +39,8 @@ impl Ask for Host {
             "[::1]",
         ];
         let hosts = hosts.map(|it| HostPattern::new(it).unwrap());
+        let regexes = ["^x\\.", "A"].map(crate::route::tests::host_regex);
+        let hosts = [&hosts[..], &regexes].concat();
         prop::collection::vec(prop::sample::select(hosts.to_vec()), 1..4)
             .prop_map(Self)
             .boxed()

@@ -1,11 +1,26 @@
 //! A condition on the path.
 
 use super::Ask;
-use crate::route::{Facts, PathPattern, RoutedRequest};
+use crate::route::{Captures, Facts, PathPattern, RegexPattern, RoutedRequest};
 
 /// The normal form of the path matches one of these.
 #[derive(Debug, Clone)]
 pub struct Path(pub Vec<PathPattern>);
+
+impl Path {
+    /// The regular expressions in it.
+    pub(super) fn regexes(&self) -> impl Iterator<Item = &RegexPattern> {
+        self.0.iter().filter_map(|it| match it {
+            PathPattern::Regex(regex) => Some(&**regex),
+            _ => None,
+        })
+    }
+
+    /// The groups of the first regular expression that is found in a path.
+    pub(super) fn captures(&self, path: &[u8]) -> Option<Captures<'_>> {
+        self.regexes().find_map(|it| it.captures(path))
+    }
+}
 
 impl Ask for Path {
     fn subject(&self) -> String {
@@ -33,6 +48,8 @@ impl Ask for Path {
             "**b", "/*.b", "/a/\\*/*",
         ];
         let paths = paths.map(|it| PathPattern::new(it).unwrap());
+        let regexes = ["^/a/[^/]+$", "b"].map(crate::route::tests::path_regex);
+        let paths = [&paths[..], &regexes].concat();
         prop::collection::vec(prop::sample::select(paths.to_vec()), 1..4)
             .prop_map(Self)
             .boxed()

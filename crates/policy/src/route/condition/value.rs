@@ -1,5 +1,6 @@
 //! What the values of a header, parameter or cookie must be.
 
+use crate::route::RegexPattern;
 use crate::route::pattern::{self, Glob, PatternError, Star};
 
 /// What the values of a header, parameter or cookie must be.
@@ -13,6 +14,8 @@ pub enum ValuePattern {
     Exact(Vec<u8>),
     /// One of them matches.
     Glob(Box<Glob>),
+    /// This is found in one of them.
+    Regex(Box<RegexPattern>),
 }
 
 impl ValuePattern {
@@ -36,10 +39,11 @@ impl ValuePattern {
             Self::Absent => "none".into(),
             Self::Exact(text) => pattern::escape(text),
             Self::Glob(glob) => glob.to_string(),
+            Self::Regex(regex) => regex.to_string(),
         }
     }
 
-    pub(super) fn accepts(
+    pub(in crate::route) fn accepts(
         &self,
         mut values: impl Iterator<Item = impl Iterator<Item = u8>>,
     ) -> bool {
@@ -48,6 +52,27 @@ impl ValuePattern {
             Self::Absent => values.next().is_none(),
             Self::Exact(exact) => values.any(|value| value.eq(exact.iter().copied())),
             Self::Glob(glob) => values.any(|value| glob.matches(value)),
+            Self::Regex(regex) => values.any(|value| is_found(regex, value)),
+        }
+    }
+}
+
+/// Whether an expression is found in a value. It is searched in one piece, and a value may
+/// be decoded on the way: a usual one has room on the stack.
+fn is_found(regex: &RegexPattern, mut value: impl Iterator<Item = u8>) -> bool {
+    let mut usual = [0; 512];
+    let mut len = 0;
+    for (place, byte) in usual.iter_mut().zip(&mut value) {
+        *place = byte;
+        len += 1;
+    }
+    match value.next() {
+        None => regex.is_match(&usual[..len]),
+        Some(next) => {
+            let mut long = usual.to_vec();
+            long.push(next);
+            long.extend(value);
+            regex.is_match(&long)
         }
     }
 }
@@ -71,6 +96,23 @@ pub(super) mod tests {
             Just(ValuePattern::Present),
             Just(ValuePattern::Absent),
             "[ab*]{0,2}".prop_map(|text| ValuePattern::new(&text).unwrap()),
+            "[ab.]{0,2}".prop_map(|text| regex(&text)),
         ]
+    }
+
+    /// A value in which this is found.
+    pub fn regex(text: &str) -> ValuePattern {
+        let regex = RegexPattern::new(text, crate::route::Case::Sensitive).unwrap();
+        ValuePattern::Regex(Box::new(regex))
+    }
+
+    #[test]
+    fn expressions_are_found_in_values_of_every_length() {
+        for len in [0, 1, 511, 512, 513, 4000] {
+            let value = format!("{}b", "a".repeat(len));
+            let accepts = |pattern: &str| regex(pattern).accepts([value.bytes()].into_iter());
+            assert!(accepts("^a*b$"), "{len}");
+            assert!(!accepts("^a*$"), "{len}");
+        }
     }
 }

@@ -40,15 +40,18 @@ pub(super) fn has_key(pattern: &HostPattern) -> bool {
     match pattern {
         HostPattern::Exact(_) => true,
         HostPattern::Suffix(suffix) => suffix.first() == Some(&b'.'),
+        HostPattern::Regex(_) => false,
     }
 }
 
 impl HostTable {
-    /// The bucket of a pattern: `next` where it had none.
+    /// The bucket of a pattern that [`has_key`]: `next` where it had none.
     pub fn insert(&mut self, pattern: &HostPattern, next: u32) -> u32 {
         let (kind, name, max_len) = match pattern {
             HostPattern::Exact(name) => (Kind::Exact, name, &mut self.max_exact_len),
             HostPattern::Suffix(name) => (Kind::Suffix, name, &mut self.max_suffix_len),
+            // The caller asks `has_key` first. Bucket 0 has the rules for every host.
+            HostPattern::Regex(_) => return 0,
         };
         *max_len = name.len().max(*max_len);
         let hash = hash(kind, name);

@@ -42,7 +42,7 @@ pub(super) fn has_node(pattern: &PathPattern) -> bool {
     match pattern {
         PathPattern::Exact(path) => path.first() == Some(&b'/'),
         PathPattern::Prefix(path) => path.first() == Some(&b'/') && path.last() == Some(&b'/'),
-        PathPattern::Glob(_) => false,
+        PathPattern::Glob(_) | PathPattern::Regex(_) => false,
     }
 }
 
@@ -124,7 +124,7 @@ impl Builder {
                 (path.strip_suffix(b"/").unwrap_or(path), Position::Prefix)
             }
             // The caller asks `has_node` first.
-            PathPattern::Glob(_) => return,
+            PathPattern::Glob(_) | PathPattern::Regex(_) => return,
         };
         let mut segments = path.split(|&byte| byte == b'/');
         // A pattern begins with a slash: there is nothing in front of it.

@@ -1,0 +1,39 @@
+//! Conditions made of others: `any`, `all` and `not`.
+
+use crate::diagnostics::Report;
+use crate::written::{Match, Route};
+
+/// How deep matches may stand in one another: nobody reads more.
+const MAX_DEPTH: usize = 8;
+
+/// Reports matches that stand too deep in one another, and empty ones.
+pub(super) fn check(route: &Route, report: &mut Report) {
+    if let Some(wanted) = &route.r#match.value {
+        check_below(wanted, 1, report);
+    }
+}
+
+fn check_below(wanted: &Match, depth: usize, report: &mut Report) {
+    for (key, inner) in wanted.nested() {
+        if depth > MAX_DEPTH {
+            report
+                .mistake(
+                    &inner.place,
+                    format!("conditions stand in one another more than {MAX_DEPTH} times"),
+                )
+                .help("write several routes in place of one");
+            continue;
+        }
+        if inner.takes_everything() && !report.is_syntax_broken() {
+            let what = match key {
+                "not" => "every request shows this, so no request takes the route",
+                "any" => "every request shows this, so `any` asks for nothing",
+                _ => "this asks for nothing",
+            };
+            report
+                .mistake(&inner.place, what)
+                .help("write what a request must show, or leave it out");
+        }
+        check_below(inner, depth + 1, report);
+    }
+}

@@ -1,0 +1,92 @@
+//! Regular expressions in the place of other patterns: `{ regex = "…" }`.
+
+use evenkeel_policy::route::{Case, RegexError, RegexPattern};
+
+use super::Text;
+use crate::diagnostics::Report;
+use crate::setting::{FromText, Placed, Resolve, Setting, options};
+use crate::shape::Shape;
+use crate::tree::{Node, Value};
+
+options! {
+    /// A regular expression.
+    pub struct RegexTable as "a regular expression" {
+        /// The expression, in the syntax of Rust's `regex`. It is found anywhere, unless
+        /// it has `^` or `$`.
+        regex: Placed<Text> = Required,
+    }
+}
+
+/// A pattern that can be written as a regular expression too.
+pub trait FromRegex {
+    /// How letters are compared.
+    const CASE: Case;
+
+    /// The pattern of what an expression is found in.
+    fn from_regex(regex: RegexPattern) -> Self;
+}
+
+/// A pattern as text, or as `{ regex = "…" }`.
+#[derive(Debug)]
+pub struct OrRegex<T>(pub T);
+
+impl<T: FromText + FromRegex> Setting for OrRegex<T> {
+    fn read(node: &Node, report: &mut Report) -> Option<Self> {
+        if let Value::Table(_) = node.value {
+            let regex = read_regex(node, T::CASE, report)?;
+            return Some(Self(T::from_regex(regex)));
+        }
+        T::read(node, report).map(Self)
+    }
+
+    fn shape() -> Shape {
+        Shape::AnyOf(vec![T::shape(), RegexTable::shape()])
+    }
+}
+
+impl<T: Resolve> Resolve for OrRegex<T> {
+    type Resolved = T::Resolved;
+
+    fn resolve(&self) -> Option<Self::Resolved> {
+        self.0.resolve()
+    }
+}
+
+/// Reads `{ regex = "…" }`, reporting what is wrong with it.
+pub(super) fn read_regex(node: &Node, case: Case, report: &mut Report) -> Option<RegexPattern> {
+    let table = RegexTable::read(node, report)?;
+    let Placed {
+        value: Text(text),
+        place,
+    } = table.regex.value?;
+    match RegexPattern::new(&text, case) {
+        Ok(regex) => Some(regex),
+        Err(error) => {
+            let (what, help) = match error {
+                RegexError::Syntax(what) => (
+                    format!("`{text}` is no regular expression: {what}"),
+                    advice(&what),
+                ),
+                RegexError::TooLarge => (
+                    format!("`{text}` takes more than 1 MiB of memory"),
+                    "write smaller counts: `{1,1000}` stands for a thousand copies".to_owned(),
+                ),
+            };
+            report.mistake(&place, what).help(help);
+            None
+        }
+    }
+}
+
+/// What to write instead of what this engine doesn't have.
+fn advice(what: &str) -> String {
+    let advice = if what.contains("look-around") || what.contains("backreference") {
+        "every search takes linear time: there are no look-arounds and no back-references. \
+         Write a second condition, such as `not`"
+    } else if what.contains("Unicode") || what.contains("UTF-8") {
+        "expressions are over bytes: write bytes and classes of ASCII"
+    } else {
+        "the syntax is that of Rust's `regex`: https://docs.rs/regex/latest/regex/#syntax"
+    };
+    advice.to_owned()
+}

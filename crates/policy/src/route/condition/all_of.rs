@@ -1,0 +1,98 @@
+//! Conditions that must hold together.
+
+use super::Condition;
+use crate::route::{Captures, Facts, RegexPattern, RoutedRequest};
+
+/// Conditions that must all hold, in the order in which they are asked. Without any it
+/// holds for every request.
+#[derive(Debug, Clone, Default)]
+pub struct AllOf(Box<[Condition]>);
+
+impl AllOf {
+    /// All of `conditions`; what is cheap to tell is asked first.
+    pub fn new(mut conditions: Vec<Condition>) -> Self {
+        conditions.sort_by_key(Condition::rank);
+        Self(conditions.into())
+    }
+
+    /// What must hold.
+    pub fn conditions(&self) -> &[Condition] {
+        &self.0
+    }
+
+    /// Shows every condition to `look`, which says whether to go deeper.
+    pub(in crate::route) fn each<'t>(&'t self, look: &mut impl FnMut(&'t Condition) -> bool) {
+        for condition in &self.0 {
+            if look(condition) {
+                let alternatives = condition.alternatives().iter();
+                alternatives.for_each(|it| it.each(look));
+            }
+        }
+    }
+
+    pub(in crate::route) fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
+        self.0.iter().all(|it| it.holds(request))
+    }
+
+    /// Whether the path is compared until it is known if all of it holds.
+    pub(in crate::route) fn compares_path<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
+        for condition in &self.0 {
+            if condition.compares_path(request) {
+                return true;
+            }
+            if !condition.holds(request) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Whether one of the conditions is on the path, at any depth.
+    pub(in crate::route) fn has_path(&self) -> bool {
+        self.0.iter().any(Condition::has_path)
+    }
+
+    /// Whether what came by the listener of this index may show all of it.
+    pub(in crate::route) fn may_meet(&self, listener: usize) -> bool {
+        self.0.iter().all(|it| match it {
+            Condition::Listener(wanted) => wanted.0.contains(&listener),
+            Condition::Any(any) => any.0.iter().any(|it| it.may_meet(listener)),
+            Condition::Not(not) => !not.0.iter().any(|it| it.is_listener(listener)),
+            _ => true,
+        })
+    }
+
+    /// Whether it asks for the listener of this index, and nothing else.
+    fn is_listener(&self, listener: usize) -> bool {
+        self.0.iter().all(|it| match it {
+            Condition::Listener(wanted) => wanted.0.contains(&listener),
+            _ => false,
+        })
+    }
+
+    /// The groups of the first regular expression by which the path is what is asked for.
+    pub(in crate::route) fn captures<'t, F: Facts>(
+        &'t self,
+        request: &RoutedRequest<'_, F>,
+    ) -> Option<Captures<'t>> {
+        self.0.iter().find_map(|condition| match condition {
+            Condition::Path(path) => path.captures(request.path()),
+            Condition::Any(any) => {
+                let mut holding = any.0.iter().filter(|it| it.holds(request));
+                holding.find_map(|it| it.captures(request))
+            }
+            _ => None,
+        })
+    }
+
+    /// The regular expressions that [`captures`](Self::captures) may come from.
+    pub(in crate::route) fn path_regexes<'t>(&'t self, found: &mut Vec<&'t RegexPattern>) {
+        for condition in &self.0 {
+            match condition {
+                Condition::Path(path) => found.extend(path.regexes()),
+                Condition::Any(any) => any.0.iter().for_each(|it| it.path_regexes(found)),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! A condition that holds where others do not.
+
+use super::{AllOf, Ask};
+use crate::route::{Facts, RoutedRequest};
+
+/// None of these holds.
+#[derive(Debug, Clone)]
+pub struct Not(pub Vec<AllOf>);
+
+impl Ask for Not {
+    fn subject(&self) -> String {
+        "not".into()
+    }
+
+    fn wanted(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
+        !self.0.iter().any(|it| it.holds(request))
+    }
+
+    fn found<F: Facts>(&self, _request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+
+    #[cfg(test)]
+    fn any() -> proptest::strategy::BoxedStrategy<Self> {
+        use proptest::strategy::Strategy;
+        super::tests::alternatives().prop_map(Self).boxed()
+    }
+}

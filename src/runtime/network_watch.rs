@@ -1,0 +1,104 @@
+//! Files of networks, watched: where one changes, routes go by what it says then.
+//!
+//! A file with a mistake changes nothing. Its last good networks stay in force.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::config::{WatchedNetworks, network_file};
+use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
+
+/// When a change counts.
+const PACE: Pace = Pace {
+    quiet: Duration::from_millis(200),
+    poll: Duration::from_secs(2),
+};
+
+/// Has files of networks read again that change.
+#[derive(Debug)]
+pub(super) struct NetworkWatch {
+    files: watch::Sender<Vec<WatchedNetworks>>,
+}
+
+impl NetworkWatch {
+    /// Of these files, once [`keep`](Self::keep) runs.
+    pub fn new(files: Vec<WatchedNetworks>) -> Self {
+        NetworkWatch {
+            files: watch::Sender::new(files),
+        }
+    }
+
+    /// Watches those of another configuration from now on.
+    pub fn follow(&self, files: Vec<WatchedNetworks>) {
+        self.files.send_replace(files);
+    }
+
+    /// Watches for ever. To be run as a task of the control thread.
+    pub fn keep(&self, folders: Arc<WatchedFolders>) -> impl Future<Output = ()> + use<> {
+        let mut followed = self.files.subscribe();
+        async move {
+            loop {
+                let now = followed.borrow_and_update().clone();
+                let paths = WatchedPaths {
+                    files: now.iter().map(|it| it.path.clone()).collect(),
+                    ..WatchedPaths::default()
+                };
+                let mut watch = FileWatch::begin(&folders, paths, PACE).await;
+                loop {
+                    // They may have changed before they were watched.
+                    let files = now.clone();
+                    let look = move || files.iter().for_each(look);
+                    if tokio::task::spawn_blocking(look).await.is_err() {
+                        // The process is ending.
+                        return;
+                    }
+                    tokio::select! {
+                        follows = followed.changed() => match follows {
+                            Ok(()) => break,
+                            // The process is ending.
+                            Err(_) => return,
+                        },
+                        () = watch.changed() => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads a file, and has routes go by it if it says something else. Blocks.
+fn look(WatchedNetworks { path, file }: &WatchedNetworks) {
+    let name = file.name();
+    match network_file::read(path) {
+        Ok(set) => {
+            let was_mistaken = file.mistake().is_some();
+            file.set_mistake(None);
+            if set != *file.set() {
+                let len = set.len();
+                file.replace(set);
+                tracing::info!(
+                    file = name,
+                    "networks of {name}: read again, {len} networks"
+                );
+            } else if was_mistaken {
+                tracing::info!(file = name, "networks of {name}: the file is right again");
+            }
+        }
+        Err(error) => {
+            let mistake = error.describe(path);
+            // Said once, not at each look.
+            if file.mistake().is_some_and(|it| *it == mistake) {
+                return;
+            }
+            let len = file.set().len();
+            tracing::warn!(
+                file = name,
+                "networks of {name}: {mistake}; the {len} networks read before stay in force"
+            );
+            file.set_mistake(Some(mistake));
+        }
+    }
+}
