@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::dispatch::Pin;
 use evenkeel_policy::endpoint::Tried;
 use evenkeel_policy::observation::Observed;
 use evenkeel_proto::http1::BodyDecoder;
@@ -16,6 +17,7 @@ use super::buffering::{self, ReadAhead};
 use super::outcome::{Outcome, Unanswered};
 use super::queueing::{Queueing, Unserved};
 use super::request::RequestBody;
+use super::sticky;
 use super::watch::ClientWatch;
 use super::{Context, Exchange, Next, answer, box_cold};
 use crate::config::Proxying;
@@ -83,9 +85,11 @@ pub(super) fn wanted(
     Wanted {
         key,
         pinned_to: if pinned.is_empty() {
-            None
+            sticky::session(exchange, upstream)
         } else {
-            pinned.endpoint_of(exchange.client.session, upstream)
+            let own = pinned.endpoint_of(exchange.client.session, upstream);
+            own.map(Pin::Connection)
+                .or_else(|| sticky::session(exchange, upstream))
         },
         lane: proxying.lane.map(|lane| lane as u32),
         priority: proxying.priority,
@@ -445,6 +449,7 @@ fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Upstr
         Chosen::Granted => Reason::Queued,
         Chosen::Trial => Reason::Trial,
         Chosen::Pinned => Reason::Pinned,
+        Chosen::Sticky => Reason::Sticky,
     });
     slot.counters().attempts.add(1);
     if progress.figures.attempts > 1 {

@@ -38,7 +38,7 @@ use crate::observe::log_level;
 use crate::observe::otlp::SpanSender;
 use crate::observe::outlets::Outlets;
 use crate::observe::reloads::Reloads;
-use crate::upstream::{SharedUpstream, shared_upstreams};
+use crate::upstream::{SharedUpstream, prepare_own_key, shared_upstreams};
 use crate::watching::WatchedPaths;
 
 /// A configuration that was loaded, and is fine.
@@ -663,6 +663,7 @@ impl Process {
         let caches = caches(&config, &before.caches)?;
         let tls = served_tls(&config, &before.tls, &before.tickets)?;
         let tickets = FollowedTickets::read(&config.tickets)?;
+        prepare_own_key(&config)?;
         let writing = self.writing.as_mut();
         let writing = writing.ok_or_else(|| io::Error::other("the process is stopping"))?;
         let next_exporter = writing.exporters.prepare(config.otlp.as_ref())?;

@@ -37,7 +37,7 @@ use crate::observe::otlp::Exporters;
 use crate::observe::outlets::Outlets;
 use crate::observe::paths::paths_lost;
 use crate::observe::probes::Probes;
-use crate::upstream::{SharedUpstream, shared_upstreams};
+use crate::upstream::{SharedUpstream, prepare_own_key, shared_upstreams};
 
 /// The running process, as the control thread owns it.
 #[derive(Debug)]
@@ -128,6 +128,7 @@ impl Opened {
         let (admin_sockets, admin_files) = admin::bind(&config, given, control.as_ref())?;
         inheritance.close_rest();
         let tickets = Tickets::start(&config.tickets)?;
+        prepare_own_key(&config)?;
         Ok(Opened {
             sockets: sockets
                 .map(|it| it.into_iter().flatten().collect())

@@ -14,6 +14,7 @@ pub mod probe;
 mod shared;
 mod side;
 mod slot;
+mod sticky;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use evenkeel_policy::dispatch::Dispatcher;
 use evenkeel_policy::endpoint::{EndpointId, Tried};
 use evenkeel_policy::members::Members;
 
-use crate::config;
+use crate::config::{self, Sticky};
 
 pub use endpoint::Endpoint;
 pub use evenkeel_policy::queue::Refusal;
@@ -33,6 +34,7 @@ pub use shared::{SharedEndpoint, SharedUpstream, shared_upstreams};
 pub use side::{UpstreamSide, UpstreamSides};
 pub(crate) use slot::{BACKLOG_FULL, HANDSHAKE_TIMEOUT};
 pub use slot::{Chosen, Dismissed, NoSlot, Slot, Waiting, Wanted};
+pub use sticky::prepare_own_key;
 
 /// An upstream as one generation of a worker sees it: its settings, and the worker's
 /// side of it, which others may have as well.
@@ -91,6 +93,21 @@ impl Upstream {
     /// The endpoints that it chooses from, in their order.
     pub fn members(&self) -> Arc<Members> {
         self.side.chooser.borrow().members().clone()
+    }
+
+    /// The endpoint that the value of a sticky cookie stands for, if there is one.
+    pub fn sticky_endpoint(&self, sticky: &Sticky, value: &[u8]) -> Option<EndpointId> {
+        let name = &self.config().name;
+        let cookies = &self.side.sticky_cookies;
+        cookies.endpoint(sticky, name, &self.members(), value)
+    }
+
+    /// Appends the value of the sticky cookie that stands for an endpoint; nothing where
+    /// that has left.
+    pub fn push_sticky_value(&self, out: &mut Vec<u8>, sticky: &Sticky, endpoint: EndpointId) {
+        let name = &self.config().name;
+        let cookies = &self.side.sticky_cookies;
+        cookies.push_value(out, sticky, name, &self.members(), endpoint);
     }
 
     /// This worker's side of an endpoint, if it has used that.

@@ -18,6 +18,7 @@ use evenkeel_policy::endpoint::EndpointId;
 
 use super::endpoint::{Endpoint, Endpoints};
 use super::shared::SharedUpstream;
+use super::sticky::StickyCookies;
 use crate::config;
 use crate::observe::counters::CountersByEndpoint;
 use crate::observe::inquiry::LearnedSide;
@@ -39,6 +40,7 @@ pub struct UpstreamSide {
     pub(super) in_flight: Cell<(u64, u64)>,
     /// Length of the body that began last, in bytes; 0 where it was not known.
     pub(super) last_body_len: Cell<u64>,
+    pub(super) sticky_cookies: StickyCookies,
 }
 
 impl UpstreamSide {
@@ -58,6 +60,7 @@ impl UpstreamSide {
             tally: RefCell::default(),
             in_flight: Cell::default(),
             last_body_len: Cell::default(),
+            sticky_cookies: StickyCookies::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::dispatch::{Acquired, Asking, Choice};
+use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Pin};
 use evenkeel_policy::endpoint::{EndpointId, Reservation, Tried};
 use evenkeel_policy::health::Change;
 use evenkeel_policy::observation::Observed;
@@ -39,8 +39,8 @@ pub(crate) const HANDSHAKE_TIMEOUT: &str = "the TLS handshake did not end in tim
 pub struct Wanted {
     /// Hash of what a balancer by key goes by.
     pub key: u64,
-    /// The endpoint that a connection is pinned to for its client.
-    pub pinned_to: Option<EndpointId>,
+    /// The endpoint that its client belongs to.
+    pub pinned_to: Option<Pin>,
     /// Index of the lane that its route is kept to, of those of the configuration.
     pub lane: Option<u32>,
     /// Higher ones leave the queue first.
@@ -116,6 +116,8 @@ pub enum Chosen {
     Trial,
     /// A connection is pinned there for its client.
     Pinned,
+    /// Its client has a session there.
+    Sticky,
 }
 
 impl Upstream {
@@ -154,6 +156,7 @@ impl Upstream {
                     Choice::Next => Chosen::Next,
                     Choice::Trial => Chosen::Trial,
                     Choice::Pinned => Chosen::Pinned,
+                    Choice::Sticky => Chosen::Sticky,
                 };
                 Ok(Slot::new(self, reservation, lane, chosen))
             }

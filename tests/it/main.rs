@@ -70,6 +70,7 @@ mod sockets;
 mod stale;
 mod status;
 mod status_page;
+mod sticky;
 mod tcp;
 mod tls;
 mod top;

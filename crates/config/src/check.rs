@@ -9,6 +9,7 @@ mod edits;
 mod health;
 mod nested;
 mod paths;
+mod sticky;
 pub(super) mod surroundings;
 mod tcp;
 mod upstream;
@@ -44,6 +45,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     upstream::check(file, names, report);
     cache::check(file, names, report);
     edits::check(file, report);
+    sticky::check(file, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {

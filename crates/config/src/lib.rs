@@ -80,7 +80,7 @@ pub use written::{
     Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
     Drain, Endpoint, EndpointSource, ExternalAccount, FieldEdit, Files, FixedAnswer, Interim,
     Issuer, Limits, Listener, ListenerTls, Log, NameSource, Otlp, Pool, Probe, Queue, QueueAnswer,
-    Server, ServiceSource, Tickets, Upstream, UpstreamTimeouts,
+    Server, ServiceSource, Sticky, Tickets, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -389,6 +389,8 @@ pub struct Route {
     pub cache: Option<Arc<Caching>>,
     /// What is changed of its requests and responses; `None` for nothing.
     pub edits: Option<Box<Edits>>,
+    /// The cookie that keeps a client at an endpoint; `None` for none.
+    pub sticky: Option<Box<Sticky>>,
 }
 
 /// What a route changes of its requests and responses.

@@ -32,11 +32,6 @@ const fn key(table: &'static str, key: &'static str) -> Meaning {
 
 const NOTHING: &str = "";
 
-const STICKINESS: Meaning = Missing(
-    "stickiness by a cookie of the proxy's own is",
-    "balance = \"carp\" with a `key` sends requests with the same key to the same endpoint",
-);
-
 /// Keys by their words, in lower case. `-` and `_` in them do not count.
 const KEYS: &[(&str, Meaning)] = &[
     (
@@ -101,9 +96,17 @@ const KEYS: &[(&str, Meaning)] = &[
     (
         "sticky sticky_cookie sticky_session sticky_sessions stickiness session_affinity affinity \
          stick appsession persist persistence stick_on",
-        STICKINESS,
+        key("route", "sticky"),
     ),
-    ("cookie", In("upstream.NAME", &STICKINESS)),
+    (
+        "cookie",
+        In(
+            "upstream.NAME",
+            &Advice(
+                "write `sticky = \"NAME\"` in the route: a cookie that keeps clients at an endpoint",
+            ),
+        ),
+    ),
     (
         "auth basic_auth auth_basic auth_basic_user_file auth_request forward_auth digest_auth jwt \
          oidc oauth oauth2 htpasswd userlist ext_authz",

@@ -9,6 +9,7 @@ mod cache;
 mod edits;
 mod networks;
 mod shared_store;
+mod sticky;
 mod tickets;
 mod tls;
 mod upstream;
@@ -361,11 +362,13 @@ fn routes(
     let built: Vec<_> = routes
         .map(|(index, it)| {
             let edits = edits::edits(it, file)?;
+            let sticky = sticky::sticky(it, surroundings, report);
             Some(Route {
                 name: it.name_at(index),
                 action: action(it, names, surroundings, report)?,
                 cache: cache::caching(it, edits.as_deref(), names)?,
                 edits,
+                sticky: sticky?,
             })
         })
         .collect();

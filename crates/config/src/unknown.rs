@@ -427,11 +427,6 @@ mod tests {
                 "compress",
                 "compression of proxied answers is not supported yet",
             ),
-            (
-                "upstream.NAME",
-                "sticky",
-                "stickiness by a cookie of the proxy's own is not supported yet",
-            ),
         ] {
             let title = format!("unknown key `{key}` in it: {expected}");
             assert!(said(path, key).starts_with(&title), "{}", said(path, key));

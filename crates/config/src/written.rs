@@ -20,6 +20,7 @@ mod logs;
 mod names;
 mod route;
 mod shared_store;
+mod sticky;
 mod tickets;
 mod tls;
 mod upstream;
@@ -46,6 +47,8 @@ pub(super) use names::Names;
 pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles};
 pub(super) use route::{AnswerParts, actions};
 pub(super) use shared_store::Shared;
+pub use sticky::Sticky;
+pub(super) use sticky::{ShortSticky, StickyParts};
 pub use tickets::Tickets;
 pub(super) use tickets::{TicketsParts, TicketsTable};
 pub(super) use tls::{

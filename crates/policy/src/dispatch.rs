@@ -88,8 +88,8 @@ pub struct Asking<'a> {
     pub tried: &'a [Tried],
     /// Hash of what a balancer by key goes by.
     pub key: u64,
-    /// The endpoint that a connection is pinned to for its client.
-    pub pinned_to: Option<EndpointId>,
+    /// The endpoint that its client belongs to.
+    pub pinned_to: Option<Pin>,
     /// Index of its lane, if it is kept to one: see [`Dispatcher::lane_named`].
     pub lane: Option<usize>,
     /// Higher ones are served first.
@@ -98,6 +98,24 @@ pub struct Asking<'a> {
     pub arrived: Instant,
     /// The present.
     pub now: Instant,
+}
+
+/// Why a client belongs to an endpoint, which gets the exchange past the balancer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pin {
+    /// A connection is pinned there for it.
+    Connection(EndpointId),
+    /// It has a session there, which a drain lets go on.
+    Session(EndpointId),
+}
+
+impl Pin {
+    /// The endpoint.
+    pub fn endpoint(self) -> EndpointId {
+        match self {
+            Pin::Connection(endpoint) | Pin::Session(endpoint) => endpoint,
+        }
+    }
 }
 
 /// What came of asking for an endpoint.
@@ -127,6 +145,8 @@ pub enum Choice {
     Trial,
     /// A connection is pinned there for its client.
     Pinned,
+    /// Its client has a session there.
+    Sticky,
 }
 
 /// The next step of an exchange whose first choice is full.
@@ -352,8 +372,8 @@ impl Dispatcher {
         on_full: OnFull,
     ) -> Result<(Reservation, Choice), NoSlot> {
         let members = &**members;
-        if let Some(endpoint) = asking.pinned_to
-            && let Some(reserved) = self.reserve_pinned(members, endpoint, asking)
+        if let Some(pin) = asking.pinned_to
+            && let Some(reserved) = self.reserve_pinned(members, pin, asking)
         {
             return reserved;
         }
@@ -390,23 +410,31 @@ impl Dispatcher {
         }
     }
 
-    /// Takes a slot at the endpoint that a connection is pinned to, past the
-    /// balancer, or waits for one as with a key. `None` where the endpoint is not
-    /// eligible: the exchange goes where any other would.
+    /// Takes a slot at the endpoint that the client belongs to, past the balancer, or
+    /// waits for one as with a key. `None` where the endpoint takes no such exchange: this
+    /// one goes where any other would.
     #[cold]
     fn reserve_pinned(
         &self,
         members: &Members,
-        endpoint: EndpointId,
+        pin: Pin,
         asking: &Asking<'_>,
     ) -> Option<Result<(Reservation, Choice), NoSlot>> {
         let (tried, now) = (asking.tried, asking.now);
+        let endpoint = pin.endpoint();
         let state = members.get(endpoint)?;
-        if !Standing::Untried.has(state, tried, now) {
+        let (choice, is_open) = match pin {
+            Pin::Connection(_) => (Choice::Pinned, Standing::Untried.has(state, tried, now)),
+            Pin::Session(_) => {
+                let is_untried = tried.iter().all(|it| it.endpoint() != endpoint);
+                (Choice::Sticky, is_untried && state.keeps_sessions())
+            }
+        };
+        if !is_open {
             return None;
         }
         match reserve_at(state, u32::MAX, Standing::Untried, now) {
-            Some(reservation) => Some(Ok((reservation, Choice::Pinned))),
+            Some(reservation) => Some(Ok((reservation, choice))),
             None if self.rules.waits_for_key() => Some(Err(NoSlot::Key { endpoint })),
             None => None,
         }

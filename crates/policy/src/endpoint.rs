@@ -305,6 +305,12 @@ impl EndpointState {
         self.flags.load(Ordering::Relaxed) & KNOWN_OUT == 0 && self.weight() > 0
     }
 
+    /// Whether clients that were there before still get it: it is well, and at most
+    /// drained.
+    pub(crate) fn keeps_sessions(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & OUT & !(Flag::Drain as u16) == 0
+    }
+
     /// Whether the guard has put it out: its exchanges are watched one at a time.
     pub(crate) fn is_guessed_out(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & GUESSED_OUT != 0

@@ -14,6 +14,7 @@
 //! | [`policy`] | versions, cipher suites and groups |
 //! | [`trust`] | authorities, revocation lists, and whether clients show certificates |
 //! | [`tickets`] | resumption: the keys of tickets and how they rotate |
+//! | [`mac`] | keys that sign what a client keeps |
 //! | [`sealed`] | secrets that are stored where others can read |
 //! | [`server`] | the configuration for connections from clients |
 //! | [`client`] | the configuration for connections to endpoints |
@@ -31,6 +32,7 @@ mod file;
 pub mod handshake_fault;
 pub mod key;
 pub mod key_log;
+pub mod mac;
 mod pem;
 pub mod policy;
 pub mod reading;
@@ -49,6 +51,7 @@ pub use facts::Facts;
 pub use handshake_fault::HandshakeFault;
 pub use key::KeyKind;
 pub use key_log::KeyLogFile;
+pub use mac::MacKey;
 pub use policy::{CipherSuite, Group, Policy, Preset, Version};
 pub use reading::{Source, Trouble, Watched};
 pub use resolver::{Placeholder, Served, UnknownName};

@@ -14,6 +14,7 @@ use crate::exchange::identity::{ROOM, Room};
 use crate::exchange::pace::Verdict;
 use crate::exchange::pump::HEADROOM;
 use crate::exchange::relay::Response;
+use crate::exchange::sticky::new_cookie;
 use crate::exchange::{Exchange, WriteFailure};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -115,11 +116,17 @@ impl Sent<'_, '_> {
         }
     }
 
-    /// Makes the route's edits in the head at the front of `buffer`.
+    /// Makes the route's edits in the head at the front of `buffer`, and adds a sticky
+    /// cookie where the client needs one.
     fn edit(&self, buffer: &mut Buffer, head: &mut ResponseHead) -> Result<(), End> {
-        match self.exchange.response_edits() {
-            Some(edits) => self.edit_by(edits, buffer, head),
-            None => Ok(()),
+        let endpoint = self.slot.id();
+        let cookie = new_cookie(self.exchange, self.slot.upstream(), endpoint);
+        match (self.exchange.response_edits(), cookie) {
+            (None, None) => Ok(()),
+            (edits, cookie) => {
+                let cookie = cookie.unwrap_or_default();
+                self.edit_by(edits.unwrap_or_default(), &cookie, buffer, head)
+            }
         }
     }
 
@@ -127,12 +134,16 @@ impl Sent<'_, '_> {
     fn edit_by(
         &self,
         edits: &[FieldEdit],
+        added: &[u8],
         buffer: &mut Buffer,
         head: &mut ResponseHead,
     ) -> Result<(), End> {
         let mut edited = Vec::with_capacity(head.wire.end + 256);
         let own = &buffer.filled()[..head.wire.end];
         edit_response(&mut edited, own, self.exchange, edits);
+        edited.truncate(edited.len() - b"\r\n".len());
+        edited.extend_from_slice(added);
+        edited.extend_from_slice(b"\r\n");
         buffer.skip(head.wire.end);
         if buffer.headroom() < HEADROOM + edited.len() {
             let headroom = HEADROOM + edited.len();
@@ -383,9 +394,8 @@ const EDITS_ROOM: usize = 1024;
 
 pub(super) fn response_buffer(exchange: &Exchange<'_>) -> Buffer {
     let mut buffer = Buffer::large();
-    buffer.clear_with_headroom(match exchange.response_edits() {
-        None => HEADROOM,
-        Some(_) => HEADROOM + EDITS_ROOM,
-    });
+    let is_edited = exchange.response_edits().is_some() || exchange.sticky().is_some();
+    let room = if is_edited { EDITS_ROOM } else { 0 };
+    buffer.clear_with_headroom(HEADROOM + room);
     buffer
 }

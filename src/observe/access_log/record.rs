@@ -269,6 +269,8 @@ pub enum Reason {
     Trial,
     /// A connection to it belongs to the client, which authenticated it.
     Pinned,
+    /// Its client has a session there, by a cookie.
+    Sticky,
 }
 
 impl Reason {
@@ -282,6 +284,7 @@ impl Reason {
             Reason::Kept => "kept",
             Reason::Trial => "trial",
             Reason::Pinned => "pinned",
+            Reason::Sticky => "sticky",
         }
     }
 }

@@ -132,13 +132,14 @@ fn written<'a, T>(key: &'static str, field: &'a Field<T>) -> Written<'a> {
 }
 
 /// The keys of a route that change requests and responses.
-fn edits(route: &Route) -> [Written<'_>; 5] {
+fn edits(route: &Route) -> [Written<'_>; 6] {
     [
         written("edits", &route.edits),
         written("strip_prefix", &route.strip_prefix),
         written("rewrite", &route.rewrite),
         written("request_headers", &route.request_headers),
         written("response_headers", &route.response_headers),
+        written("sticky", &route.sticky),
     ]
 }
 

@@ -4,7 +4,7 @@ use super::forms::short_for;
 use super::upstream::content_type_default;
 use super::{
     CachingTable, FilesTable, Match, OwnAccessLog, RequestHeaders, ResponseHeaders, RouteCache,
-    Switch, WrittenEdits,
+    ShortSticky, Switch, WrittenEdits,
 };
 use crate::file_value::{FolderPath, Front};
 use crate::reserved::AnswerField;
@@ -60,6 +60,8 @@ macro_rules! route {
                 request_headers: Boxed<RequestHeaders> = Optional("none"),
                 /// Changes of a response's header fields.
                 response_headers: Boxed<ResponseHeaders> = Optional("none"),
+                /// A cookie by which a client stays at the endpoint that answered it first.
+                sticky: ShortSticky = Optional("balanced each time"),
                 /// Of the upstream's `lanes`, the one that these requests are kept to.
                 lane: Text = Optional("all of the upstream's slots"),
                 /// Who leaves the upstream's queue first: requests of a higher

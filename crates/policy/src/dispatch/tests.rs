@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::balance::Balance;
-use crate::endpoint::{Admin, Flag};
+use crate::endpoint::{Admin, EndpointId, Flag};
 use crate::queue::Discipline;
 
 const BALANCES: [Balance; 3] = [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue];
@@ -598,7 +598,7 @@ fn a_pinned_connection_leads_to_its_endpoint_past_the_balancer() {
     let limits = [(1, Some(1)), (1000, Some(1))];
     let mut site = Site::new(Balance::ShortestQueue, &limits, QueueSettings::default());
     let pinned_to_first = |site: &Site| Asking {
-        pinned_to: Some(EndpointId::new(0)),
+        pinned_to: Some(Pin::Connection(EndpointId::new(0))),
         ..site.asking(&[])
     };
     let asking = pinned_to_first(&site);

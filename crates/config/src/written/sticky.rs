@@ -1,0 +1,36 @@
+//! Stickiness: a client stays at an endpoint by a cookie.
+
+use std::sync::Arc;
+
+use evenkeel_tls::MacKey;
+
+use super::forms::short_for;
+use crate::quantity::Timeout;
+use crate::setting::{Boxed, OneOrMore, Placed, options};
+use crate::value::{FieldName, FilePath};
+
+options! {
+    /// A cookie by which a client stays at the endpoint that answered it first.
+    pub struct StickyTable as "stickiness"
+    for #[derive(Debug, Clone)] Sticky with StickyParts {
+        /// Name of the cookie.
+        cookie: String,
+        /// The keys that sign it, the one that is used for new cookies first; empty where
+        /// the process has one of its own.
+        keys: Vec<Arc<MacKey>>,
+    } {
+        /// Name of the cookie. Its value is signed and says nothing of the endpoint.
+        cookie: FieldName = Required => by_hand,
+        /// Files with the keys that sign it, for several machines: at least 32 random bytes
+        /// each. The first key signs, and cookies of all of them count. They are read when
+        /// the configuration is loaded.
+        keys: OneOrMore<Placed<FilePath>> = Optional("a key beside `server.state_file`, else one of the process") => by_hand,
+        /// How long a browser keeps the cookie.
+        max_age: Timeout = Optional("until it is closed"),
+    }
+}
+
+short_for!(
+    /// A cookie that keeps clients at an endpoint: its name, or a table.
+    ShortSticky, Boxed<StickyTable>, "cookie", FieldName
+);
