@@ -9,10 +9,9 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// What a file of the configuration may be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kinds {
     /// A pipe or a device as well, which is waited for, and read once.
-    #[default]
     Any,
     /// A regular file.
     Regular,

@@ -59,7 +59,7 @@ pub fn load(
     variables: impl IntoIterator<Item = (String, String)>,
     lookup: NameLookup,
 ) -> Result<Loaded, Report> {
-    load_files(path, sets, variables, lookup, SourceFiles::default())
+    load_files(path, Kinds::Any, sets, variables, lookup)
 }
 
 /// The same for a program that runs: the files are regular ones. Nobody is there who
@@ -73,19 +73,18 @@ pub fn load_again(
     sets: &[String],
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Loaded, Report> {
-    let files = SourceFiles::of(Kinds::Regular);
-    load_files(path, sets, variables, NameLookup::Later, files)
+    load_files(path, Kinds::Regular, sets, variables, NameLookup::Later)
 }
 
 fn load_files(
     path: &Path,
+    kinds: Kinds,
     sets: &[String],
     variables: impl IntoIterator<Item = (String, String)>,
     lookup: NameLookup,
-    mut files: SourceFiles,
 ) -> Result<Loaded, Report> {
-    let mut report = Report::default();
-    let root = read_layers(path, sets, variables, &mut files, &mut report);
+    let (mut files, mut report) = (SourceFiles::default(), Report::default());
+    let root = read_layers(path, kinds, sets, variables, &mut files, &mut report);
     report.sought = std::mem::take(&mut files.sought);
     report.folders.clone_from(&files.folders);
     match root {
@@ -101,7 +100,7 @@ pub fn control_socket(
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Option<PathBuf> {
     let (mut files, mut report) = (SourceFiles::default(), Report::default());
-    let root = read_layers(path, sets, variables, &mut files, &mut report)?;
+    let root = read_layers(path, Kinds::Any, sets, variables, &mut files, &mut report)?;
     let text = root.entry("server")?.node.text_of("control")?;
     match SocketPath::from_text(text).ok()?.0 {
         Address::Unix(path) => Some(path),
@@ -109,9 +108,11 @@ pub fn control_socket(
     }
 }
 
-/// All layers as one tree; `None` where the file can't be read.
+/// All layers as one tree; `None` where the file can't be read. It alone may be a pipe that
+/// somebody writes to, as `kinds` says.
 fn read_layers(
     path: &Path,
+    kinds: Kinds,
     sets: &[String],
     variables: impl IntoIterator<Item = (String, String)>,
     files: &mut SourceFiles,
@@ -121,7 +122,7 @@ fn read_layers(
     if local != path {
         files.reserve(&local);
     }
-    let mut root = match files.read(path, report) {
+    let mut root = match files.read(path, kinds, report) {
         Ok(root) => root,
         Err(error) => {
             report.mistake_without_place(format!("read {}: {error}", path.display()));
@@ -129,7 +130,7 @@ fn read_layers(
         }
     };
     if local != path {
-        match files.read(&local, report) {
+        match files.read(&local, Kinds::Regular, report) {
             Ok(over) => layers::merge(&mut root, over),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {

@@ -42,8 +42,6 @@ const MATCHING: MatchOptions = MatchOptions {
 /// The files that were read, in order.
 #[derive(Debug, Default)]
 pub(super) struct SourceFiles {
-    /// What each may be.
-    kinds: Kinds,
     /// Every file of the configuration.
     pub paths: Vec<PathBuf>,
     /// Those, and files that are missing or can't be read.
@@ -64,26 +62,18 @@ enum Naming {
 }
 
 impl SourceFiles {
-    /// None yet: they are of these kinds.
-    pub fn of(kinds: Kinds) -> Self {
-        SourceFiles {
-            kinds,
-            ..SourceFiles::default()
-        }
-    }
-
     /// Keeps a file for a layer of its own: no pattern finds it.
     pub fn reserve(&mut self, path: &Path) {
         self.known.insert(canonical(path), None);
     }
 
-    /// Reads a file, and all that it includes.
+    /// Reads a file of one of these kinds, and all that it includes: regular files.
     ///
     /// # Errors
     /// It can't be read. Mistakes in it go to the report.
-    pub fn read(&mut self, path: &Path, report: &mut Report) -> io::Result<Node> {
+    pub fn read(&mut self, path: &Path, kinds: Kinds, report: &mut Report) -> io::Result<Node> {
         self.sought.push(path.to_owned());
-        let bytes = read_up_to(path, self.kinds, MAX_FILE_BYTES)?;
+        let bytes = read_up_to(path, kinds, MAX_FILE_BYTES)?;
         self.paths.push(path.to_owned());
         let canonical = canonical(path);
         self.known.entry(canonical.clone()).or_insert(None);
@@ -219,7 +209,7 @@ impl SourceFiles {
             return;
         }
         self.known.insert(canonical, Some(place.clone()));
-        match self.read(path, report) {
+        match self.read(path, Kinds::Regular, report) {
             Ok(included) => combine(all, included, &File::shape(), report),
             Err(error) => {
                 report.mistake(place, format!("read {shown}: {error}"));

@@ -155,7 +155,7 @@ fn an_included_file_that_cannot_be_read_is_a_mistake() {
 }
 
 #[test]
-fn what_is_waited_for_is_not_loaded_again() {
+fn what_is_waited_for_is_neither_included_nor_loaded_again() {
     let folder = Folder::new("include-pipes");
     let made = std::process::Command::new("mkfifo")
         .arg(folder.0.join("pipe"))
@@ -164,16 +164,30 @@ fn what_is_waited_for_is_not_loaded_again() {
     let _socket = std::os::unix::net::UnixListener::bind(folder.0.join("socket")).unwrap();
     std::os::unix::fs::symlink("pipe", folder.0.join("link")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", folder.0.join("zero")).unwrap();
-    let again = |name: &str| {
-        let loaded = evenkeel_config::load_again(&folder.0.join(name), &[], []);
+    let main = folder.0.join("main.toml");
+    let again = |path: &Path| {
+        let loaded = evenkeel_config::load_again(path, &[], []);
+        loaded.unwrap_err().render(Colour::Off)
+    };
+    let first = || {
+        let loaded = evenkeel_config::load(&main, &[], [], NameLookup::Skip);
         loaded.unwrap_err().render(Colour::Off)
     };
     for name in ["pipe", "socket", "link", "zero"] {
-        let shown = again(name);
-        assert!(shown.contains(&format!("{name}: it is no file")), "{shown}");
-        fs::write(folder.0.join("main.toml"), format!("include = ['{name}']")).unwrap();
-        let shown = again("main.toml");
-        assert!(shown.contains(&format!("{name}: it is no file")), "{shown}");
+        let refused = format!("{name}: it is no file");
+        let shown = again(&folder.0.join(name));
+        assert!(shown.contains(&refused), "{shown}");
+        fs::write(&main, format!("include = ['{name}']")).unwrap();
+        for shown in [again(&main), first()] {
+            assert!(shown.contains(&refused), "{shown}");
+            assert!(shown.contains("main.toml:1:12"), "{shown}");
+        }
+    }
+    // Nobody names this one: it is found beside the file.
+    fs::write(&main, PLAIN).unwrap();
+    std::os::unix::fs::symlink("pipe", folder.0.join("local.toml")).unwrap();
+    for shown in [again(&main), first()] {
+        assert!(shown.contains("local.toml: it is no file"), "{shown}");
     }
 }
 

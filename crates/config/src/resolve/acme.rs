@@ -283,13 +283,16 @@ fn dns_updates(
         }),
         (None, None, Some(hook)) => Some(DnsUpdates::Hook(hook)),
         _ => {
-            let written = [
-                table.server.written,
-                table.key_file.written,
-                table.hook.written,
+            let fields = [
+                (table.server.written, table.server.value.is_some()),
+                (table.key_file.written, key_file.is_some()),
+                (table.hook.written, hook.is_some()),
             ];
-            // What is mistaken is reported already.
-            if written.iter().filter(|it| **it).count() != 0 || report.has_mistakes() {
+            // A mistaken value is reported already.
+            if fields.iter().any(|(written, is_read)| *written && !is_read) {
+                return None;
+            }
+            if fields.iter().any(|(written, _)| *written) {
                 report.mistake(&table.place, "`dns` is a name server with its key, or a program")
             } else {
                 report.mistake(&table.place, "`dns` does not say who writes the records")
