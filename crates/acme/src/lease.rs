@@ -62,6 +62,8 @@ pub(crate) struct Lease {
     /// Names it at a server, where an earlier one of this process may be held still; empty
     /// in a folder.
     token: String,
+    /// When it was last renewed; `None` once another has taken it over.
+    renewed: Mutex<Option<SystemTime>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,10 +103,12 @@ impl Leases {
     /// # Errors
     /// The storage cannot be written.
     pub(crate) fn take(self: &Arc<Self>, key: &str) -> io::Result<Option<Lease>> {
+        let now = self.clock.now();
         let lease = |token| Lease {
             leases: self.clone(),
             key: key.to_owned(),
             token,
+            renewed: Mutex::new(Some(now)),
         };
         if let Some(server) = &self.server {
             let token = self.holder.token();
@@ -181,6 +185,24 @@ impl Lease {
     /// # Errors
     /// The storage cannot be written.
     pub(crate) fn renew(&self) -> io::Result<bool> {
+        let now = self.leases.clock.now();
+        let is_held = self.renew_in_place()?;
+        *self.renewed() = is_held.then_some(now);
+        Ok(is_held)
+    }
+
+    /// Whether nobody else can hold it for this time, by what is known without a question.
+    pub(crate) fn is_held_for(&self, time: Duration) -> bool {
+        let now = self.leases.clock.now();
+        let age = (*self.renewed()).and_then(|it| now.duration_since(it).ok());
+        age.is_some_and(|it| it + time <= LASTS)
+    }
+
+    fn renewed(&self) -> MutexGuard<'_, Option<SystemTime>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn renew_in_place(&self) -> io::Result<bool> {
         if let Some(server) = &self.leases.server {
             return Ok(server.renew(&self.key, &self.token, LASTS)?);
         }
@@ -331,9 +353,13 @@ mod tests {
         assert!(lease.renew().unwrap());
         clock.advance(A_LITTLE);
         assert!(b.take("a.example").unwrap().is_none(), "it was renewed");
+        assert!(lease.is_held_for(LASTS - A_LITTLE));
+        assert!(!lease.is_held_for(LASTS));
         clock.advance(LASTS);
+        assert!(!lease.is_held_for(Duration::ZERO));
         let taken = b.take("a.example").unwrap().expect("it has run out");
         assert!(!lease.renew().unwrap(), "it was taken over");
+        assert!(!lease.is_held_for(Duration::ZERO) && taken.is_held_for(LASTS));
         drop(lease);
         assert!(taken.renew().unwrap(), "the loser released nothing");
     }

@@ -276,7 +276,7 @@ impl Orders {
         // A record that is being removed is still there for the next try.
         while let Some((_, answer)) = answers.given.last() {
             if let (Answer::Dns(record), Some(dns)) = (answer, &self.dns)
-                && let Err(text) = dns.clean_up(record).await
+                && let Err(text) = dns.clean_up(record, &wanted.lease).await
             {
                 left.push(format!(
                     "the record {} was not removed: {text}",

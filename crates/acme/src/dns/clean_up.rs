@@ -11,7 +11,7 @@ use super::{Dns, Record};
 use crate::lease::Lease;
 
 /// How long the removal of a record may take. The lease lasts longer without being renewed.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The threads that have not been waited for.
 static RUNNING: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
@@ -20,7 +20,7 @@ static RUNNING: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 pub(crate) fn begin(dns: Arc<Dns>, record: Record, lease: Arc<Lease>) {
     let name = record.name.clone();
     let remove = move || {
-        if let Err(text) = remove(&dns, &record) {
+        if let Err(text) = remove(&dns, &record, &lease) {
             let name = &record.name;
             tracing::warn!("acme: the record {name} was not removed: {text}");
         }
@@ -46,12 +46,12 @@ pub fn finish_clean_ups() {
     }
 }
 
-fn remove(dns: &Dns, record: &Record) -> Result<(), String> {
+fn remove(dns: &Dns, record: &Record, lease: &Lease) -> Result<(), String> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().map_err(|it| it.to_string())?;
     runtime.block_on(async {
         // The clock of a test does not go on by itself.
-        match tokio::time::timeout(DEADLINE, dns.clean_up(record)).await {
+        match tokio::time::timeout(DEADLINE, dns.clean_up(record, lease)).await {
             Ok(removed) => removed,
             Err(_) => Err(format!("it took longer than {} s", DEADLINE.as_secs())),
         }

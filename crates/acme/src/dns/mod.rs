@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::error::{Error, Failure, FailureKind};
+use crate::lease::Lease;
 use crate::settings::{ChallengeKind, DnsSettings};
 
 use hook::Hook;
@@ -51,11 +52,15 @@ impl Dns {
         })
     }
 
-    /// Removes a record.
+    /// Removes a record, unless the lease of its order may be another process's by now: that
+    /// one goes on with the order, and has the same record.
     ///
     /// # Errors
     /// It may still be there. The text says why.
-    pub(crate) async fn clean_up(&self, record: &Record) -> Result<(), String> {
+    pub(crate) async fn clean_up(&self, record: &Record, lease: &Lease) -> Result<(), String> {
+        if !lease.is_held_for(clean_up::DEADLINE) {
+            return Err("another process may go on with its order".to_owned());
+        }
         match self {
             Self::Update(updates) => updates.clean_up(record).await,
             Self::Hook(hook) => hook.run("cleanup", record).await,

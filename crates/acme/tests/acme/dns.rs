@@ -318,6 +318,27 @@ fn an_order_that_is_given_up_removes_its_record_before_it_is_anybodys() {
     });
 }
 
+/// It goes on with the same order, and wants the same record.
+#[test]
+fn a_record_stays_where_another_process_has_the_lease_by_now() {
+    within(LIMIT, || {
+        let (_pebble, dir, storage, kept) = with_waiting_hook();
+        let lease = storage.path().join("leases/a.example.com.json");
+        let text = fs::read_to_string(&lease).unwrap();
+        let mut taken: serde_json::Value = serde_json::from_str(&text).unwrap();
+        taken["holder"]["boot"] = "another machine".into();
+        fs::write(&lease, taken.to_string()).unwrap();
+        kept.clock.advance(Duration::from_secs(10));
+        until("the order is given up", || {
+            kept.status("a.example.com").state != State::Ordering
+        });
+        finish_clean_ups();
+        let calls = calls(&dir);
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        assert_eq!(fs::read_to_string(&lease).unwrap(), taken.to_string());
+    });
+}
+
 #[test]
 fn an_order_that_runs_is_the_one_that_an_operator_asks_for() {
     within(LIMIT, || {
