@@ -32,6 +32,15 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
+    /// The name of the server that a client asked for (SNI): in a handshake here, or in one
+    /// that goes on to the endpoint. Empty where it named none.
+    pub fn server_name<'a>(tls: Option<&'a Self>, hello: Option<&'a ClientHello>) -> &'a [u8] {
+        match tls {
+            Some(tls) => tls.server_name.as_bytes(),
+            None => hello.map_or(&[], |it| &it.server_name),
+        }
+    }
+
     /// Identities in its certificate.
     pub fn identities(&self) -> impl Iterator<Item = &[u8]> {
         self.identities.iter().map(|it| &**it)
@@ -117,13 +126,9 @@ impl Client {
         self.tls.as_deref()
     }
 
-    /// The name of the server that it asked for (SNI): in a handshake here, or in one that
-    /// goes on to the endpoint. Empty where it named none.
+    /// See [`TlsClient::server_name`].
     pub fn server_name<'a>(&'a self, hello: Option<&'a ClientHello>) -> &'a [u8] {
-        match &self.tls {
-            Some(tls) => tls.server_name.as_bytes(),
-            None => hello.map_or(&[], |it| &it.server_name),
-        }
+        TlsClient::server_name(self.tls(), hello)
     }
 
     /// The same client, for a request that a cache makes for it and for others.

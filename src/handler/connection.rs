@@ -124,10 +124,7 @@ impl Facts for ConnectionFacts<'_> {
     }
 
     fn sni(&self) -> &[u8] {
-        match self.tls {
-            Some(tls) => tls.server_name.as_bytes(),
-            None => self.hello.map_or(&[], |it| &it.server_name),
-        }
+        TlsClient::server_name(self.tls, self.hello)
     }
 
     fn alpn(&self) -> impl Iterator<Item = &[u8]> {

@@ -292,14 +292,20 @@ fn machines_share_what_they_store_and_purge() {
 
 /// Asks for pages until one machine has what the other has stored; that page.
 fn until_shared(endpoint: &Endpoint, machines: &[Proxy; 2]) -> String {
-    let mut number = 0;
+    let shared = |it: &Proxy| figures(it)["caches"][0]["shared"].clone();
     // The server is found in the background.
+    until("both have the server", || {
+        machines.iter().all(|it| shared(it)["up"] == true)
+    });
+    let mut number = 0;
     until("one has what the other has stored", || {
         number += 1;
         let path = format!("/{number}");
+        let sent = || shared(&machines[0])["sent_bytes"].as_u64().unwrap();
+        let sent_before = sent();
         ask(&machines[0], &path, "");
+        until("it is stored", || sent() > sent_before);
         let before = endpoint.count();
-        std::thread::sleep(Duration::from_millis(50));
         assert_eq!(ask(&machines[1], &path, "").text(), "hello");
         endpoint.count() == before
     });

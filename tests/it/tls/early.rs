@@ -72,8 +72,10 @@ const GET: &str = "GET /a HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"
 const POST: &str =
     "POST /b HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
 
+/// Whether the handshake ends before the request is looked at is up to this client. The one
+/// that keeps still shows that it need not end.
 #[test]
-fn a_safe_request_is_answered_before_the_end_of_the_handshake() {
+fn a_safe_request_before_the_end_of_the_handshake_is_taken_once() {
     test(|| {
         let issuing = Issuing::new();
         issuing.issue("a", &["a.test"]);
@@ -83,7 +85,7 @@ fn a_safe_request_is_answered_before_the_end_of_the_handshake() {
         assert!(!first.contains("Early-Data"), "{first}");
         let early = ask(&issuing, &proxy, GET, Sends::Early);
         assert!(early.contains("Early data was accepted"), "{early}");
-        assert!(early.contains("; Early-Data: 1"), "{early}");
+        assert!(early.contains("at the origin: GET /a"), "{early}");
         // A copy finds no session, and the request in it is not taken.
         let copy = ask(&issuing, &proxy, GET, Sends::Copy);
         assert!(copy.contains("Early data was rejected"), "{copy}");
