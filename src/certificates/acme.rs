@@ -22,8 +22,9 @@ use tokio::sync::watch;
 use super::{ServedTls, in_lower_case};
 use crate::config::machine::{self, Obstacle};
 use crate::config::{self, Challenge, DnsUpdates, ListenerTls, UntilIssued, read_regular_file};
-use crate::shared_server::SharedServerFigures;
 use records::Records;
+
+pub use records::AcmeServerFigures;
 
 /// Answers that are read from the storage at the same time; of more challenges it counts as
 /// not known.
@@ -189,7 +190,7 @@ impl Acme {
     }
 
     /// How the server does that machines share; `None` for none.
-    pub fn server(&self) -> Option<SharedServerFigures> {
+    pub fn server(&self) -> Option<AcmeServerFigures> {
         self.records.as_ref()?.figures()
     }
 

@@ -25,7 +25,7 @@ use rustls::{KeyLog, ServerConfig};
 
 use crate::config::{self, ClientAuthMode, ClientProtocol, Config, ListenerTls};
 use crate::watching::WatchedPaths;
-pub use acme::Acme;
+pub use acme::{Acme, AcmeServerFigures};
 pub use evenkeel_acme::finish_clean_ups;
 use expiry::Warned;
 pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble, OrderedFigures};

@@ -32,10 +32,9 @@ use super::reloads::Reloads;
 use super::stalls::WorkerStalls;
 use super::upgrades::Upgrades;
 use crate::cache::{Cache, CacheFigures};
-use crate::certificates::{ServedTls, TicketFigures, Tickets};
+use crate::certificates::{AcmeServerFigures, ServedTls, TicketFigures, Tickets};
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
-use crate::shared_server::SharedServerFigures;
 
 pub use super::generation::{GenerationFigures, LoadedConfig};
 use counters::Counters;
@@ -218,10 +217,13 @@ figures! {
     /// Times that the server for keys of TLS tickets was given up for a while.
     family counter "ticket_server_downs_total", |it| whole(it.tickets.server_downs);
     /// The server by which machines share certificates by ACME.
-    given acme_server: Option<SharedServerFigures>;
+    given acme_server: Option<AcmeServerFigures>;
     /// 1 while certificates by ACME are kept at the server that machines share.
     family gauge "acme_server_up",
-        |it| maybe(it.acme_server.as_ref().map(|it| it.up));
+        |it| maybe(it.acme_server.as_ref().map(|it| it.standing.up));
+    /// 1 while machines with different files `encrypt_with` use the server for ACME.
+    family gauge "acme_server_keys_differ",
+        |it| maybe(it.acme_server.as_ref().map(|it| it.keys_differ));
     /// What the process takes of the machine.
     given process: ProcessFigures;
     /// Which configuration it runs on.

@@ -120,6 +120,14 @@ impl Standing {
         }
     }
 
+    /// Says why the server can't be used for a part of what is asked of it, unless it was said.
+    pub fn note_partly_up(&self, server: &Server, why: &str) {
+        if self.news(&Fault::Other(why.to_owned())).is_some() {
+            let subject = self.subject;
+            tracing::warn!(%server, "{subject}: server {server} does not do all: {why}");
+        }
+    }
+
     /// Notes a fault; `None` where it is no news.
     fn news(&self, fault: &Fault) -> Option<News> {
         let was_up = self.is_up.swap(false, Relaxed);

@@ -3,6 +3,7 @@
 //! ```text
 //! STORAGE/                  0700
 //!   accounts/DIRECTORY.json the account at an issuer, with its key
+//!   accounts/ACCOUNT.json   one that gave way to the account of other machines
 //!   certificates/NAME.pem   the certificate, its chain and its key
 //!   challenges/             answers to challenges that are running
 //!   failures/NAME.json      failures in a row
@@ -167,10 +168,32 @@ impl Storage {
             return Ok(None);
         };
         let account = serde_json::from_slice(&bytes).ok();
-        if account.is_some() && read(&file, MAX_RECORD).ok().flatten().as_ref() != Some(&bytes) {
+        let copy = read(&file, MAX_RECORD).ok().flatten();
+        if account.is_some() && copy.as_ref() != Some(&bytes) {
+            if let Some(copy) = copy {
+                self.set_aside(&copy, &bytes)?;
+            }
             replace(&file, &bytes)?;
         }
         Ok(account)
+    }
+
+    /// Keeps the account of a copy that gives way to another account, by its own URL.
+    fn set_aside(&self, copy: &[u8], other: &[u8]) -> io::Result<()> {
+        let (Some(mine), Some(theirs)) = (account_url(copy), account_url(other)) else {
+            return Ok(());
+        };
+        if mine == theirs {
+            return Ok(());
+        }
+        let file = self.account_file(&mine);
+        replace(&file, copy)?;
+        tracing::info!(
+            "acme: the account {theirs} of the other machines is used here, too: that of this \
+             machine stays in {}",
+            file.display()
+        );
+        Ok(())
     }
 
     pub(crate) fn keep_account(&self, directory: &str, account: &impl Serialize) -> io::Result<()> {
@@ -298,6 +321,12 @@ impl Storage {
 pub(crate) fn certificate_path(root: &Path, name: &str) -> PathBuf {
     let file = format!("{}.pem", file_stem(name));
     root.join("certificates").join(file)
+}
+
+/// The URL of a stored account.
+fn account_url(bytes: &[u8]) -> Option<String> {
+    let account: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    Some(account["credentials"]["id"].as_str()?.to_owned())
 }
 
 fn account_record(directory: &str) -> String {

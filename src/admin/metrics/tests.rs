@@ -15,6 +15,7 @@ use super::*;
 use crate::admin::csv;
 use crate::admin::monitor::SeenOfAll;
 use crate::cache::{CacheFigures, caches};
+use crate::certificates::AcmeServerFigures;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
 use crate::metrics::BufferMemory;
@@ -359,7 +360,10 @@ fn every_metric_is_documented() {
             failure: None,
         };
         figures.tickets.server = Some(server.clone());
-        figures.acme_server = Some(server);
+        figures.acme_server = Some(AcmeServerFigures {
+            standing: server,
+            keys_differ: false,
+        });
         let listener = &mut figures.listeners[0];
         listener.certificates = Some(1);
         listener.certificates_expired = Some(0);

@@ -6,16 +6,19 @@
 //! | key | value |
 //! |---|---|
 //! | `evenkeel:acme:1:key` | the `MARK` that is in use; it runs out with the last machine |
+//! | `evenkeel:acme:1:waiting` | the `MARK` of a machine that waits, for its key is another one |
 //! | `evenkeel:acme:1:MARK:RECORD` | the record, sealed; a certificate begins with its fingerprint |
 //! | `evenkeel:acme:1:MARK:leases/NAME` | the holder of a lease |
 //! | `evenkeel:acme:1:MARK:changed` | a sorted set: `NAME FINGERPRINT` by revision, and the epoch at 0 |
 //!
-//! Invariant: a machine asks nothing else before it has seen that the mark is its own. So a
-//! machine with another key overwrites nothing.
+//! Invariant: a machine asks nothing else before it has seen that the mark is its own, and
+//! each mark has records of its own. So a machine with another key overwrites nothing.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
@@ -26,7 +29,8 @@ use evenkeel_acme::shared::{
 use evenkeel_tls::SealingKey;
 use evenkeel_tls::sealed::Purpose;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, cmd};
+use redis::{Cmd, FromRedisValue, RedisError, Value, cmd};
+use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -49,18 +53,28 @@ const CHANGED_LASTS: Duration = Duration::from_secs(400 * 86_400);
 const MAX_VALUE: usize = (1 << 20) + 4096;
 /// The most names that are asked for at once.
 const MOST_NAMES: usize = 1000;
+/// The most records of another type that are watched.
+const MOST_MISPLACED: usize = 16;
+/// The record of the names that have changed.
+const CHANGED_RECORD: &str = "changed";
 /// Begins the member of the sorted set that is its epoch. No name has a blank.
 const EPOCH: &str = "epoch ";
 
-/// Takes the mark, or renews it. Gives the mark that is in use, and why nothing can be
-/// stored. Arguments: the mark, its milliseconds.
+/// Takes the mark, or renews it; where another mark is in use, notes that a machine waits.
+/// Gives the mark in use, the mark of a machine that waits, and why nothing can be stored.
+/// Arguments: the mark, its milliseconds.
 const MARK: &str = "\
 local mark = redis.call('GET', KEYS[1])
-if mark and mark ~= ARGV[1] then return {mark, ''} end
+if mark and mark ~= ARGV[1] then
+  redis.pcall('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+  return {mark, ARGV[1], ''}
+end
+local waiting = redis.pcall('GET', KEYS[2])
+if type(waiting) ~= 'string' or waiting == ARGV[1] then waiting = '' end
 local stored = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-if not stored.err then return {ARGV[1], ''} end
+if not stored.err then return {ARGV[1], waiting, ''} end
 if mark then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-return {ARGV[1], stored.err}";
+return {ARGV[1], waiting, stored.err}";
 
 /// Stores a certificate in the place of another. Gives 0 where there is a third one.
 /// Arguments: fingerprint that is replaced, value, its milliseconds, name with fingerprint,
@@ -109,6 +123,8 @@ struct Inner {
     server: Server,
     key_file: PathBuf,
     standing: Standing,
+    /// Machines with different keys use the server.
+    do_keys_differ: AtomicBool,
     link: Mutex<Link>,
     /// That of the control thread, once something was asked. Leases are released by others,
     /// too.
@@ -128,6 +144,18 @@ struct Link {
     failure: Option<(Unusable, Instant)>,
     /// The last answer that was a refusal.
     refused: Option<Unusable>,
+    /// Records of another type than those of this program, until they are gone.
+    misplaced: BTreeSet<String>,
+}
+
+/// How the server of the records does, for operators.
+#[derive(Debug, Clone, Serialize)]
+pub struct AcmeServerFigures {
+    /// Whether it is used.
+    #[serde(flatten)]
+    pub standing: SharedServerFigures,
+    /// Whether machines with different keys use it.
+    pub keys_differ: bool,
 }
 
 /// What a question needs.
@@ -153,18 +181,26 @@ impl Records {
             server,
             key_file: settings.encrypt_with.clone(),
             standing,
+            do_keys_differ: AtomicBool::new(false),
             link: Mutex::default(),
             runtime: OnceLock::new(),
         })))
     }
 
     /// How the server does.
-    pub fn figures(&self) -> Option<SharedServerFigures> {
-        self.0.standing.figures()
+    pub fn figures(&self) -> Option<AcmeServerFigures> {
+        Some(AcmeServerFigures {
+            standing: self.0.standing.figures()?,
+            keys_differ: self.0.do_keys_differ.load(Relaxed),
+        })
     }
 
-    /// Asks the server, and waits for the answer on this thread.
-    fn ask<T, F>(&self, work: impl FnOnce(Session) -> F + Send + 'static) -> Result<T, Unusable>
+    /// Asks the server for a record, and waits for the answer on this thread.
+    fn ask<T, F>(
+        &self,
+        record: &str,
+        work: impl FnOnce(Session) -> F + Send + 'static,
+    ) -> Result<T, Unusable>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
@@ -174,20 +210,21 @@ impl Records {
         // The same thread as before, if any.
         let _ = self.0.runtime.set(runtime.clone());
         let (tell, told) = mpsc::sync_channel(1);
-        let inner = self.0.clone();
+        let (inner, record) = (self.0.clone(), record.to_owned());
         runtime.spawn(async move {
             // Who has asked waits.
-            let _ = tell.send(inner.ask(work).await);
+            let _ = tell.send(inner.ask(&record, work).await);
         });
         told.recv().map_err(ended)?
     }
 
-    /// Sends one command.
+    /// Sends one command, for a record.
     fn command<T: FromRedisValue + Send + 'static>(
         &self,
+        record: &str,
         command: impl FnOnce(&Session) -> Result<Cmd, Fault> + Send + 'static,
     ) -> Result<T, Unusable> {
-        self.ask(|mut session| async move {
+        self.ask(record, |mut session| async move {
             let command = command(&session)?;
             Ok(command.query_async(&mut session.connection).await?)
         })
@@ -195,16 +232,26 @@ impl Records {
 }
 
 impl Inner {
-    async fn ask<T, F>(&self, work: impl FnOnce(Session) -> F) -> Result<T, Unusable>
+    async fn ask<T, F>(&self, record: &str, work: impl FnOnce(Session) -> F) -> Result<T, Unusable>
     where
         F: Future<Output = Result<T, Fault>>,
     {
         let session = self.session().await?;
-        match within(ANSWER_TIME, work(session)).await {
+        match within(ANSWER_TIME, work(session.clone())).await {
             Ok(answer) => Ok(answer),
             Err(fault) => {
                 let mut link = self.link.lock().await;
                 Err(match &fault {
+                    Fault::Ask(error) if is_of_another_type(error) => {
+                        // A script may have stumbled over the other one.
+                        for record in [record, CHANGED_RECORD] {
+                            if link.misplaced.len() < MOST_MISPLACED {
+                                link.misplaced.insert(record.to_owned());
+                            }
+                        }
+                        let found = self.look_at_misplaced(&mut link, &session).await;
+                        self.why(&found.map_or(fault, Fault::Other))
+                    }
                     Fault::Ask(error) if !error.is_unrecoverable_error() => {
                         self.note_refused(&mut link, &fault)
                     }
@@ -229,7 +276,9 @@ impl Inner {
         }
         match self.begin(&mut link).await {
             Ok((session, None)) => {
-                self.standing.note_up(&self.server);
+                if self.look_at_misplaced(&mut link, &session).await.is_none() {
+                    self.standing.note_up(&self.server);
+                }
                 Ok(session)
             }
             // What is there can be read.
@@ -256,11 +305,20 @@ impl Inner {
             }
         };
         let mark = key.mark();
+        let mark_key = format!("{START}:key");
         let mut command = cmd("EVAL");
-        command.arg(MARK).arg(1).arg(format!("{START}:key"));
+        command.arg(MARK).arg(2).arg(&mark_key);
+        command.arg(format!("{START}:waiting"));
         command.arg(&mark).arg(MARK_LASTS.as_millis() as u64);
-        let asked = command.query_async::<(String, String)>(&mut connection);
-        let (in_use, full) = within(ANSWER_TIME, asked).await?;
+        let asked = command.query_async::<(String, String, String)>(&mut connection);
+        let asked = within(ANSWER_TIME, asked).await;
+        let (in_use, waiting, full) = asked.map_err(|fault| match &fault {
+            Fault::Ask(error) if is_of_another_type(error) => {
+                Fault::Other(of_another_type(&mark_key))
+            }
+            _ => fault,
+        })?;
+        self.note_keys(!waiting.is_empty(), in_use == mark);
         // Behind that stands the name of the script.
         let full = full
             .split(" script: ")
@@ -282,6 +340,39 @@ impl Inner {
         link.marked = Some(Instant::now());
         link.failure = None;
         Ok((session, (!full.is_empty()).then_some(full)))
+    }
+
+    /// Notes whether machines with different keys use the server. Those that wait say so as
+    /// long as they do.
+    fn note_keys(&self, differ: bool, is_ours_in_use: bool) {
+        let did_differ = self.do_keys_differ.swap(differ, Relaxed);
+        let (server, path) = (&self.server, self.key_file.display());
+        if differ && !did_differ && is_ours_in_use {
+            tracing::warn!(
+                %server,
+                "acme: server {server}: another machine has another key than that of {path}, and \
+                 waits. It orders nothing, and takes no certificate from this machine until all \
+                 have the same key"
+            );
+        }
+        if did_differ && !differ {
+            tracing::info!(%server, "acme: server {server}: all machines have the same key");
+        }
+    }
+
+    /// Looks again at records that were of another type, and says which one still is.
+    async fn look_at_misplaced(&self, link: &mut Link, session: &Session) -> Option<String> {
+        for record in std::mem::take(&mut link.misplaced) {
+            let touched = within(ANSWER_TIME, session.clone().touch(&record)).await;
+            if let Err(Fault::Ask(error)) = touched
+                && is_of_another_type(&error)
+            {
+                link.misplaced.insert(record);
+            }
+        }
+        let why = of_another_type(&session.key_of(link.misplaced.first()?));
+        self.standing.note_partly_up(&self.server, &why);
+        Some(why)
     }
 
     /// Notes why the server can't be used, and leaves it alone for a while.
@@ -317,7 +408,16 @@ impl Session {
     }
 
     fn changed(&self) -> String {
-        self.key_of("changed")
+        self.key_of(CHANGED_RECORD)
+    }
+
+    /// Reads a little of a record, which fails where it is of another type.
+    async fn touch(mut self, record: &str) -> Result<(), Fault> {
+        let is_set = record == CHANGED_RECORD;
+        let mut command = cmd(if is_set { "ZRANGE" } else { "GETRANGE" });
+        command.arg(self.key_of(record)).arg(0).arg(0);
+        let _: Value = command.query_async(&mut self.connection).await?;
+        Ok(())
     }
 
     fn seal(&self, record: &str, value: &[u8]) -> Result<Vec<u8>, Fault> {
@@ -349,37 +449,37 @@ impl Session {
 
 impl Shared for Records {
     fn get(&self, record: &str) -> Result<Option<Vec<u8>>, Unusable> {
-        let record = record.to_owned();
-        self.ask(|mut session| async move {
-            let sealed = session.read(&record).await?;
+        let owned = record.to_owned();
+        self.ask(record, |mut session| async move {
+            let sealed = session.read(&owned).await?;
             let is_there = !sealed.is_empty();
-            Ok(is_there.then(|| session.open(&record, &sealed)).flatten())
+            Ok(is_there.then(|| session.open(&owned, &sealed)).flatten())
         })
     }
 
     fn put(&self, record: &str, value: &[u8], lasts: Duration) -> Result<(), Unusable> {
-        let (record, value) = (record.to_owned(), value.to_vec());
-        self.command(move |session| {
+        let (owned, value) = (record.to_owned(), value.to_vec());
+        self.command(record, move |session| {
             let mut command = cmd("SET");
-            command.arg(session.key_of(&record));
-            command.arg(session.seal(&record, &value)?);
+            command.arg(session.key_of(&owned));
+            command.arg(session.seal(&owned, &value)?);
             command.arg("PX").arg(millis(lasts));
             Ok(command)
         })
     }
 
     fn remove(&self, record: &str) -> Result<(), Unusable> {
-        let record = record.to_owned();
-        self.command(move |session| {
+        let owned = record.to_owned();
+        self.command(record, move |session| {
             let mut command = cmd("DEL");
-            command.arg(session.key_of(&record));
+            command.arg(session.key_of(&owned));
             Ok(command)
         })
     }
 
     fn certificate(&self, name: &str) -> Result<Option<SharedCertificate>, Unusable> {
         let record = certificate(name);
-        self.ask(|mut session| async move {
+        self.ask(&record.clone(), |mut session| async move {
             let value = session.read(&record).await?;
             let split = value.split_first_chunk();
             Ok(split.map(|(fingerprint, sealed)| SharedCertificate {
@@ -397,8 +497,8 @@ impl Shared for Records {
     ) -> Result<bool, Unusable> {
         let (name, pem) = (name.to_owned(), new.pem.to_vec());
         let (fingerprint, lasts) = (new.fingerprint, new.lasts);
-        self.command(move |session| {
-            let record = certificate(&name);
+        let record = certificate(&name);
+        self.command(&record.clone(), move |session| {
             let sealed = session.seal(&record, &pem)?;
             let mut command = cmd("EVAL");
             command.arg(STORE).arg(2);
@@ -419,7 +519,7 @@ impl Shared for Records {
             None => (String::new(), 0),
         };
         let known = epoch.clone();
-        let answer: Vec<String> = self.command(move |session| {
+        let answer: Vec<String> = self.command(CHANGED_RECORD, move |session| {
             let mut command = cmd("EVAL");
             command.arg(CHANGED).arg(1).arg(session.changed());
             command.arg(format!("{EPOCH}{:032x}", fastrand::u128(..)));
@@ -453,7 +553,7 @@ impl Shared for Records {
 
     fn take(&self, lease: &str, holder: &str, lasts: Duration) -> Result<bool, Unusable> {
         let (lease, holder) = (lease_record(lease), holder.to_owned());
-        let taken: Option<String> = self.command(move |session| {
+        let taken: Option<String> = self.command(&lease.clone(), move |session| {
             let mut command = cmd("SET");
             command.arg(session.key_of(&lease)).arg(holder);
             command.arg("NX").arg("PX").arg(millis(lasts));
@@ -464,7 +564,7 @@ impl Shared for Records {
 
     fn renew(&self, lease: &str, holder: &str, lasts: Duration) -> Result<bool, Unusable> {
         let (lease, holder) = (lease_record(lease), holder.to_owned());
-        self.command(move |session| {
+        self.command(&lease.clone(), move |session| {
             let mut command = cmd("EVAL");
             command.arg(RENEW).arg(1).arg(session.key_of(&lease));
             command.arg(holder).arg(millis(lasts));
@@ -476,14 +576,15 @@ impl Shared for Records {
         let (lease, holder) = (lease_record(lease), holder.to_owned());
         let inner = self.0.clone();
         let release = async move {
+            let key = lease.clone();
             let release = |mut session: Session| async move {
                 let mut command = cmd("EVAL");
-                command.arg(RELEASE).arg(1).arg(session.key_of(&lease));
+                command.arg(RELEASE).arg(1).arg(session.key_of(&key));
                 command.arg(holder);
                 Ok(command.query_async::<()>(&mut session.connection).await?)
             };
             // It runs out otherwise.
-            let _ = inner.ask(release).await;
+            let _ = inner.ask(&lease, release).await;
         };
         if let Some(runtime) = self.0.runtime.get() {
             runtime.spawn(release);
@@ -498,6 +599,20 @@ impl fmt::Debug for Inner {
             .field("key_file", &self.key_file)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether a command met a value of another type than it is for.
+fn is_of_another_type(error: &RedisError) -> bool {
+    // Before Redis 7 the error of a script has it in its text alone.
+    error.to_string().contains("WRONGTYPE")
+}
+
+/// Says what to do about such a value.
+fn of_another_type(key: &str) -> String {
+    format!(
+        "another program has put a value of another type at the key {key}: remove it with DEL, and \
+         it is stored anew"
+    )
 }
 
 fn certificate(name: &str) -> String {

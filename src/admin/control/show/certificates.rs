@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use super::super::answer::{Answer, Format};
 use super::super::table::Table;
-use crate::certificates::{CertificateFigures, CertificateTrouble, OrderedFigures};
+use crate::certificates::{
+    AcmeServerFigures, CertificateFigures, CertificateTrouble, OrderedFigures,
+};
 use crate::metrics::quantity::span;
 use crate::observe::calendar::Moment;
 use crate::observe::figures::Sources;
@@ -21,7 +23,7 @@ struct CertificatesView {
     unreadable: Vec<CertificateTrouble>,
     ordered: Vec<OrderedFigures>,
     /// The server by which machines share what is ordered.
-    server: Option<SharedServerFigures>,
+    server: Option<AcmeServerFigures>,
 }
 
 pub(in super::super) fn certificates(sources: &Sources, format: Format) -> Answer {
@@ -86,16 +88,21 @@ fn text(view: &CertificatesView) -> String {
         }
         text.push_str(&orders(&view.ordered));
     }
-    if let Some(SharedServerFigures {
-        server,
-        up,
-        failure,
-    }) = &view.server
-    {
+    if let Some(figures) = &view.server {
+        let SharedServerFigures {
+            server,
+            up,
+            failure,
+        } = &figures.standing;
         let state = if *up { "UP" } else { "DOWN" };
         let why = failure.as_ref().filter(|_| !up);
         let why = why.map(|it| format!(": {it}")).unwrap_or_default();
         text.push_str(&format!("\nserver {server} is {state}{why}\n"));
+        if figures.keys_differ && *up {
+            text.push_str(
+                "machines with another key wait for this one: give all the same `encrypt_with`\n",
+            );
+        }
     }
     text
 }

@@ -33,9 +33,13 @@ struct Machine {
 
 impl Cluster {
     fn new() -> Self {
+        Cluster::by(Server::redis())
+    }
+
+    fn by(redis: Server) -> Self {
         let cluster = Cluster {
             issuer: Issuer::new(),
-            redis: Server::redis(),
+            redis,
             keys: TempDir::new().unwrap(),
         };
         cluster.write_key("cluster.key", 7);
@@ -48,10 +52,15 @@ impl Cluster {
 
     /// Starts a machine. The issuer looks for proof at `port`.
     fn machine_at(&self, port: u16, names: &[&str], shared: &str, key: &str) -> Machine {
-        let storage = TempDir::new().unwrap();
         let key = self.keys.join(key).display().to_string();
+        let sharing = format!("shared = {shared}\nencrypt_with = \"{key}\"\n");
+        self.machine_on(TempDir::new().unwrap(), port, names, &sharing)
+    }
+
+    /// Starts a machine with this folder.
+    fn machine_on(&self, storage: TempDir, port: u16, names: &[&str], sharing: &str) -> Machine {
         let more = format!(
-            "challenges = [\"http-01\"]\nshared = {shared}\nencrypt_with = \"{key}\"\n\
+            "challenges = [\"http-01\"]\n{sharing}\
              [[listener]]\nname = \"plain\"\nbind = \"127.0.0.1:{port}\"\n"
         );
         let pebble = &self.issuer.pebble;
@@ -87,6 +96,17 @@ impl Cluster {
         let mut keys: Vec<_> = self.connection().keys(pattern).unwrap();
         keys.sort();
         keys
+    }
+
+    /// The records of this mark, with their values.
+    fn records(&self, mark: &str) -> Vec<(String, Vec<u8>)> {
+        let mut connection = self.connection();
+        let mut dump = |key: String| {
+            let value = redis::cmd("DUMP").arg(&key).query(&mut connection).unwrap();
+            (key, value)
+        };
+        let keys = self.keys(&format!("*:{mark}:*"));
+        keys.into_iter().map(&mut dump).collect()
     }
 
     fn remove(&self, key: &str) {
@@ -140,12 +160,44 @@ impl Machine {
     fn is_up(&self) -> bool {
         figures(&self.proxy)["acme_server"]["up"] == true
     }
+
+    fn do_keys_differ(&self) -> bool {
+        figures(&self.proxy)["acme_server"]["keys_differ"] == true
+    }
+
+    /// Waits until the event log has this.
+    #[track_caller]
+    fn until_said(&self, text: &str) {
+        let found = holds_within(LONG, || self.proxy.stderr().contains(text));
+        assert!(found, "{text}: {}", self.proxy.stderr());
+    }
+
+    /// The accounts in the folder, by file.
+    fn accounts(&self) -> Vec<(String, String)> {
+        let entries = fs::read_dir(self.storage.path().join("acme/accounts")).unwrap();
+        let account = |it: fs::DirEntry| {
+            let text = fs::read_to_string(it.path()).unwrap();
+            (it.file_name().into_string().unwrap(), text)
+        };
+        let mut accounts: Vec<_> = entries.map(|it| account(it.unwrap())).collect();
+        accounts.sort();
+        accounts
+    }
 }
 
 #[test]
-fn machines_share_certificates_and_no_secret_is_readable_at_the_server() {
+fn machines_share_certificates_and_no_secret_is_readable_at_redis() {
+    assert_shared_without_a_secret(Server::redis());
+}
+
+#[test]
+fn machines_share_certificates_and_no_secret_is_readable_at_valkey() {
+    assert_shared_without_a_secret(Server::valkey());
+}
+
+fn assert_shared_without_a_secret(server: Server) {
     within(LIMIT, || {
-        let mut cluster = Cluster::new();
+        let mut cluster = Cluster::by(server);
         cluster.redis.start(&[]);
         let there = cluster.in_front(&["there.example.test", "both.example.test"]);
         // What this one orders, that one proves.
@@ -158,10 +210,8 @@ fn machines_share_certificates_and_no_secret_is_readable_at_the_server() {
         until("they are up", || here.is_up() && there.is_up());
         here.until_printed("is UP");
 
-        let account = here.storage.path().join("acme/accounts");
-        let account = fs::read_dir(account).unwrap().next().unwrap().unwrap();
-        let account = fs::read_to_string(account.path()).unwrap();
-        let account: serde_json::Value = serde_json::from_str(&account).unwrap();
+        let account = &here.accounts()[0].1;
+        let account: serde_json::Value = serde_json::from_str(account).unwrap();
         let account = account["credentials"]["key_pkcs8"].as_str().unwrap();
         let pem = here
             .storage
@@ -304,7 +354,10 @@ fn a_machine_with_another_key_says_so_until_all_have_it() {
         cluster.write_key("other.key", 8);
         let another = "with another key than that of";
         other.until_printed(another);
-        assert_eq!(cluster.keys("*"), stored);
+        let waiting = "evenkeel:acme:1:waiting".to_owned();
+        let mut stored_now = cluster.keys("*");
+        stored_now.retain(|it| *it != waiting);
+        assert_eq!(stored_now, stored);
         // All have the other one. The mark of the first runs out.
         cluster.write_key("cluster.key", 8);
         let is_noticed = || one.proxy.stderr().contains(another);
@@ -321,6 +374,133 @@ fn a_machine_with_another_key_says_so_until_all_have_it() {
         let second = cluster.shown_by(&one, "a.example.test");
         assert_eq!(cluster.shown_by(&other, "a.example.test"), second);
         assert_eq!(cluster.keys("*:certificates/*").len(), 2);
+    });
+}
+
+#[test]
+fn machines_with_different_keys_say_so_on_both_sides_whoever_has_the_server() {
+    within(LIMIT, || {
+        let mut cluster = Cluster::new();
+        cluster.redis.start(&[]);
+        cluster.write_key("other.key", 8);
+        let one = cluster.in_front(&["a.example.test"]);
+        cluster.shown_by(&one, "a.example.test");
+        let (key, waiting) = ("evenkeel:acme:1:key", "evenkeel:acme:1:waiting");
+        let of = |key: &str| cluster.connection().get::<_, Option<String>>(key).unwrap();
+        let mark = of(key).unwrap();
+        until("the order is done with", || {
+            cluster.keys(&format!("*:{mark}:*")).len() == 3
+        });
+        assert!(!one.do_keys_differ());
+        let url = cluster.url();
+        let other = cluster.machine_at(0, &["b.example.test"], &url, "other.key");
+        other.until_printed("with another key than that of");
+        one.until_said("another machine has another key than that of");
+        assert!(other.do_keys_differ() && one.do_keys_differ());
+        assert!(one.is_up() && !other.is_up());
+        one.until_printed("machines with another key wait for this one");
+
+        // The server loses the mark, and the other machine is the first to come back.
+        let records = cluster.records(&mark);
+        let other_mark = of(waiting).unwrap();
+        assert_ne!(other_mark, mark);
+        let mut connection = cluster.connection();
+        connection.set_ex::<_, _, ()>(key, &other_mark, 60).unwrap();
+        one.until_printed("with another key than that of");
+        other.until_said("another machine has another key than that of");
+        until("they are the other way round", || {
+            other.is_up() && !one.is_up() && one.do_keys_differ() && other.do_keys_differ()
+        });
+        other.renew("b.example.test");
+        until("it orders", || {
+            !cluster.keys(&format!("*:{other_mark}:*")).is_empty()
+        });
+        assert_eq!(cluster.records(&mark), records);
+        let said = one.proxy.stderr();
+        assert_eq!(said.matches("another machine has").count(), 1, "{said}");
+
+        // All have one key.
+        cluster.write_key("other.key", 7);
+        cluster.remove(key);
+        cluster.remove(waiting);
+        let is_well = |it: &Machine| it.is_up() && !it.do_keys_differ();
+        assert!(holds_within(LONG, || is_well(&one) && is_well(&other)));
+        one.until_said("all machines have the same key");
+    });
+}
+
+#[test]
+fn a_record_of_another_type_is_told_until_it_is_gone() {
+    within(LIMIT, || {
+        let mut cluster = Cluster::new();
+        cluster.redis.start(&[]);
+        let one = cluster.in_front(&["a.example.test"]);
+        cluster.shown_by(&one, "a.example.test");
+        let stored = || cluster.keys("*:certificates/a.example.test");
+        until("it is stored", || stored().len() == 1 && one.is_up());
+        let record = &stored()[0];
+        let mut connection = cluster.connection();
+        cluster.remove(record);
+        connection.rpush::<_, _, ()>(record, "x").unwrap();
+        one.renew("a.example.test");
+        let advice = format!("at the key {record}: remove it with DEL");
+        one.until_printed(&advice);
+        assert!(!one.is_up());
+        // As long as it is there, whatever else is asked.
+        for _ in 0..2 {
+            let mut left = || connection.pttl::<_, i64>("evenkeel:acme:1:key").unwrap();
+            let before = left();
+            assert!(
+                holds_within(LONG, || left() > before),
+                "the mark is renewed"
+            );
+            assert!(!one.is_up());
+        }
+        cluster.remove(record);
+        one.until_printed("is UP");
+        let is_string = || {
+            let kind = redis::cmd("TYPE")
+                .arg(record)
+                .query(&mut cluster.connection());
+            kind == Ok("string".to_owned())
+        };
+        assert!(holds_within(LONG, is_string), "it is stored anew");
+        let said = one.proxy.stderr();
+        for (text, count) in [("does not do all", 1), (" is UP", 2), (" is DOWN", 0)] {
+            assert_eq!(said.matches(text).count(), count, "{text}: {said}");
+        }
+    });
+}
+
+#[test]
+fn machines_that_had_an_account_each_use_one_and_lose_none() {
+    within(LIMIT, || {
+        let mut cluster = Cluster::new();
+        cluster.redis.start(&[]);
+        let port = cluster.issuer.http_port;
+        // One after the other: the issuer comes to one of them.
+        let alone = ["a.example.test", "b.example.test"].map(|name| {
+            let storage = TempDir::new().unwrap();
+            let machine = cluster.machine_on(storage, port, &[name], "");
+            cluster.shown_by(&machine, name);
+            (machine.accounts(), machine.storage)
+        });
+        assert_eq!(cluster.orders(), (2, 2));
+        let key = cluster.keys.join("cluster.key").display().to_string();
+        let sharing = format!("shared = {}\nencrypt_with = \"{key}\"\n", cluster.url());
+        let [(of_one, one), (of_other, other)] = alone;
+        let one = cluster.machine_on(one, port, &["a.example.test", "c.example.test"], &sharing);
+        cluster.shown_by(&one, "c.example.test");
+        let other = cluster.machine_on(other, 0, &["b.example.test", "d.example.test"], &sharing);
+        cluster.shown_by(&other, "d.example.test");
+        assert_eq!(cluster.orders(), (4, 2));
+        assert_eq!(cluster.keys("*:accounts/*").len(), 1);
+        assert_eq!(one.accounts(), of_one);
+        let kept = other.accounts();
+        assert_eq!(kept.len(), 2);
+        assert!(kept.contains(&of_one[0]), "that of all");
+        assert!(kept.iter().any(|it| it.1 == of_other[0].1), "its own, too");
+        assert_ne!(of_one[0].1, of_other[0].1);
     });
 }
 
