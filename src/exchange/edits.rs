@@ -88,32 +88,16 @@ fn edit_fields(
     head: &[u8],
     first_line: Option<&[u8]>,
     edits: &[FieldEdit],
-    variables: &Values<'_>,
+    values: &Values<'_>,
     same: SameName,
 ) {
-    let mut values = Vec::with_capacity(256);
-    let ends: Vec<_> = edits
-        .iter()
-        .map(|it| {
-            expand(&mut values, &it.value, variables, head);
-            values.len()
-        })
-        .collect();
-    let mut start = 0;
-    let made: Vec<_> = edits
-        .iter()
-        .zip(ends)
-        .map(|(edit, end)| {
-            let value = values[start..end].trim_ascii();
-            start = end;
-            edit::FieldEdit {
-                kind: edit.kind,
-                name: edit.name.as_bytes(),
-                value,
-            }
-        })
-        .collect();
-    edit_head(out, head, first_line, &made, same);
+    let named = edits.iter().map(|it| edit::FieldEdit {
+        kind: it.kind,
+        name: it.name.as_bytes(),
+    });
+    edit_head(out, head, first_line, named, same, |out, at| {
+        expand(out, &edits[at].value, values, head);
+    });
 }
 
 /// The target that an endpoint gets in the place of the request's; `None` where that
@@ -125,6 +109,9 @@ pub(crate) fn changed_target(
     values: &Values<'_>,
     edits: &Edits,
 ) -> Result<Option<Vec<u8>>, AmbiguousPath> {
+    if !edits.change_path() {
+        return Ok(None);
+    }
     let Values { bytes, head, .. } = *values;
     let asked = head.path(bytes);
     if !asked.starts_with(b"/") {

@@ -362,7 +362,7 @@ impl Routed<'_> {
         let remote = Remote::new(self.facts.client, 0);
         let values = self.values(&remote, &Identity::NONE);
         let edits = self.route.edits.as_ref();
-        edits.is_some_and(|it| it.change_path() && changed_target(&values, it).is_err())
+        edits.is_some_and(|it| changed_target(&values, it).is_err())
     }
 
     /// What variables stand for.

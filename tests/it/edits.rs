@@ -81,6 +81,11 @@ request_headers = { remove = ["X-Debug-*", "Via"], append = { X-Chain = "b" }, a
             assert_eq!(values(&lines, name), expected, "{name}: {lines:#?}");
         }
         assert_eq!(values(&lines, "x-id"), values(&lines, "x-request-id"));
+        // The path goes on as it came.
+        let response = proxy.client().get("/x/../%68eaders?a").unwrap();
+        assert_eq!(response.status, 404, "{response:?}");
+        let line = explained(&proxy, "/x/../%68eaders?a");
+        assert_eq!(line, "GET /x/../%68eaders?a HTTP/1.1");
         // A client that says nothing of the kind has no such field.
         let response = proxy.client().get("/headers").unwrap();
         let lines = self::lines(&response);

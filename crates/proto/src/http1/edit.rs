@@ -30,9 +30,6 @@ pub struct FieldEdit<'a> {
     /// Name of the field. That of [`EditKind::Remove`] may end in `*`, which stands for
     /// anything.
     pub name: &'a [u8],
-    /// What is set, added or appended. Where it is empty, nothing is: a field that is set
-    /// to nothing is removed.
-    pub value: &'a [u8],
 }
 
 /// The fields that frame a message or belong to its connection: no edit drops them.
@@ -81,13 +78,15 @@ fn is_hyphen(byte: u8) -> bool {
 /// Appends `head` to `out` with the edits made: its first line, its fields and the empty
 /// line. A `first_line`, without its end, takes the place of the head's own.
 ///
-/// `head` is a whole head whose lines end in CRLF.
-pub fn edit_head(
+/// `value` appends what the edit at this place of the list sets, adds or appends. Where that
+/// is nothing, a field that is set is removed. `head` is a whole head whose lines end in CRLF.
+pub fn edit_head<'a>(
     out: &mut Vec<u8>,
     head: &[u8],
     first_line: Option<&[u8]>,
-    edits: &[FieldEdit<'_>],
+    edits: impl Iterator<Item = FieldEdit<'a>> + Clone,
     same: SameName,
+    mut value: impl FnMut(&mut Vec<u8>, usize),
 ) {
     let mut lines = lines(head);
     let own = lines.next().unwrap_or_default();
@@ -101,29 +100,49 @@ pub fn edit_head(
     let fields_start = out.len();
     for line in lines.take_while(|it| *it != b"\r\n") {
         let name = name_of(line);
-        let is_dropped = |it: &FieldEdit<'_>| it.drops_lines() && it.is_for(name, same);
-        if is_framing(name) || !edits.iter().any(is_dropped) {
+        let is_dropped = |it: FieldEdit<'_>| it.drops_lines() && it.is_for(name, same);
+        if is_framing(name) || !edits.clone().any(is_dropped) {
             out.extend_from_slice(line);
         }
     }
-    for edit in edits {
-        if edit.kind == EditKind::Remove || edit.value.is_empty() {
+    for (at, edit) in edits.enumerate() {
+        if edit.kind == EditKind::Remove {
             continue;
         }
         let last = match edit.kind {
-            EditKind::Append => end_of_last(out, fields_start, edit, same),
+            EditKind::Append => end_of_last(out, fields_start, &edit, same),
             _ => None,
         };
+        let line_start = out.len();
+        if last.is_some() {
+            out.extend_from_slice(b", ");
+        } else {
+            out.extend_from_slice(edit.name);
+            out.extend_from_slice(b": ");
+        }
+        let value_start = out.len();
+        value(out, at);
+        trim_from(out, value_start);
         match last {
-            Some(end) => drop(out.splice(end..end, [b", ", edit.value].concat())),
-            None => {
-                for part in [edit.name, b": ", edit.value, b"\r\n"] {
-                    out.extend_from_slice(part);
-                }
+            _ if out.len() == value_start => out.truncate(line_start),
+            Some(end) => {
+                let appended = out.len() - line_start;
+                out[end..].rotate_right(appended);
             }
+            None => out.extend_from_slice(b"\r\n"),
         }
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Takes the whitespace off both ends of what stands in `out` from `start` on.
+fn trim_from(out: &mut Vec<u8>, start: usize) {
+    let len = out[start..].trim_ascii_end().len();
+    out.truncate(start + len);
+    let leading = len - out[start..].trim_ascii_start().len();
+    if leading > 0 {
+        out.drain(start..start + leading);
+    }
 }
 
 /// Where the value of the last line ends that an edit is for, among those from `start`.
@@ -166,17 +185,15 @@ mod tests {
         edits: &[(EditKind, &str, &str)],
         same: SameName,
     ) -> String {
-        let edits: Vec<_> = edits
-            .iter()
-            .map(|&(kind, name, value)| FieldEdit {
-                kind,
-                name: name.as_bytes(),
-                value: value.as_bytes(),
-            })
-            .collect();
+        let named = edits.iter().map(|&(kind, name, _)| FieldEdit {
+            kind,
+            name: name.as_bytes(),
+        });
         let mut out = b"before".to_vec();
         let line = first_line.map(str::as_bytes);
-        edit_head(&mut out, HEAD.as_bytes(), line, &edits, same);
+        edit_head(&mut out, HEAD.as_bytes(), line, named, same, |out, at| {
+            out.extend_from_slice(edits[at].2.as_bytes());
+        });
         let text = String::from_utf8(out).expect("ASCII");
         text.strip_prefix("before")
             .expect("what was there")
@@ -193,7 +210,11 @@ mod tests {
                 &[(Set, "x-user", "w")],
                 "Content-Length: 3\r\nx-user: w\r\n",
             ),
-            (&[(Set, "X-User", "")], "Content-Length: 3\r\n"),
+            (&[(Set, "X-User", " ")], "Content-Length: 3\r\n"),
+            (
+                &[(Set, "X-User", " w\t")],
+                "Content-Length: 3\r\nX-User: w\r\n",
+            ),
             (&[(Remove, "X-*", "")], "Content-Length: 3\r\n"),
             (
                 &[(Add, "X-User", "w")],
