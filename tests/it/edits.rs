@@ -254,6 +254,18 @@ fn mistakes_are_told_with_what_to_write() {
             "request_headers = { set = { X = \"{clientip}\" } }",
             "did you mean `{client_ip}`?",
         ),
+        (
+            "cache = true\nrewrite = \"/{cookie:lang}{path}\"",
+            "`{cookie:lang}` is no part of the URL",
+        ),
+        (
+            "cache = true\nrequest_headers = { set = { Authorization = \"{cookie:token}\" } }",
+            "`Authorization` would be another one for each client",
+        ),
+        (
+            "request_headers = { append = { Content_Length = \"0\" } }",
+            "`content-length` can't be changed",
+        ),
         ("edits = \"nobody\"", "there are no edits named `nobody`"),
         ("rewrite = \"x\"", "a path begins with `/`"),
         (

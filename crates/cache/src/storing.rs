@@ -3,6 +3,7 @@
 use std::fmt;
 
 use evenkeel_policy::Instant;
+use evenkeel_proto::http1::edit::{SameName, is_same};
 use evenkeel_proto::{BodyFraming, FieldKind, Method, date};
 
 use crate::control::{Directives, RequestDirectives, Seconds, delta_seconds};
@@ -230,7 +231,8 @@ impl Rules {
     fn varies_by_edited(&self, response: &Response<'_>) -> bool {
         let is_edited = |name: &[u8]| {
             let mut edited = self.edited.iter();
-            edited.any(|it| it.as_bytes().eq_ignore_ascii_case(name.trim_ascii()))
+            let name = name.trim_ascii();
+            edited.any(|it| is_same(it.as_bytes(), name, SameName::AsVariable))
         };
         !self.edited.is_empty()
             && response

@@ -1,6 +1,8 @@
 //! Names of the fields that the configuration sets in messages of our own, and the ones
 //! that it may not set, with the reason.
 
+use evenkeel_proto::http1::edit::{SameName, is_same};
+
 use super::setting::{Fault, FromText, resolve_to};
 use super::value::is_token;
 
@@ -100,7 +102,7 @@ const RESERVED: [Reserved; 13] = [
 fn reserved_in(message: Message, name: &str) -> Option<(&'static str, &'static str)> {
     let field = RESERVED
         .iter()
-        .find(|it| it.name.eq_ignore_ascii_case(name))?;
+        .find(|it| is_same(it.name.as_bytes(), name.as_bytes(), SameName::AsVariable))?;
     let why = match message {
         Message::Answer => field.answer,
         Message::Probe => field.probe,

@@ -120,6 +120,20 @@ impl Expression {
             .all(|it| matches!(it, ExpressionPart::Text(_)))
     }
 
+    /// The first variable in it that is no part of the request's URL, as it is written.
+    pub(super) fn beyond_url(&self) -> Option<String> {
+        use Variable::{Host, Path, Query, Scheme, Target};
+        let part = self.parts.iter().find(|it| match it {
+            ExpressionPart::Text(_) | ExpressionPart::Query(_) => false,
+            ExpressionPart::Variable(it) => !matches!(it, Host | Path | Query | Scheme | Target),
+            ExpressionPart::Header(_) | ExpressionPart::Cookie(_) => true,
+        })?;
+        let alone = Expression {
+            parts: [part.clone()].into(),
+        };
+        Some(format!("`{alone}`"))
+    }
+
     /// The first variable in it that only a response has.
     pub(super) fn needs_response(&self) -> Option<Variable> {
         self.parts.iter().find_map(|it| match it {

@@ -4,8 +4,8 @@ use crate::diagnostics::Report;
 use crate::setting::{FromText, Placed};
 use crate::tree::SourcePlace;
 use crate::value::{Name, Text};
-use crate::variable::FieldText;
-use crate::written::{File, RequestHeaders, Route};
+use crate::variable::{FieldText, TargetText};
+use crate::written::{File, RequestHeaders, Route, WrittenEdits};
 
 /// Reports what is wrong or doubtful about the edits of `file`.
 pub(super) fn check(file: &File, report: &mut Report) {
@@ -31,6 +31,7 @@ pub(super) fn check(file: &File, report: &mut Report) {
     for route in file.route.value.iter().flatten() {
         check_names(route, &names, report);
         check_action(route, report);
+        check_cache(route, file, report);
         if let Some(headers) = &route.request_headers.value {
             check_variables(headers, report);
         }
@@ -98,6 +99,58 @@ fn check_action(route: &Route, report: &mut Report) {
         report
             .mistake(place, format!("`{key}` without `upstream`"))
             .help(help);
+    }
+}
+
+/// A stored response answers all who ask for its URL: what an endpoint is asked must not
+/// depend on anything else.
+fn check_cache(route: &Route, file: &File, report: &mut Report) {
+    if route.caching().is_none() {
+        return;
+    }
+    let tables = file.edits.value.iter().flat_map(|map| &map.0);
+    let named = tables.filter(|table| used(route).any(|it| it.value.0 == table.name));
+    let named = named.filter_map(|it| it.value.as_ref());
+    let all = named.map(WrittenEdits::of_table).chain([route.own_edits()]);
+    for written in all {
+        if let Some(TargetText(target)) = &written.rewrite.value
+            && let Some(part) = target.beyond_url()
+        {
+            report
+                .mistake(
+                    &written.rewrite.place,
+                    format!("{part} is no part of the URL, under which responses are stored"),
+                )
+                .related(
+                    &route.cache.place,
+                    "the cache would give one client's response to others",
+                )
+                .help("leave `cache` out, or make a route for each value");
+        }
+        let Some(headers) = &written.request.value else {
+            continue;
+        };
+        for fields in [&headers.set, &headers.add, &headers.append] {
+            for field in fields.value.iter().flat_map(|it| &it.0) {
+                let decides = ["authorization", "cookie", "host"];
+                let is_known = decides
+                    .iter()
+                    .any(|it| it.eq_ignore_ascii_case(&field.name));
+                let varies = field.value.as_ref().is_some_and(|it| !it.0.is_constant());
+                if is_known && varies {
+                    report
+                        .mistake(
+                            &field.place,
+                            format!("`{}` would be another one for each client", field.name),
+                        )
+                        .related(
+                            &route.cache.place,
+                            "the cache would give one client's response to others",
+                        )
+                        .help("leave `cache` out");
+                }
+            }
+        }
     }
 }
 

@@ -32,8 +32,10 @@ pub struct FieldEdit<'a> {
     pub name: &'a [u8],
 }
 
-/// The fields that frame a message or belong to its connection: no edit drops them.
-const FRAMING: [&[u8]; 7] = [
+/// The fields that frame a message, belong to its connection or find loops: no edit touches
+/// them.
+const FRAMING: [&[u8]; 8] = [
+    b"cdn-loop",
     b"connection",
     b"content-length",
     b"keep-alive",
@@ -43,25 +45,21 @@ const FRAMING: [&[u8]; 7] = [
     b"upgrade",
 ];
 
-/// Whether a field frames a message or belongs to its connection: no edit drops it.
+/// Whether no edit touches the fields of this name, in any spelling that a server takes for
+/// it.
 pub fn is_framing(name: &[u8]) -> bool {
-    FRAMING.iter().any(|it| it.eq_ignore_ascii_case(name))
+    FRAMING
+        .iter()
+        .any(|it| is_same(it, name, SameName::AsVariable))
 }
 
 impl FieldEdit<'_> {
     fn is_for(&self, name: &[u8], same: SameName) -> bool {
-        let is_same = |wanted: &[u8], name: &[u8]| {
-            wanted.len() == name.len()
-                && wanted.iter().zip(name).all(|(a, b)| {
-                    a.eq_ignore_ascii_case(b)
-                        || same == SameName::AsVariable && is_hyphen(*a) && is_hyphen(*b)
-                })
-        };
         match self.name.strip_suffix(b"*") {
             Some(beginning) if self.kind == EditKind::Remove => name
                 .get(..beginning.len())
-                .is_some_and(|it| is_same(beginning, it)),
-            _ => is_same(self.name, name),
+                .is_some_and(|it| is_same(beginning, it, same)),
+            _ => is_same(self.name, name, same),
         }
     }
 
@@ -69,6 +67,15 @@ impl FieldEdit<'_> {
     fn drops_lines(&self) -> bool {
         matches!(self.kind, EditKind::Set | EditKind::Remove)
     }
+}
+
+/// Whether two names are the same.
+pub fn is_same(a: &[u8], b: &[u8], same: SameName) -> bool {
+    let is_same = |(a, b): (&u8, &u8)| {
+        let are_hyphens = || is_hyphen(*a) && is_hyphen(*b);
+        a.eq_ignore_ascii_case(b) || same == SameName::AsVariable && are_hyphens()
+    };
+    a.len() == b.len() && a.iter().zip(b).all(is_same)
 }
 
 fn is_hyphen(byte: u8) -> bool {
@@ -151,7 +158,8 @@ fn end_of_last(out: &[u8], start: usize, edit: &FieldEdit<'_>, same: SameName) -
     let mut found = None;
     for line in lines(&out[start..]) {
         end += line.len();
-        if edit.is_for(name_of(line), same) {
+        let name = name_of(line);
+        if !is_framing(name) && edit.is_for(name, same) {
             found = Some(end - b"\r\n".len());
         }
     }
@@ -232,6 +240,13 @@ mod tests {
             let shown = edited(None, edits, SameName::AsVariable);
             assert_eq!(shown, head(fields), "{edits:?}");
         }
+        // An edit of a framing field would be a line of its own, which nobody can write.
+        let appended = edited(
+            None,
+            &[(EditKind::Append, "Content_Length", "4")],
+            SameName::AsVariable,
+        );
+        assert!(appended.contains("Content-Length: 3\r\n"), "{appended}");
         // What frames the message stays.
         let shown = edited(None, &[(Remove, "*", "")], SameName::AsVariable);
         assert_eq!(shown, "GET / HTTP/1.1\r\nContent-Length: 3\r\n\r\n");
