@@ -475,7 +475,8 @@ fn what_a_balancer_has_learned_fades_while_nothing_comes() {
             slowness.as_f64().unwrap()
         };
         let first = slowness();
-        assert!(first > 1.5, "{first}");
+        // It fades while it is asked for.
+        assert!(first > 1.1, "{first}");
         until("it fades", || slowness() < 1.0 + (first - 1.0) / 2.0);
     });
 }
