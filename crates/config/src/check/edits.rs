@@ -127,28 +127,24 @@ fn check_cache(route: &Route, file: &File, report: &mut Report) {
                 )
                 .help("leave `cache` out, or make a route for each value");
         }
-        let Some(headers) = &written.request.value else {
-            continue;
-        };
-        for fields in [&headers.set, &headers.add, &headers.append] {
-            for field in fields.value.iter().flat_map(|it| &it.0) {
-                let decides = ["authorization", "cookie", "host"];
-                let is_known = decides
-                    .iter()
-                    .any(|it| it.eq_ignore_ascii_case(&field.name));
-                let varies = field.value.as_ref().is_some_and(|it| !it.0.is_constant());
-                if is_known && varies {
-                    report
-                        .mistake(
-                            &field.place,
-                            format!("`{}` would be another one for each client", field.name),
-                        )
-                        .related(
-                            &route.cache.place,
-                            "the cache would give one client's response to others",
-                        )
-                        .help("leave `cache` out");
-                }
+        let fields = written.request.value.iter().flat_map(|it| it.values());
+        for field in fields {
+            let decides = ["authorization", "cookie", "host"];
+            let is_known = decides
+                .iter()
+                .any(|it| it.eq_ignore_ascii_case(&field.name));
+            let varies = field.value.as_ref().is_some_and(|it| !it.0.is_constant());
+            if is_known && varies {
+                report
+                    .mistake(
+                        &field.place,
+                        format!("`{}` would be another one for each client", field.name),
+                    )
+                    .related(
+                        &route.cache.place,
+                        "the cache would give one client's response to others",
+                    )
+                    .help("leave `cache` out");
             }
         }
     }
@@ -156,20 +152,18 @@ fn check_cache(route: &Route, file: &File, report: &mut Report) {
 
 /// A request is sent before there is a response.
 fn check_variables(headers: &RequestHeaders, report: &mut Report) {
-    for fields in [&headers.set, &headers.add, &headers.append] {
-        for field in fields.value.iter().flat_map(|it| &it.0) {
-            let Some(FieldText(text)) = &field.value else {
-                continue;
-            };
-            if let Some(variable) = text.needs_response() {
-                let word = variable.word();
-                report
-                    .mistake(
-                        &field.place,
-                        format!("`{{{word}}}` is not known before there is a response"),
-                    )
-                    .help("it can stand in `response_headers`");
-            }
+    for field in headers.values() {
+        let Some(FieldText(text)) = &field.value else {
+            continue;
+        };
+        if let Some(variable) = text.needs_response() {
+            let word = variable.word();
+            report
+                .mistake(
+                    &field.place,
+                    format!("`{{{word}}}` is not known before there is a response"),
+                )
+                .help("it can stand in `response_headers`");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What routes change of requests and responses.
 
 use evenkeel_policy::route::path;
-use evenkeel_proto::http1::edit::{EditKind, SameName, is_same};
+use evenkeel_proto::http1::edit::{self, EditKind, SameName};
 
 use crate::Edits;
 use crate::file_value::Front;
@@ -43,23 +43,19 @@ fn add(edits: &mut Edits, written: WrittenEdits<'_>) -> Option<()> {
 /// Adds edits behind those before. One that sets or removes a field undoes what they did
 /// to it, in whichever spelling.
 fn add_fields(edits: &mut Vec<FieldEdit>, added: Vec<FieldEdit>) {
+    let is_for = |edit: &FieldEdit, name: &str| {
+        let edit = edit::FieldEdit {
+            kind: edit.kind,
+            name: edit.name.as_bytes(),
+        };
+        edit.is_for(name.as_bytes(), SameName::AsVariable)
+    };
     for edit in &added {
         if matches!(edit.kind, EditKind::Set | EditKind::Remove) {
-            edits.retain(|it| it.kind == EditKind::Remove || !concerns(edit, &it.name));
+            edits.retain(|it| it.kind == EditKind::Remove || !is_for(edit, &it.name));
         }
     }
     edits.extend(added);
-}
-
-/// Whether an edit that sets or removes is about the field of this name.
-fn concerns(edit: &FieldEdit, name: &str) -> bool {
-    let same = |a: &str, b: &str| is_same(a.as_bytes(), b.as_bytes(), SameName::AsVariable);
-    match edit.name.strip_suffix('*') {
-        Some(beginning) => name
-            .get(..beginning.len())
-            .is_some_and(|it| same(beginning, it)),
-        None => same(&edit.name, name),
-    }
 }
 
 /// The fields, in lower case and with hyphens, that two requests may be sent on with different values in.

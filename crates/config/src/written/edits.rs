@@ -4,7 +4,7 @@ use evenkeel_proto::http1::edit::EditKind;
 
 use crate::file_value::Front;
 use crate::reserved::{RemovedField, RequestField, ResponseField};
-use crate::setting::{Boxed, Field, FromText, Map, options};
+use crate::setting::{Boxed, Field, FromText, Map, Named, options};
 use crate::variable::{Expression, FieldText, TargetText};
 
 options! {
@@ -113,6 +113,15 @@ macro_rules! field_edits {
     )*};
 }
 field_edits!(RequestHeaders, ResponseHeaders);
+
+impl RequestHeaders {
+    /// The fields that get a value, with it.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Named<RequestField, FieldText>> {
+        let fields = [&self.set, &self.add, &self.append];
+        let maps = fields.into_iter().filter_map(|it| it.value.as_ref());
+        maps.flat_map(|map| &map.0)
+    }
+}
 
 fn push_edits<K: FromText>(
     edits: &mut Vec<FieldEdit>,

@@ -54,7 +54,8 @@ pub fn is_framing(name: &[u8]) -> bool {
 }
 
 impl FieldEdit<'_> {
-    fn is_for(&self, name: &[u8], same: SameName) -> bool {
+    /// Whether it is about the field of this name.
+    pub fn is_for(&self, name: &[u8], same: SameName) -> bool {
         match self.name.strip_suffix(b"*") {
             Some(beginning) if self.kind == EditKind::Remove => name
                 .get(..beginning.len())
