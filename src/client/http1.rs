@@ -87,8 +87,12 @@ pub(super) fn serve(
         match next {
             None => return Served::Nothing(connection),
             Some(Next::KeepAlive) => return Served::Idle(connection),
-            // A close with unread bytes drops what waits to be sent.
-            Some(Next::Close | Next::Cut) if connection.http1.stream.has_unread() => {
+            // A close with unread bytes drops what waits to be sent. So do bytes that come
+            // later, and the end of a handshake is sure to come.
+            Some(Next::Close | Next::Cut)
+                if connection.http1.stream.has_unread()
+                    || connection.http1.stream.is_handshaking() =>
+            {
                 box_cold(linger(&context, &mut connection, buffer, Sender::Late)).await;
             }
             Some(Next::Close | Next::Cut) => {}

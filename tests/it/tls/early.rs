@@ -112,6 +112,16 @@ fn another_request_waits_for_the_end_of_the_handshake() {
 /// What a client is sent that begins a handshake with a request in it, and never ends it. It
 /// waits for the end of the connection.
 fn ask_and_keep_still(proxy: &Proxy, config: &Arc<ClientConfig>, request: &str) -> String {
+    ask_early(proxy, config, request, |_| ())
+}
+
+/// The same; `then` is done before it reads.
+fn ask_early(
+    proxy: &Proxy,
+    config: &Arc<ClientConfig>,
+    request: &str,
+    then: impl FnOnce(&mut TcpStream),
+) -> String {
     connect(proxy, "a.test", config)
         .unwrap()
         .get("/first")
@@ -127,6 +137,7 @@ fn ask_and_keep_still(proxy: &Proxy, config: &Arc<ClientConfig>, request: &str) 
     while tls.wants_write() {
         tls.write_tls(&mut stream).unwrap();
     }
+    then(&mut stream);
     let mut records = Vec::new();
     stream.read_to_end(&mut records).unwrap();
     let (mut records, mut text) = (&records[..], String::new());
@@ -164,6 +175,26 @@ fn a_handshake_that_does_not_end_has_its_time_whatever_was_answered() {
             assert_eq!(line["status"], 0, "{line}");
         }
         assert_eq!(counted(&proxy, "tls_failed"), 2);
+    });
+}
+
+#[test]
+fn a_handshake_that_goes_on_after_the_last_answer_does_not_reset_it() {
+    test(|| {
+        let issuing = Issuing::new();
+        issuing.issue("a", &["a.test"]);
+        let (_origin, proxy) = echoing(&issuing, "");
+        let mut config = ClientConfig::clone(&issuing.client(TLS13));
+        config.enable_early_data = true;
+        let answer = ask_early(&proxy, &Arc::new(config), GET, |stream| {
+            until("both are answered", || counted(&proxy, "requests") == 2);
+            // The connection had time to end.
+            std::thread::sleep(Duration::from_millis(100));
+            const CHANGE_CIPHER_SPEC: &[u8] = &[20, 3, 3, 0, 1, 1];
+            stream.write_all(CHANGE_CIPHER_SPEC).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        });
+        assert!(answer.contains("at the origin: GET /a"), "{answer}");
     });
 }
 
