@@ -16,6 +16,7 @@ pub mod explain;
 pub mod files;
 pub mod handler;
 pub mod lifecycle;
+pub mod limits;
 pub mod observe;
 pub mod runtime;
 pub mod scheduling;

@@ -155,6 +155,7 @@ fn plan_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> GenerationPl
             crate::certificates::served_tls(config, &[], &tickets).unwrap()
         },
         caches: crate::cache::caches(config, &[]).unwrap(),
+        limits: crate::limits::route_limits(config, &[]),
         disks: Arc::new(Disks::start(config).unwrap()),
         outlets: outlets(config, shared),
         counters: Arc::new(Counters::new(config)),

@@ -37,12 +37,13 @@ const CRATES: [&str; 13] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 16] = [
+const LAYERS: [&str; 17] = [
     "scheduling",
     "lifecycle",
     "watching",
     "files",
     "shared_server",
+    "limits",
     "cache",
     "certificates",
     "observe",

@@ -242,6 +242,11 @@ pub fn end_head(out: &mut Vec<u8>, exchange: &Exchange<'_>, persistence: Persist
         let head = std::mem::take(out);
         edit_response(out, &head, exchange, edits);
     }
+    if exchange.tells_limits() {
+        out.truncate(out.len() - b"\r\n".len());
+        exchange.push_limit_fields(out);
+        out.extend_from_slice(b"\r\n");
+    }
 }
 
 /// Writes `name`, `value` and the end of the line.
@@ -288,7 +293,7 @@ pub fn refusal(worker: &Worker, end: End) -> Vec<u8> {
 }
 
 /// What the body of a refusal says.
-fn refusal_text(status: u16, end: End, detail: &str) -> String {
+pub(super) fn refusal_text(status: u16, end: End, detail: &str) -> String {
     let phrase = reason_phrase(status);
     let (word, words) = (end.word(), end.text());
     format!("{status} {phrase}\n\n{word}: {words}{detail}\n")

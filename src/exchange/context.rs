@@ -21,6 +21,7 @@ use crate::cache::Cache;
 use crate::certificates::{Acme, ServedTls};
 use crate::config::{self, Config};
 use crate::files::{Disks, Files};
+use crate::limits::RouteLimits;
 use crate::metrics::BufferMemory;
 use crate::metrics::end::Failure;
 use crate::net::timer::{TICK, Timer, Wheel};
@@ -108,6 +109,8 @@ pub struct GenerationPlan {
     pub upstreams: Vec<Arc<SharedUpstream>>,
     /// Its caches, in order.
     pub caches: Vec<Arc<Cache>>,
+    /// The limits of its routes.
+    pub limits: RouteLimits,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The disks that its files are on.
@@ -130,6 +133,8 @@ pub struct Generation {
     pub upstreams: Vec<Upstream>,
     /// Its caches, in order.
     pub caches: Vec<Arc<Cache>>,
+    /// The limits of its routes.
+    pub limits: RouteLimits,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// Of whom its certificates are ordered, if any are.
@@ -185,6 +190,7 @@ impl Generation {
             number: plan.number,
             upstreams: upstreams.collect(),
             caches: plan.caches.clone(),
+            limits: plan.limits.clone(),
             acme: (plan.tls.iter().flatten()).find_map(|it| it.acme().cloned()),
             tls: plan.tls.clone(),
             files: Rc::new(match before {

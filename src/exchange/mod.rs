@@ -16,6 +16,7 @@ pub(crate) mod edits;
 mod forward;
 pub mod identity;
 mod known_room;
+pub(crate) mod limits;
 mod moment;
 #[cfg(test)]
 pub(crate) mod multiplexed;

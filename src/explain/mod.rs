@@ -11,6 +11,7 @@ mod presence;
 mod steps;
 pub mod text;
 
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -36,6 +37,7 @@ use crate::config::{
 use crate::exchange::answer::refusal_status;
 use crate::exchange::edits::{changed_target, edit_request};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
+use crate::exchange::limits::key_text;
 use crate::exchange::remote::{RelayedClient, Remote};
 use crate::exchange::variables::Values;
 use crate::exchange::{Moment, TlsClient, refused_end};
@@ -121,6 +123,7 @@ fn explain_on(
         cache: None,
         is_redirected_to_https: false,
         action: None,
+        limits: Vec::new(),
         response_edits: Vec::new(),
         refused: None,
     };
@@ -260,6 +263,7 @@ fn explain_request(
                 explanation.refused = Some(Refused::new(Failure::AmbiguousPath.into(), None));
                 return None;
             }
+            explanation.limits = routed.limits();
             let edits = routed.route.edits.iter().flat_map(|it| &it.response);
             explanation.response_edits = edits.map(edit_text).collect();
             explanation.cache = (cache.as_ref()).map(|it| cache_step(config, it, caches, &facts));
@@ -363,6 +367,15 @@ impl Routed<'_> {
         let values = self.values(&remote, &Identity::NONE);
         let edits = self.route.edits.as_ref();
         edits.is_some_and(|it| changed_target(&values, it).is_err())
+    }
+
+    /// The limits that the request is counted by, with its key.
+    fn limits(&self) -> Vec<String> {
+        let remote = Remote::new(self.facts.client, 0);
+        let values = self.values(&remote, &Identity::NONE);
+        let limits = self.route.limits.iter();
+        let texts = limits.map(|it| limit_text(it, &key_text(it, &values, self.facts.client)));
+        texts.collect()
     }
 
     /// What variables stand for.
@@ -759,4 +772,20 @@ fn edit_text(edit: &FieldEdit) -> String {
         EditKind::Append => format!("{value} is appended to {name}"),
         EditKind::Remove => format!("{name} is removed"),
     }
+}
+
+/// A limit that a request with this key is counted by, in a few words.
+fn limit_text(limit: &config::Limit, key: &str) -> String {
+    let config::Limit { rate, burst, .. } = limit;
+    if key.is_empty() {
+        return format!("{rate} by {}, which is empty: not limited", limit.key);
+    }
+    let mut text = format!("{rate} by {}: {key}; {burst} at once", limit.key);
+    if !limit.delay.is_zero() {
+        let _ = write!(text, ", waits up to {:?}", limit.delay);
+    }
+    if limit.dry_run {
+        text.push_str(", a dry run");
+    }
+    text
 }

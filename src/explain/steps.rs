@@ -37,6 +37,9 @@ pub struct Explanation {
     /// looks at it; the first is the normal form.
     #[serde(default)]
     pub readings: Vec<ReadingStep>,
+    /// The limits of the route that the request is counted by, each in a few words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
     /// What the route's cache does, where it has one.
     #[serde(default)]
     pub cache: Option<CacheStep>,

@@ -83,6 +83,9 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         page.line(&line);
     }
     page.readings(&explanation.readings);
+    for limit in &explanation.limits {
+        page.line(&format!("limit: {limit}"));
+    }
     if let Some(cache) = &explanation.cache {
         page.cache(cache);
     }

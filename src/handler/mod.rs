@@ -22,6 +22,7 @@ use evenkeel_proto::{LoopId, Method, RequestHead};
 
 use crate::config::{self, Action, Config, Proxying, with_action};
 use crate::exchange::answer::{self, Answer};
+use crate::exchange::limits;
 use crate::exchange::{Exchange, Moment, Next, Outcome, TlsClient, box_cold};
 use crate::metrics::end::{End, Failure};
 pub(crate) use connection::ConnectionFacts;
@@ -83,7 +84,7 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
 
 /// The same without a look at proofs for authorities.
 async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
-    let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
+    let context = exchange.context;
     let found = {
         let facts = RequestFacts::new(exchange);
         let found = find_route(&context.config().route_table, &context.loop_id, &facts);
@@ -103,6 +104,14 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
+    if let Some(held_up) = limits::held_up(exchange, route)
+        && let Some(outcome) = held_up.await
+    {
+        return outcome;
+    }
+    // Looked up again, so that the future does not grow by it.
+    let route = exchange.progress.figures.route.unwrap_or_default() as usize;
+    let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
     let config::Route { action, cache, .. } = &context.config().routes[route];
     if exchange.check_path().is_err() {
         return box_cold(refuse(exchange, Failure::AmbiguousPath)).await;

@@ -35,6 +35,7 @@ use crate::cache::{Cache, CacheFigures};
 use crate::certificates::{AcmeServerFigures, ServedTls, TicketFigures, Tickets};
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
+use crate::limits::RouteLimits;
 
 pub use super::generation::{GenerationFigures, LoadedConfig};
 use counters::Counters;
@@ -42,7 +43,7 @@ pub(crate) use endpoint::effective_weight;
 pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, EndpointStatus};
 pub use exchanges::{ExchangeFigures, PhaseFigures};
 pub use listener::{ListenerFigures, ListenerGiven};
-pub use route::{CachingFigures, FileFigures, FileGiven, RouteFigures, RouteGiven};
+pub use route::{CachingFigures, FileFigures, FileGiven, LimitFigures, RouteFigures, RouteGiven};
 pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};
 
 /// Where the figures come from: what workers write and share.
@@ -60,6 +61,8 @@ pub struct Sources {
     pub dispatchers: Vec<Arc<Dispatcher>>,
     /// Of its routes.
     pub caches: Vec<Arc<Cache>>,
+    /// The limits of its routes.
+    pub limits: RouteLimits,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The keys of the tickets of all listeners, from the start of the process on.

@@ -44,6 +44,10 @@ enum Limit {
     /// What becomes of requests for a route's files that can't be opened or read
     /// now.
     Files { route: usize, failure: Failure },
+    /// Requests that a route's limits refuse.
+    Requests { route: usize },
+    /// Requests that they would refuse or delay without `dry_run`.
+    DryRun { route: usize },
     /// Retries of an upstream.
     Retries { upstream: usize },
     /// Memory for the bodies of an upstream's slow clients.
@@ -229,7 +233,11 @@ fn limits_of(config: &Config) -> Vec<Limit> {
         let failures = [Failure::DiskBusy, Failure::NoDescriptor];
         failures.map(|failure| Limit::Files { route, failure })
     });
-    let limits = listeners.chain(files).chain(upstreams);
+    let routes = config.routes.iter().enumerate();
+    let limited = routes.filter(|(_, it)| !it.limits.is_empty());
+    let limited =
+        limited.flat_map(|(route, _)| [Limit::Requests { route }, Limit::DryRun { route }]);
+    let limits = listeners.chain(files).chain(limited).chain(upstreams);
     let limits = limits.chain([Limit::LogLines, Limit::Spans]);
     limits.collect()
 }
@@ -262,6 +270,12 @@ impl Limit {
             Limit::Files { route, failure } => {
                 let end = End::Failure(failure).index();
                 sum(&|it| count_at(&it.routes[route].exchanges, end))
+            }
+            Limit::Requests { route } => {
+                sum(&|it| it.limits[route].as_ref().map_or(0, |it| it.refused.value()))
+            }
+            Limit::DryRun { route } => {
+                sum(&|it| it.limits[route].as_ref().map_or(0, |it| it.dry_run.value()))
             }
             Limit::Retries { upstream } => {
                 sum(&|it| it.upstreams[upstream].retries_refused.value())
@@ -296,7 +310,9 @@ impl Limit {
             | Limit::IdleConnections { upstream } => {
                 format!("upstream {}", config.upstreams[upstream].name)
             }
-            Limit::Files { route, .. } => format!("route {}", config.routes[route].name),
+            Limit::Files { route, .. } | Limit::Requests { route } | Limit::DryRun { route } => {
+                format!("route {}", config.routes[route].name)
+            }
             Limit::LogLines => "access log".into(),
             Limit::Spans => "spans".into(),
         }
@@ -348,6 +364,14 @@ impl Limit {
                     "its disk had too much to read",
                 ),
             },
+            Limit::Requests { .. } => (
+                "more requests come than its limit allows",
+                "more requests came than its limit allows",
+            ),
+            Limit::DryRun { .. } => (
+                "more requests come than its limit would allow",
+                "more requests came than its limit would allow",
+            ),
             Limit::Retries { .. } => (
                 "its budget of retries is used up",
                 "its budget of retries was used up",
@@ -372,7 +396,10 @@ impl Limit {
             Limit::Clients { .. } | Limit::IdleConnections { .. } => {
                 ["connection closed", "connections closed"]
             }
-            Limit::Upstream { .. } | Limit::Files { .. } => ["request refused", "requests refused"],
+            Limit::Upstream { .. } | Limit::Files { .. } | Limit::Requests { .. } => {
+                ["request refused", "requests refused"]
+            }
+            Limit::DryRun { .. } => ["request passed", "requests passed"],
             Limit::Retries { .. } => ["retry not made", "retries not made"],
             Limit::Buffers { .. } => ["body streamed", "bodies streamed"],
             Limit::LogLines => ["line lost", "lines lost"],
@@ -415,6 +442,8 @@ impl Limit {
             Limit::Descriptors { .. } => Failure::NoDescriptor.word(),
             Limit::Clients { .. } | Limit::IdleConnections { .. } => "displaced",
             Limit::Upstream { failure, .. } | Limit::Files { failure, .. } => failure.word(),
+            Limit::Requests { .. } => Failure::RateLimited.word(),
+            Limit::DryRun { .. } => "rate-limited-dry-run",
             Limit::Retries { .. } => "retries",
             Limit::Buffers { .. } => "buffer-memory",
             Limit::LogLines => "log-lines",

@@ -25,6 +25,7 @@ use crate::certificates::{FollowedTickets, served_tls};
 use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::files::Disks;
+use crate::limits::route_limits;
 use crate::metrics::quantity::counted;
 use crate::net::given::GivenSockets;
 use crate::net::listen::{Accepting, BoundListener};
@@ -693,6 +694,7 @@ impl Process {
                 .map(|it| it.dispatcher().clone())
                 .collect(),
             caches,
+            limits: route_limits(&config, &before.limits),
             tls,
             probes: Arc::new(before.probes.following(&before.config, &config)),
             disks: Arc::new(disks),

@@ -20,6 +20,7 @@ use crate::discovery::Discovery;
 use crate::exchange::context::GenerationPlan;
 use crate::files::Disks;
 use crate::lifecycle::{Phase, Starting, ThreadEnded, ThreadEnds, WhileRunning};
+use crate::limits::route_limits;
 use crate::metrics::BufferMemory;
 use crate::metrics::quantity::counted;
 use crate::net::Address;
@@ -429,6 +430,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         counters: observation.counters.clone(),
         dispatchers: dispatchers.collect(),
         caches: opened.caches.clone(),
+        limits: route_limits(config, &[]),
         tls: opened.tls.clone(),
         tickets: opened.tickets.clone(),
         log_lines_lost: observation.log_writer.lost(),
@@ -471,6 +473,7 @@ pub(super) fn plans(
         listeners: listeners.shared(),
         upstreams: upstreams.to_vec(),
         caches: sources.caches.clone(),
+        limits: sources.limits.clone(),
         tls: sources.tls.clone(),
         disks: sources.disks.clone(),
         outlets: outlets.clone(),

@@ -8,6 +8,7 @@
 // not see that.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod limits_by_key;
 mod setup;
 #[path = "../snippets/mod.rs"]
 mod snippets;

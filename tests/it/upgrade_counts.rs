@@ -54,6 +54,8 @@ const NOT_COUNTED: &[(&str, &str)] = &[
     ("evenkeel_listener_tls_resumed_total", "no listener has TLS"),
     ("evenkeel_listener_tls_failed_total", "no listener has TLS"),
     ("evenkeel_route_files_refused_total", "the disk keeps up"),
+    ("evenkeel_route_limit_delayed_total", "no limit is in force"),
+    ("evenkeel_route_limit_refused_total", "no limit is in force"),
     (
         "evenkeel_route_cache_stale_total",
         "what is stored stays fresh",
@@ -146,6 +148,7 @@ files = {{ root = "$SITE/files", strip = "/files" }}
 name = "fixed"
 match = {{ path = "/fixed" }}
 answer = {{ body = "fixed" }}
+limit = {{ rate = "1/h", dry_run = true }}
 
 [[route]]
 name = "narrow"

@@ -79,8 +79,8 @@ pub use variable::{Expression, ExpressionPart, Known, Variable};
 pub use written::{
     Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
     Drain, Endpoint, EndpointSource, ExternalAccount, FieldEdit, Files, FixedAnswer, Interim,
-    Issuer, Limits, Listener, ListenerTls, Log, NameSource, Otlp, Pool, Probe, Queue, QueueAnswer,
-    Server, ServiceSource, Sticky, Tickets, Upstream, UpstreamTimeouts,
+    Issuer, Limit, LimitKey, Limits, Listener, ListenerTls, Log, NameSource, Otlp, Pool, Probe,
+    Queue, QueueAnswer, Rate, Server, ServiceSource, Sticky, Tickets, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -391,6 +391,8 @@ pub struct Route {
     pub edits: Option<Box<Edits>>,
     /// The cookie that keeps a client at an endpoint; `None` for none.
     pub sticky: Option<Box<Sticky>>,
+    /// How often its requests may come. A request has to pass all of them.
+    pub limits: Box<[Limit]>,
 }
 
 /// What a route changes of its requests and responses.

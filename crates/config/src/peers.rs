@@ -75,11 +75,15 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "rate_limit rate_limits rate_limiting limit_req limit_req_zone limit_rate limit_conn_zone \
-         throttle stick_table in_flight_req",
+        "rate_limit rate_limits rate_limiting ratelimit limit_req limit_req_zone throttle \
+         stick_table",
+        key("route", "limit"),
+    ),
+    (
+        "limit_rate limit_conn limit_conn_zone in_flight_req",
         Missing(
-            "limits on the rate of a client are",
-            "`limits = { connections = N }` of a listener bounds all clients together",
+            "limits on connections, requests in flight and bytes of one client are",
+            "`limit` of a route bounds how often a client may come",
         ),
     ),
     (

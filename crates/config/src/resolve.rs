@@ -369,6 +369,10 @@ fn routes(
                 cache: cache::caching(it, edits.as_deref(), names)?,
                 edits,
                 sticky: sticky?,
+                limits: match &it.limit.value {
+                    Some(limits) => limits.resolve()?.into(),
+                    None => Box::default(),
+                },
             })
         })
         .collect();

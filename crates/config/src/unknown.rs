@@ -414,8 +414,8 @@ mod tests {
         for (path, key, expected) in [
             (
                 "",
-                "rateLimit",
-                "limits on the rate of a client are not supported yet",
+                "limitConn",
+                "limits on connections, requests in flight and bytes of one client are not supported yet",
             ),
             (
                 "route",

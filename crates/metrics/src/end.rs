@@ -33,6 +33,8 @@ reasons! {
         ConnectMethod => 501, "connect-method", "this is no forward proxy: CONNECT is not served";
         /// The request has been sent by this process before.
         Loop => 508, "loop", "the request came back to the proxy that sent it";
+        /// More requests of one client, or another key, than the route's `limit` allows.
+        RateLimited => 429, "rate-limited", "more requests came than are allowed";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
         /// The queue of the upstream is full.

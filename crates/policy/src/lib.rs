@@ -14,6 +14,7 @@ pub mod endpoint;
 pub mod hash;
 pub mod health;
 mod instant;
+pub mod limit;
 pub mod members;
 pub mod observation;
 pub mod pool;

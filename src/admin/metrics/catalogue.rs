@@ -13,7 +13,7 @@ use crate::files::DiskFigures;
 use crate::observe::discovered::SourceFigures;
 use crate::observe::figures::{
     CachingFigures, EndpointFigures, ExchangeFigures, Figures, FileFigures, GenerationFigures,
-    LaneFigures, ListenerFigures, PhaseFigures, RouteFigures, UpstreamFigures,
+    LaneFigures, LimitFigures, ListenerFigures, PhaseFigures, RouteFigures, UpstreamFigures,
 };
 
 /// Of the process, by the names that every exporter has for them.
@@ -123,6 +123,11 @@ async fn routes(figures: &Figures, out: &mut impl Writer) {
         .filter_map(|(labels, route)| Some((*labels, route.files.as_ref()?)))
         .collect();
     each(FileFigures::METRICS, "evenkeel_route_files_", &files, out).await;
+    let limits = routes.iter();
+    let limits: Vec<_> = limits
+        .filter_map(|(labels, route)| Some((*labels, route.limits.as_ref()?)))
+        .collect();
+    each(LimitFigures::METRICS, "evenkeel_route_limit_", &limits, out).await;
     let caching = routes.iter();
     let caching: Vec<_> = caching
         .filter_map(|(labels, route)| Some((*labels, route.cache.as_ref()?)))

@@ -18,6 +18,7 @@ use crate::cache::{CacheFigures, caches};
 use crate::certificates::AcmeServerFigures;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
+use crate::limits::route_limits;
 use crate::metrics::BufferMemory;
 use crate::observe::counters::{Counters, Phases};
 use crate::observe::figures::{Sources, Started};
@@ -37,7 +38,7 @@ fn sources(endpoints: usize) -> Sources {
         .collect();
     let text = format!(
         "[[listener]]\nname = 'web'\nbind = ':0'\nlimits.connections = 100\n\
-         [[route]]\nupstream = 'app'\nlane = 'slow'\ncache = true\n\
+         [[route]]\nupstream = 'app'\nlane = 'slow'\ncache = true\nlimit.rate = '10/s'\n\
          [[route]]\nname = 'img'\nfiles = '/nowhere'\n\
          [upstream.app]\nendpoints = [{}]\nlanes.slow = 2\n",
         endpoints.join(",")
@@ -55,6 +56,7 @@ fn sources(endpoints: usize) -> Sources {
         tls: crate::certificates::served_tls(&config, &[], &tickets).unwrap(),
         tickets,
         caches: caches(&config, &[]).unwrap(),
+        limits: route_limits(&config, &[]),
         discovered: Arc::default(),
         generation: 0,
         loaded: Started::now(),

@@ -121,12 +121,11 @@ impl Sent<'_, '_> {
     fn edit(&self, buffer: &mut Buffer, head: &mut ResponseHead) -> Result<(), End> {
         let endpoint = self.slot.id();
         let cookie = new_cookie(self.exchange, self.slot.upstream(), endpoint);
-        match (self.exchange.response_edits(), cookie) {
-            (None, None) => Ok(()),
-            (edits, cookie) => {
-                let cookie = cookie.unwrap_or_default();
-                self.edit_by(edits.unwrap_or_default(), &cookie, buffer, head)
-            }
+        let mut added = cookie.unwrap_or_default();
+        self.exchange.push_limit_fields(&mut added);
+        match self.exchange.response_edits() {
+            None if added.is_empty() => Ok(()),
+            edits => self.edit_by(edits.unwrap_or_default(), &added, buffer, head),
         }
     }
 
@@ -394,7 +393,8 @@ const EDITS_ROOM: usize = 1024;
 
 pub(super) fn response_buffer(exchange: &Exchange<'_>) -> Buffer {
     let mut buffer = Buffer::large();
-    let is_edited = exchange.response_edits().is_some() || exchange.sticky().is_some();
+    let has_edits = exchange.response_edits().is_some();
+    let is_edited = has_edits || exchange.sticky().is_some() || exchange.tells_limits();
     let room = if is_edited { EDITS_ROOM } else { 0 };
     buffer.clear_with_headroom(HEADROOM + room);
     buffer

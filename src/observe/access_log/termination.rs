@@ -61,7 +61,10 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         Failure::ClientGone => (b'C', at),
         Failure::ClientStalled | Failure::ClientSlow => (b'c', at),
         Failure::NoFile | Failure::NoMethod | Failure::NotCached => (b'L', b'R'),
-        Failure::AmbiguousPath | Failure::BadPath | Failure::FileForbidden => (b'P', b'R'),
+        Failure::AmbiguousPath
+        | Failure::BadPath
+        | Failure::FileForbidden
+        | Failure::RateLimited => (b'P', b'R'),
         Failure::NoDescriptor | Failure::AnswerMemory | Failure::Connections => (b'R', b'R'),
         // The disk is to a file what an endpoint is to a request.
         Failure::DiskBusy => (b'S', b'Q'),
@@ -99,6 +102,7 @@ mod tests {
         for (failure, phase, expected) in [
             (F::NoRoute, Local, "LR--"),
             (F::AmbiguousPath, Local, "PR--"),
+            (F::RateLimited, Local, "PR--"),
             (F::HeadTimeout, Head, "cR--"),
             (F::FirstBytesTimeout, Local, "cR--"),
             (F::ProxyHeader, Head, "PR--"),

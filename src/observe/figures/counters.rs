@@ -14,7 +14,7 @@ pub use super::endpoint::EndpointCounters;
 use super::exchanges::PhaseFigures;
 pub use super::exchanges::{ExchangeCounters, Phases};
 pub use super::listener::ListenerCounters;
-pub use super::route::{FileCounters, RouteCaching, RouteCounters};
+pub use super::route::{FileCounters, LimitCounters, RouteCaching, RouteCounters};
 pub use super::upstream::UpstreamCounters;
 use crate::config::Config;
 pub use crate::observe::generation::GenerationCounters;
@@ -37,6 +37,8 @@ pub struct Counters {
     pub files: Vec<Option<Arc<FileCounters>>>,
     /// Per route: what is known of its cache, where it has one.
     pub caching: Vec<Option<Arc<RouteCaching>>>,
+    /// Per route: those of its limits, where it has any.
+    pub limits: Vec<Option<Arc<LimitCounters>>>,
     /// Per upstream.
     pub upstreams: Vec<Arc<UpstreamCounters>>,
     /// Per upstream: those of its endpoints.
@@ -223,6 +225,9 @@ impl Counters {
             caching: (config.routes.iter())
                 .map(|it| it.cache.as_ref().map(|_| Arc::default()))
                 .collect(),
+            limits: (config.routes.iter())
+                .map(|it| (!it.limits.is_empty()).then(Arc::default))
+                .collect(),
             upstreams: zero(config.upstreams.len()),
             endpoints: zero(config.upstreams.len()),
         }
@@ -245,12 +250,17 @@ impl Counters {
             let kept = route.before.and_then(|at| self.caching[at].clone());
             route.has_cache.then(|| kept.unwrap_or_default())
         });
+        let limits = routes.iter().map(|route| {
+            let kept = route.before.and_then(|at| self.limits[at].clone());
+            route.has_limits.then(|| kept.unwrap_or_default())
+        });
         Counters {
             worker: self.worker.clone(),
             generation: Arc::default(),
             listeners: kept_or_zero(&self.listeners, listeners.iter().copied()),
             files: files.collect(),
             caching: caching.collect(),
+            limits: limits.collect(),
             routes: kept_or_zero(&self.routes, routes.iter().map(|it| it.before)),
             upstreams: kept_or_zero(&self.upstreams, upstreams.iter().copied()),
             endpoints: kept_or_zero(&self.endpoints, upstreams.iter().copied()),
@@ -274,6 +284,8 @@ struct StayingRoute {
     has_files: bool,
     /// Whether it has a cache now.
     has_cache: bool,
+    /// Whether it has limits now.
+    has_limits: bool,
 }
 
 impl Staying {
@@ -293,6 +305,7 @@ impl Staying {
                     before: at(&routes, &it.name),
                     has_files: it.action.files().is_some(),
                     has_cache: it.cache.is_some(),
+                    has_limits: !it.limits.is_empty(),
                 })
                 .collect(),
             upstreams: (config.upstreams.iter())

@@ -26,6 +26,8 @@ impl Counters {
         let caching = routes().zip(&self.caching);
         let caching =
             caching.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.counters.save())));
+        let limits = routes().zip(&self.limits);
+        let limits = limits.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.save())));
         Saved::named([
             ("own", self.worker.own.save()),
             ("spans_dropped", self.worker.spans_dropped.save()),
@@ -43,6 +45,7 @@ impl Counters {
             ),
             ("files", Saved::named(files)),
             ("caching", Saved::named(caching)),
+            ("limits", Saved::named(limits)),
             (
                 "upstreams",
                 Saved::named(
@@ -252,7 +255,7 @@ impl Sources {
             cells.raise(listeners.of(&listener.name));
         }
         let (routes, files) = (saved.of("routes"), saved.of("files"));
-        let caching = saved.of("caching");
+        let (caching, limits) = (saved.of("caching"), saved.of("limits"));
         for (index, route) in config.routes.iter().enumerate() {
             counters.routes[index].raise(routes.of(&route.name));
             if let Some(cells) = &counters.files[index] {
@@ -260,6 +263,9 @@ impl Sources {
             }
             if let Some(cells) = &counters.caching[index] {
                 cells.counters.raise(caching.of(&route.name));
+            }
+            if let Some(cells) = &counters.limits[index] {
+                cells.raise(limits.of(&route.name));
             }
         }
         let (upstreams, endpoints) = (saved.of("upstreams"), saved.of("endpoints"));

@@ -8,6 +8,7 @@ use evenkeel_metrics::{CacheResult, Detail, End, Failure, Lazy, figures};
 use super::super::misses::{Misses, RecentMisses};
 use super::Sources;
 use super::exchanges::ExchangeCounters;
+use crate::limits::active_keys;
 use crate::net::clock;
 
 figures! {
@@ -26,6 +27,8 @@ figures! {
     given files: Option<FileFigures>;
     /// What its cache does for it, if it has one.
     given cache: Option<CachingFigures>;
+    /// What its limits did, if it has any.
+    given limits: Option<LimitFigures>;
     /// Its exchanges.
     nested exchanges: Lazy<ExchangeCounters>;
 }
@@ -46,6 +49,26 @@ figures! {
     counter cold => "cold_total";
     /// Requests for files that the queue of the disk refused.
     given refused: u64 => counter "refused_total";
+}
+
+figures! {
+    /// What the limits of a route did.
+    figures LimitFigures;
+    /// Counters of what the limits of a route did.
+    cells LimitCounters;
+    /// What is known of a route's limits otherwise.
+    given LimitGiven;
+
+    /// Keys that have used a part of what they may; zero in brief figures.
+    given keys: u64 => gauge "keys";
+    /// Requests that passed at once.
+    counter allowed => "allowed_total";
+    /// Requests that waited for their turn.
+    counter delayed => "delayed_total";
+    /// Requests that were refused.
+    counter refused => "refused_total";
+    /// Requests that would have been refused, or would have waited, without `dry_run`.
+    counter dry_run => "dry_run_total";
 }
 
 figures! {
@@ -140,6 +163,7 @@ impl Sources {
             upstream: proxying.map(|it| self.config.upstreams[it.upstream].name.clone()),
             files: None,
             cache: None,
+            limits: None,
         };
         let cells = self.counters.iter().map(|it| &*it.routes[index]);
         let mut route = given.with(cells, detail);
@@ -153,6 +177,17 @@ impl Sources {
                 .iter()
                 .filter_map(|it| it.files[index].as_deref());
             route.files = Some(given.with(cells, detail));
+        }
+        if !settings.limits.is_empty() {
+            let given = LimitGiven {
+                keys: match detail {
+                    Detail::Full => active_keys(&self.limits[index], clock::now()),
+                    Detail::Brief => 0,
+                },
+            };
+            let workers = self.counters.iter();
+            let cells = workers.filter_map(|it| it.limits[index].as_deref());
+            route.limits = Some(given.with(cells, detail));
         }
         if let Some(caching) = &settings.cache {
             let given = CachingGiven {

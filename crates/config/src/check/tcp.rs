@@ -78,6 +78,14 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             )
             .help("leave it out");
     }
+    if route.limit.written && all_speak(ClientProtocol::Tcp) {
+        report
+            .mistake(
+                &route.limit.place,
+                "`limit` counts requests, and this route has connections of TCP",
+            )
+            .help("`limits = { connections = N }` of a listener bounds connections");
+    }
     for (key, is_written, place) in edits(route) {
         if is_written && all_speak(ClientProtocol::Tcp) {
             report

@@ -3,8 +3,8 @@
 use super::forms::short_for;
 use super::upstream::content_type_default;
 use super::{
-    CachingTable, FilesTable, Match, OwnAccessLog, RequestHeaders, ResponseHeaders, RouteCache,
-    ShortSticky, Switch, WrittenEdits,
+    CachingTable, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders, ResponseHeaders,
+    RouteCache, ShortSticky, Switch, WrittenEdits,
 };
 use crate::file_value::{FolderPath, Front};
 use crate::reserved::AnswerField;
@@ -62,6 +62,9 @@ macro_rules! route {
                 response_headers: Boxed<ResponseHeaders> = Optional("none"),
                 /// A cookie by which a client stays at the endpoint that answered it first.
                 sticky: ShortSticky = Optional("balanced each time"),
+                /// How often requests may come, by client or another key: a table, or a list
+                /// of them, each of which a request has to pass.
+                limit: OneOrMore<LimitTable> = Optional("no limit"),
                 /// Of the upstream's `lanes`, the one that these requests are kept to.
                 lane: Text = Optional("all of the upstream's slots"),
                 /// Who leaves the upstream's queue first: requests of a higher

@@ -1,0 +1,211 @@
+//! How often the clients of a route may come.
+
+use std::time::Duration;
+
+use crate::quantity::DurationValue;
+use crate::setting::{Bounded, Fault, FromText, options, resolve_to, sibling};
+use crate::tree::Node;
+use crate::variable::Expression;
+
+options! {
+    /// How often the requests of one key may come.
+    pub struct LimitTable as "a limit"
+    for #[derive(Debug, Clone, PartialEq, Eq)] Limit {
+        /// The requests that are counted together: `client` for those of one client's
+        /// address, or a text with variables, such as `{header:X-Api-Key}`. A request
+        /// whose text comes out empty is not limited.
+        key: LimitKeyText = Default("'client'"),
+        /// How many requests in which time, such as `10/s`, `600/m` or `5000/h`.
+        rate: RateText = Required,
+        /// How many may come at once after a rest.
+        burst: Bounded<u32, 1, 1_000_000_000> = Depends(burst_default, "those of a second, at least 1"),
+        /// How long a request that comes too early may wait, in the order of arrival,
+        /// before it is refused; in steps of 100 ms.
+        delay: DurationValue = Default("'0s'"),
+        /// Whether requests beyond the limit are only counted, and pass.
+        dry_run: bool = Default("false"),
+        /// Status of a refusal.
+        status: Bounded<u16, 400, 599> = Default("429"),
+        /// Whether answers to requests that pass say what is left, in `RateLimit`.
+        headers: bool = Default("false"),
+        /// With `client`: the bits of an IPv4 address that are looked at.
+        prefix_v4: Bounded<u8, 1, 32> = Default("32"),
+        /// With `client`: the bits of an IPv6 address that are looked at. Whoever has one
+        /// address usually has all of its 64-bit network.
+        prefix_v6: Bounded<u8, 1, 128> = Default("64"),
+        /// Keys that are remembered, of 16 bytes each. Of more, those go that have used
+        /// the least.
+        entries: Bounded<u32, 8, 10_000_000> = Default("100000"),
+    }
+}
+
+fn burst_default(limit: &Node) -> Option<String> {
+    let RateText(rate) = sibling::<RateText>(limit, "rate")?;
+    Some(rate.of_second().to_string())
+}
+
+/// How many in which time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// How many; at least one.
+    pub count: u32,
+    /// In this time.
+    pub per: Duration,
+}
+
+impl Rate {
+    /// Time between two at this rate.
+    pub fn interval(self) -> Duration {
+        self.per / self.count
+    }
+
+    /// How many come in a second, rounded down, but at least one.
+    fn of_second(self) -> u32 {
+        (u64::from(self.count) / self.per.as_secs().max(1)).max(1) as u32
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let unit = UNITS.iter().find(|(_, it)| *it == self.per.as_secs());
+        write!(out, "{}/{}", self.count, unit.map_or("s", |(unit, _)| unit))
+    }
+}
+
+/// The units of time that a rate can have, in seconds.
+const UNITS: [(&str, u64); 4] = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
+
+/// The most that a rate can be, in a second.
+const MOST_PER_SECOND: u64 = 1_000_000;
+
+/// A rate as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateText(pub Rate);
+
+impl FromText for RateText {
+    const FORM: &'static str = "a rate, such as `\"10/s\"`, `\"600/m\"` or `\"5000/h\"`";
+    const PATTERN: Option<&'static str> = Some(r"^[0-9]+ */ *(s|m|h|d)$");
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let fault = |help| Fault::new(format!("`{text}` is no rate")).help(help);
+        let form = "write a number, `/` and a unit (s, m, h or d), as in \"10/s\" or \"600/m\"";
+        let Some((count, unit)) = text.split_once('/') else {
+            return Err(match text.trim().parse::<u32>() {
+                Ok(count) => fault(&*format!(
+                    "so many in which time? \"{count}/s\" or \"{count}/m\""
+                )),
+                Err(_) => fault(form),
+            });
+        };
+        let unit = UNITS.iter().find(|(it, _)| *it == unit.trim());
+        let (Some((_, seconds)), Ok(count)) = (unit, count.trim().parse::<u32>()) else {
+            return Err(fault(form));
+        };
+        if count == 0 {
+            return Err(Fault::new("a rate of 0 would refuse everything")
+                .help("to refuse all requests of a route: answer = { status = 403 }"));
+        }
+        if u64::from(count) > MOST_PER_SECOND * seconds {
+            return Err(
+                Fault::new(format!("`{text}` is more than a limit can count"))
+                    .help(format!("the most is {MOST_PER_SECOND}/s")),
+            );
+        }
+        let per = Duration::from_secs(*seconds);
+        Ok(Self(Rate { count, per }))
+    }
+}
+
+/// What the requests that are counted together have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitKey {
+    /// The client's address, or the network that it is in.
+    Client,
+    /// The value of this text.
+    Text(Expression),
+}
+
+/// As it was written.
+impl std::fmt::Display for LimitKey {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LimitKey::Client => out.write_str("client"),
+            LimitKey::Text(text) => text.fmt(out),
+        }
+    }
+}
+
+/// The key of a limit as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitKeyText(pub LimitKey);
+
+impl FromText for LimitKeyText {
+    const FORM: &'static str =
+        "`\"client\"`, or a text with variables, such as `\"{header:X-Api-Key}\"`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        if text == "client" {
+            return Ok(Self(LimitKey::Client));
+        }
+        let key = Expression::read(text)?;
+        if key.is_constant() {
+            return Err(
+                Fault::new(format!("`{text}` is the same for every request")).help(
+                    "write \"client\", or a text with variables, such as \"{header:X-Api-Key}\"; \"{route}\" counts all requests together",
+                ),
+            );
+        }
+        match key.needs_response() {
+            Some(variable) => Err(Fault::new(format!(
+                "`{{{}}}` is not known before there is a response",
+                variable.word()
+            ))),
+            None => Ok(Self(LimitKey::Text(key))),
+        }
+    }
+}
+
+resolve_to!(RateText => Rate, LimitKeyText => LimitKey);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates() {
+        for (text, expected) in [
+            ("10/s", Some((Duration::from_millis(100), 10))),
+            ("600/m", Some((Duration::from_millis(100), 10))),
+            ("5000 / h", Some((Duration::from_millis(720), 1))),
+            ("1/d", Some((Duration::from_secs(86_400), 1))),
+            ("1000000/s", Some((Duration::from_micros(1), 1_000_000))),
+            ("1000001/s", None),
+            ("4294967295/m", None),
+            ("0/s", None),
+            ("10", None),
+            ("10/", None),
+            ("/s", None),
+            ("-1/s", None),
+            ("10/sec", None),
+            ("1.5/s", None),
+        ] {
+            let read = RateText::from_text(text).ok();
+            let read = read.map(|RateText(it)| (it.interval(), it.of_second()));
+            assert_eq!(read, expected, "{text:?}");
+        }
+        for text in ["10/s", "600/m", "5000/h", "1/d"] {
+            assert_eq!(RateText::from_text(text).unwrap().0.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn keys() {
+        for text in ["client", "{header:X-Api-Key}", "{route}/{client_ip}"] {
+            let LimitKeyText(key) = LimitKeyText::from_text(text).expect(text);
+            assert_eq!(key.to_string(), text);
+        }
+        for text in ["", "all", "{status}", "{client}", "{nothing"] {
+            assert!(LimitKeyText::from_text(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Holds requests against the limits of their route: they pass, wait or are refused.
+//!
+//! A request that passes takes no wait and allocates nothing.
+
+use std::fmt::Write;
+use std::future::pending;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::pin::Pin;
+use std::time::Duration;
+
+use evenkeel_policy::limit::{Standing, Verdict};
+
+use super::answer::{self, Answer, refusal_text};
+use super::variables::{Values, expand};
+use super::{Exchange, Gone, Outcome, box_cold};
+use crate::config::{Limit, LimitKey};
+use crate::limits::RouteLimit;
+use crate::metrics::Counter;
+use crate::metrics::end::{End, Failure};
+use crate::net::clock;
+use crate::observe::counters::LimitCounters;
+
+/// What becomes of a request by the limits of its route.
+#[derive(Debug, Clone, Copy)]
+enum Judged {
+    /// It goes on.
+    Passes,
+    /// It goes on after this time.
+    Waits(Duration),
+    /// It is refused.
+    Refused {
+        /// Index of the limit among those of the route.
+        limit: usize,
+        /// What its key has left.
+        standing: Standing,
+        /// Time after which it would pass.
+        retry_after: Duration,
+    },
+}
+
+/// Holds a request against the limits of its route. What is left to do where it does not
+/// pass at once: it waits, or is refused, and that was its outcome.
+///
+/// # Cancellation
+/// Safe: a request that leaves has used its turn.
+pub(crate) fn held_up<'e>(
+    exchange: &'e mut Exchange<'_>,
+    route: usize,
+) -> Option<Pin<Box<dyn Future<Output = Option<Outcome>> + 'e>>> {
+    if exchange.context.config().routes[route].limits.is_empty() {
+        return None;
+    }
+    match judge(exchange, route) {
+        Judged::Passes => None,
+        judged => Some(box_cold(apply(exchange, judged))),
+    }
+}
+
+/// Holds a request against the limits of its route, in their order. Each limit before one
+/// that refuses has counted it.
+fn judge(exchange: &Exchange<'_>, route: usize) -> Judged {
+    let generation = exchange.context.generation();
+    let limits = &generation.limits[route];
+    let now = exchange.progress.arrived();
+    let mut longest = Duration::ZERO;
+    let mut is_over_dry_run = false;
+    for (index, limit) in limits.iter().enumerate() {
+        let room = &mut exchange.context.scratch.borrow_mut();
+        let values = Values::of(exchange);
+        let address = exchange.client.remote().address;
+        let taken = with_key(&limit.settings, &values, address, room, |key| {
+            limit.table.take(key, now)
+        });
+        match taken {
+            None | Some(Verdict::Allowed { .. }) => {}
+            Some(_) if limit.settings.dry_run => is_over_dry_run = true,
+            Some(Verdict::Delayed { wait, .. }) => longest = longest.max(wait),
+            Some(Verdict::Refused {
+                standing,
+                retry_after,
+            }) => {
+                count(exchange, route, |it| &it.refused);
+                return Judged::Refused {
+                    limit: index,
+                    standing,
+                    retry_after,
+                };
+            }
+        }
+    }
+    if is_over_dry_run {
+        count(exchange, route, |it| &it.dry_run);
+    }
+    if longest > Duration::ZERO {
+        count(exchange, route, |it| &it.delayed);
+        Judged::Waits(longest)
+    } else {
+        count(exchange, route, |it| &it.allowed);
+        Judged::Passes
+    }
+}
+
+fn count(exchange: &Exchange<'_>, route: usize, counter: impl Fn(&LimitCounters) -> &Counter) {
+    let counters = &exchange.context.generation().counters.limits;
+    if let Some(counters) = &counters[route] {
+        counter(counters).add(1);
+    }
+}
+
+/// Has a request wait for its turn, or refuses it. `None` where it goes on.
+async fn apply(exchange: &mut Exchange<'_>, judged: Judged) -> Option<Outcome> {
+    let end = match judged {
+        Judged::Passes => return None,
+        Judged::Waits(wait) => {
+            exchange.set_timeout(wait);
+            match exchange.while_client_stays(pending::<()>()).await {
+                Err(Gone::Client) => Failure::ClientGone,
+                _ => exchange.context.cut_off()?,
+            }
+        }
+        Judged::Refused {
+            limit,
+            standing,
+            retry_after,
+        } => return Some(refuse(exchange, limit, standing, retry_after).await),
+    };
+    Some(answer::refuse(exchange, End::Failure(end), None).await)
+}
+
+/// Refuses a request that came too early.
+async fn refuse(
+    exchange: &mut Exchange<'_>,
+    limit: usize,
+    standing: Standing,
+    retry_after: Duration,
+) -> Outcome {
+    let end = End::Failure(Failure::RateLimited);
+    let route = exchange.progress.figures.route.unwrap_or_default() as usize;
+    let refusing = exchange.context.generation().limits[route][limit].clone();
+    let mut headers = Vec::new();
+    // Otherwise all answers have them.
+    if !refusing.settings.headers {
+        headers.push(("RateLimit-Policy".to_owned(), policy(limit, &refusing)));
+        headers.push(("RateLimit".to_owned(), service_limit(limit, standing)));
+    }
+    let status = refusing.settings.status;
+    let text = refusal_text(status, end, "");
+    let answer = Answer {
+        status,
+        retry_after_s: Some(u32::try_from(whole_seconds(retry_after)).unwrap_or(u32::MAX)),
+        headers: &headers,
+        body: text.as_bytes(),
+        ..Answer::EMPTY
+    };
+    let persistence = answer::persistence(exchange);
+    match answer::send(exchange, &answer, persistence).await {
+        Err(failure) => Outcome::after_head(exchange, failure.into(), super::Next::Cut),
+        Ok(()) => answer::outcome(exchange, end, persistence),
+    }
+}
+
+impl Exchange<'_> {
+    /// Whether responses say what the limits of the route leave.
+    pub(super) fn tells_limits(&self) -> bool {
+        let Some(route) = self.progress.figures.route else {
+            return false;
+        };
+        let limits = &self.context.config().routes[route as usize].limits;
+        limits.iter().any(|it| it.headers) && !self.side.is_store()
+    }
+
+    /// Appends lines that say what the limits of the route leave.
+    pub(super) fn push_limit_fields(&self, out: &mut Vec<u8>) {
+        if !self.tells_limits() {
+            return;
+        }
+        let route = self.progress.figures.route.unwrap_or_default();
+        let limits = &self.context.generation().limits[route as usize];
+        let now = clock::now();
+        let (mut policies, mut standings) = (String::new(), String::new());
+        for (index, limit) in limits.iter().enumerate() {
+            let address = self.client.remote().address;
+            let values = Values::of(self);
+            let standing = |key: &[u8]| limit.table.standing(key, now);
+            let standing = with_key(&limit.settings, &values, address, &mut Vec::new(), standing);
+            if let (true, Some(standing)) = (limit.settings.headers, standing) {
+                for (list, item) in [
+                    (&mut policies, policy(index, limit)),
+                    (&mut standings, service_limit(index, standing)),
+                ] {
+                    if !list.is_empty() {
+                        list.push_str(", ");
+                    }
+                    list.push_str(&item);
+                }
+            }
+        }
+        if !policies.is_empty() {
+            let lines = format!("RateLimit-Policy: {policies}\r\nRateLimit: {standings}\r\n");
+            out.extend_from_slice(lines.as_bytes());
+        }
+    }
+}
+
+/// The item of a limit in `RateLimit-Policy`: its quota and the seconds in which that comes
+/// back (draft-ietf-httpapi-ratelimit-headers-11).
+fn policy(index: usize, limit: &RouteLimit) -> String {
+    let allowance = limit.table.allowance();
+    let window = whole_seconds(allowance.window());
+    format!("{};q={};w={window}", policy_name(index), allowance.burst)
+}
+
+/// The item of a limit in `RateLimit`: what is left, and the seconds in which there is no
+/// more. They end no later than `Retry-After`, as §6 of the draft asks for.
+fn service_limit(index: usize, standing: Standing) -> String {
+    let Standing { remaining, next } = standing;
+    let name = policy_name(index);
+    format!("{name};r={remaining};t={}", whole_seconds(next))
+}
+
+fn policy_name(index: usize) -> String {
+    let mut name = String::from("\"default");
+    if index > 0 {
+        let _ = write!(name, "-{}", index + 1);
+    }
+    name.push('"');
+    name
+}
+
+/// Rounded up, and at least one.
+fn whole_seconds(duration: Duration) -> u64 {
+    (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
+}
+
+/// Calls `use_key` with the key of a request, unless that is empty. `room` is overwritten.
+fn with_key<T>(
+    limit: &Limit,
+    values: &Values<'_>,
+    address: Option<IpAddr>,
+    room: &mut Vec<u8>,
+    use_key: impl FnOnce(&[u8]) -> T,
+) -> Option<T> {
+    match &limit.key {
+        LimitKey::Client => {
+            // A process of this machine, on a Unix socket.
+            let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            let network = network(address, limit.prefix_v4, limit.prefix_v6);
+            Some(match network {
+                IpAddr::V4(it) => use_key(&it.octets()),
+                IpAddr::V6(it) => use_key(&it.octets()),
+            })
+        }
+        LimitKey::Text(text) => {
+            room.clear();
+            expand(room, text, values, b"");
+            let key = room.trim_ascii();
+            (!key.is_empty()).then(|| use_key(key))
+        }
+    }
+}
+
+/// The key of a request as text; empty where it is not limited.
+pub(crate) fn key_text(limit: &Limit, values: &Values<'_>, address: Option<IpAddr>) -> String {
+    let text = |key: &[u8]| match (&limit.key, key) {
+        (LimitKey::Client, &[a, b, c, d]) => Ipv4Addr::new(a, b, c, d).to_string(),
+        (LimitKey::Client, key) => {
+            let octets = <[u8; 16]>::try_from(key).unwrap_or_default();
+            Ipv6Addr::from(octets).to_string()
+        }
+        (LimitKey::Text(_), key) => String::from_utf8_lossy(key).into_owned(),
+    };
+    with_key(limit, values, address, &mut Vec::new(), text).unwrap_or_default()
+}
+
+/// The network of an address by prefixes. An IPv4 address that is mapped into IPv6 is the
+/// IPv4 address.
+fn network(address: IpAddr, prefix_v4: u8, prefix_v6: u8) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(it) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix_v4)).unwrap_or(0);
+            IpAddr::V4((u32::from(it) & mask).into())
+        }
+        IpAddr::V6(it) => {
+            let mask = u128::MAX
+                .checked_shl(128 - u32::from(prefix_v6))
+                .unwrap_or(0);
+            IpAddr::V6((u128::from(it) & mask).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_network_are_one_key() {
+        for (address, prefix_v4, prefix_v6, expected) in [
+            ("192.0.2.77", 32, 64, "192.0.2.77"),
+            ("192.0.2.77", 24, 64, "192.0.2.0"),
+            ("::ffff:192.0.2.77", 32, 64, "192.0.2.77"),
+            ("2001:db8:1:2:3:4:5:6", 32, 64, "2001:db8:1:2::"),
+            ("2001:db8:1:2:3:4:5:6", 32, 128, "2001:db8:1:2:3:4:5:6"),
+            ("2001:db8:1:2:3:4:5:6", 32, 1, "::"),
+        ] {
+            let found = network(address.parse().unwrap(), prefix_v4, prefix_v6);
+            assert_eq!(found, expected.parse::<IpAddr>().unwrap(), "{address}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_rounded_up() {
+        for (ms, expected) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2)] {
+            assert_eq!(whole_seconds(Duration::from_millis(ms)), expected, "{ms}");
+        }
+        assert_eq!(policy_name(0), "\"default\"");
+        assert_eq!(policy_name(1), "\"default-2\"");
+    }
+}
