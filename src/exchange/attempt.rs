@@ -13,7 +13,7 @@ use std::task::Poll;
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, ClientInfo};
-use evenkeel_proto::{BodyFraming, Credentials, ResponseError};
+use evenkeel_proto::{Credentials, ResponseError};
 use evenkeel_tls::handshake_fault::is_handshake_refusal;
 
 pub(super) use self::connect::Connections;
@@ -354,7 +354,11 @@ impl<'a, 'e> Sent<'a, 'e> {
         let body_start = scratch.len();
         scratch.extend_from_slice(&request.bytes[request.head.wire.end..request.valid_len]);
         if !request.decoder.is_normal() {
-            restate_body(&mut scratch, body_start, request.head.wire.framing);
+            let mut decoder = BodyDecoder::new(request.head.wire.framing);
+            if self.exchange.drops_request_trailers() {
+                decoder = decoder.without_trailers();
+            }
+            restate_body(&mut scratch, body_start, decoder);
         }
         let sent = match self.stream.try_write(&scratch, Follow::Anything) {
             Some(Ok(len)) => len,
@@ -655,10 +659,11 @@ impl<'a, 'e> Sent<'a, 'e> {
     }
 }
 
-/// Leaves out of the part of a body that begins at `start` what does not go on.
+/// Leaves out of the part of a body that begins at `start` what does not go on. `decoder`
+/// stands at the beginning of the body.
 #[cold]
-fn restate_body(scratch: &mut Vec<u8>, start: usize, framing: BodyFraming) {
-    let restated = BodyDecoder::new(framing).restate(&mut scratch[start..]);
+fn restate_body(scratch: &mut Vec<u8>, start: usize, mut decoder: BodyDecoder) {
+    let restated = decoder.restate(&mut scratch[start..]);
     debug_assert!(restated.is_ok(), "it was checked when it was read");
     if let Ok(advance) = restated {
         scratch.truncate(start + advance.kept);

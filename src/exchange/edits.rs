@@ -6,7 +6,8 @@
 
 use evenkeel_policy::route::path;
 use evenkeel_policy::route::rewriting::{AmbiguousPath, rewrite, without_prefix};
-use evenkeel_proto::http1::edit::{self, SameName, edit_head};
+use evenkeel_proto::http1::edit::{self, EditKind, SameName, edit_head};
+use evenkeel_proto::http1::is_authority;
 
 use super::Exchange;
 use super::variables::{Values, expand, expand_target};
@@ -35,6 +36,17 @@ impl<'a> Exchange<'a> {
         (!edits.iter().any(is_of_field)).then_some(value)
     }
 
+    /// Whether its route sets or removes fields of requests: no trailer field goes on, since
+    /// a server may take it for one of the head.
+    pub(super) fn drops_request_trailers(&self) -> bool {
+        self.edits().is_some_and(|it| drop_fields(&it.request))
+    }
+
+    /// The same of responses.
+    pub(super) fn drops_response_trailers(&self) -> bool {
+        self.response_edits().is_some_and(drop_fields)
+    }
+
     /// Checks the path that an endpoint gets, before anything is asked of one.
     ///
     /// # Errors
@@ -47,6 +59,10 @@ impl<'a> Exchange<'a> {
             _ => Ok(()),
         }
     }
+}
+
+fn drop_fields(edits: &[FieldEdit]) -> bool {
+    edits.iter().any(|it| it.kind.drops_lines())
 }
 
 /// Makes the edits of requests in the head that stands in `out` from `start` on.
@@ -91,12 +107,23 @@ fn edit_fields(
     values: &Values<'_>,
     same: SameName,
 ) {
+    let is_host = |it: &FieldEdit| it.name.eq_ignore_ascii_case("host");
+    // A request goes on with a host, and with its own where its route's can't be one.
+    let keeps_host = edits.iter().filter(|it| is_host(it)).any(|it| {
+        let mut value = Vec::new();
+        expand(&mut value, &it.value, values, head);
+        !is_authority(value.trim_ascii())
+    });
+    let is_void = |it: &FieldEdit| keeps_host && is_host(it);
     let named = edits.iter().map(|it| edit::FieldEdit {
-        kind: it.kind,
+        // What adds nothing does nothing.
+        kind: if is_void(it) { EditKind::Add } else { it.kind },
         name: it.name.as_bytes(),
     });
     edit_head(out, head, first_line, named, same, |out, at| {
-        expand(out, &edits[at].value, values, head);
+        if !is_void(&edits[at]) {
+            expand(out, &edits[at].value, values, head);
+        }
     });
 }
 

@@ -102,6 +102,9 @@ pub(super) fn wanted(
 fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
     let (head, bytes) = (exchange.head, exchange.bytes);
     let mut decoder = BodyDecoder::new(head.wire.framing);
+    if exchange.drops_request_trailers() {
+        decoder = decoder.without_trailers();
+    }
     let consumed = decoder.advance(&bytes[head.wire.end..])?.consumed;
     let announced = head.announced_len().or_else(|| decoder.announced_bytes());
     if !exchange

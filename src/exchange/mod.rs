@@ -31,7 +31,7 @@ pub(crate) mod remote;
 mod request;
 pub mod room;
 mod side;
-mod sticky;
+pub(crate) mod sticky;
 pub mod store_side;
 pub mod tcp;
 mod tunnel;

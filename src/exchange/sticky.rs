@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenkeel_policy::dispatch::Pin;
 use evenkeel_policy::endpoint::EndpointId;
 use evenkeel_policy::route::condition::cookies;
-use evenkeel_proto::Scheme;
+use evenkeel_proto::{RequestHead, Scheme};
 
 use super::Exchange;
 use crate::config::Sticky;
@@ -17,27 +17,25 @@ impl<'a> Exchange<'a> {
         let route = self.progress.figures.route? as usize;
         self.context.config().routes[route].sticky.as_deref()
     }
+}
 
-    /// The value of the cookie that it was sent with; `None` without one.
-    fn cookie(&self, name: &str) -> Option<Vec<u8>> {
-        let (head, bytes) = (self.head, self.bytes);
-        let mut lines = head
-            .fields
-            .iter()
-            .filter(|it| it.is_named(b"cookie", bytes));
-        lines.find_map(|it| {
-            cookies(it.value.of(bytes), name)
-                .next()
-                .map(Iterator::collect)
-        })
-    }
+/// The values of the cookies of this name that a request was sent with. A client may have
+/// several, of other paths or domains.
+pub(crate) fn values<'a>(
+    head: &'a RequestHead,
+    bytes: &'a [u8],
+    name: &'a str,
+) -> impl Iterator<Item = Vec<u8>> + 'a {
+    let fields = head.fields.iter();
+    let lines = fields.filter(move |it| it.is_named(b"cookie", bytes));
+    lines.flat_map(move |it| cookies(it.value.of(bytes), name).map(Iterator::collect))
 }
 
 /// The endpoint that the client has a session at, by its cookie.
 pub(super) fn session(exchange: &Exchange<'_>, upstream: &Upstream) -> Option<Pin> {
     let sticky = exchange.sticky()?;
-    let value = exchange.cookie(&sticky.cookie)?;
-    let endpoint = upstream.sticky_endpoint(sticky, &value)?;
+    let endpoint = values(exchange.head, exchange.bytes, &sticky.cookie)
+        .find_map(|it| upstream.sticky_endpoint(sticky, &it))?;
     Some(Pin::Session(endpoint))
 }
 
@@ -51,9 +49,7 @@ pub(super) fn new_cookie(
     let sticky = exchange.sticky().filter(|_| !exchange.side.is_store())?;
     let mut value = Vec::with_capacity(32);
     upstream.push_sticky_value(&mut value, sticky, endpoint);
-    let has_it = exchange
-        .cookie(&sticky.cookie)
-        .is_some_and(|it| it == value);
+    let has_it = values(exchange.head, exchange.bytes, &sticky.cookie).any(|it| it == value);
     if has_it || value.is_empty() {
         return None;
     }

@@ -94,11 +94,13 @@ pub(super) fn expand_target(
             }
             // These are encoded already.
             ExpressionPart::Variable(Variable::Path) => out.extend_from_slice(path),
-            ExpressionPart::Variable(Variable::Query) => push_part(&mut out, part, values),
+            ExpressionPart::Variable(Variable::Query) if query_start.is_some() => {
+                push_part(&mut out, part, values);
+            }
             part => {
                 value.clear();
                 push_part(&mut value, part, values);
-                push_encoded(&mut out, &value);
+                push_encoded(&mut out, &value, query_start.is_some());
             }
         }
     }
@@ -109,10 +111,16 @@ pub(super) fn expand_target(
     (out, query)
 }
 
-fn push_encoded(out: &mut Vec<u8>, value: &[u8]) {
+fn push_encoded(out: &mut Vec<u8>, value: &[u8], is_in_query: bool) {
+    // RFC 3986 §2.3; in a path also `sub-delims` (§3.3), but for `;`, behind which some
+    // servers look for parameters. In a query they separate.
+    let stay: &[u8] = if is_in_query {
+        b"-._~"
+    } else {
+        b"-._~!$&'()*+,=:@"
+    };
     for &byte in value {
-        // RFC 3986 §2.3.
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        if byte.is_ascii_alphanumeric() || stay.contains(&byte) {
             out.push(byte);
         } else {
             const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

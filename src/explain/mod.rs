@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use evenkeel_cache::Usable;
 use evenkeel_cache::freshness::OnError;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
+use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook, Pin};
 use evenkeel_policy::route::{BalanceKey, Check, Condition, Facts, Trial};
 use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::edit::EditKind;
@@ -31,7 +31,7 @@ use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 use crate::cache::Cache;
 use crate::client::http1::check_limits;
 use crate::config::{
-    self, Action, Caching, Candidate, ClientProtocol, Config, FieldEdit, Proxying,
+    self, Action, Caching, Candidate, ClientProtocol, Config, FieldEdit, Proxying, Sticky,
     without_passwords,
 };
 use crate::exchange::answer::refusal_status;
@@ -39,6 +39,7 @@ use crate::exchange::edits::{changed_target, edit_request};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::limits::key_text;
 use crate::exchange::remote::{RelayedClient, Remote};
+use crate::exchange::sticky;
 use crate::exchange::variables::Values;
 use crate::exchange::{Moment, TlsClient, refused_end};
 use crate::handler::cache::{self, CacheNow};
@@ -49,12 +50,12 @@ use crate::net::Address;
 use crate::net::clock;
 use crate::observe::calendar::unix_time;
 use crate::observe::figures::{EndpointStatus, effective_weight};
-use crate::upstream::SharedUpstream;
+use crate::upstream::{SharedUpstream, explained_endpoint};
 use asked::Asked;
 pub use steps::{
     AbsentStep, ActionStep, AnswerStep, AskedEndpointStep, CacheStep, CandidateStep, ConditionStep,
     EndpointStep, Explanation, FilesStep, KeyStep, LaneStep, LearnedStep, ListenerStep, NowStep,
-    QueueStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep,
+    QueueStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep, StickyStep,
     TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
 };
 
@@ -421,14 +422,44 @@ impl Routed<'_> {
     fn upstream_step(&self, proxying: Proxying) -> (UpstreamStep, Prospect) {
         let (config, facts) = (self.config, self.facts);
         let settings = &config.upstreams[proxying.upstream];
-        let prospect = prospect_of(proxying, handler::balance_key(settings, facts));
+        let mut prospect = prospect_of(proxying, handler::balance_key(settings, facts));
+        let sticky = self.route.sticky.as_deref();
+        let sticky = sticky.map(|it| self.sticky_step(it, &mut prospect));
         let takes_key = settings.balance.takes_key();
         let hash = prospect.asking.key;
         let key = takes_key.then(|| key_step(&settings.key, hash, facts, facts.client));
         let name = name_of(self.running);
         let head = self.head_lines(settings, &name);
-        let step = upstream_step(config, self.running, &prospect, key, head);
+        let step = UpstreamStep {
+            sticky,
+            ..upstream_step(config, self.running, &prospect, key, head)
+        };
         (step, prospect)
+    }
+
+    /// What the cookie of a client says; has the prospect belong to its endpoint.
+    fn sticky_step(&self, sticky: &Sticky, prospect: &mut Prospect) -> StickyStep {
+        let (facts, index) = (self.facts, prospect.upstream);
+        let mut values = sticky::values(facts.head, facts.bytes, &sticky.cookie).peekable();
+        let is_sent = values.peek().is_some();
+        let dispatcher = self.running.map(|it| &it[index]);
+        let found = dispatcher.map(|it| {
+            let name = &self.config.upstreams[index].name;
+            let endpoint = explained_endpoint(sticky, name, &it.members(), values)?;
+            prospect.asking.pinned_to = Some(Pin::Session(endpoint));
+            Some(it.endpoint(endpoint)?.name().to_owned())
+        });
+        let words = match &found {
+            _ if !is_sent => "the request has none; the response sets it",
+            None => "only the running process knows its endpoint: see --live",
+            Some(None) => "it stands for no endpoint; the response sets another",
+            Some(Some(_)) => "it stands for",
+        };
+        StickyStep {
+            cookie: sticky.cookie.clone(),
+            found: words.to_owned(),
+            endpoint: found.flatten(),
+        }
     }
 
     /// The head that an endpoint gets; ids that are made are made for it.
@@ -669,6 +700,7 @@ fn upstream_step(
         balance: balance.word().to_owned(),
         ranking: balance.help().replace('`', ""),
         key,
+        sticky: None,
         endpoint: endpoint
             .flatten()
             .and_then(|id| dispatcher.endpoint(id))

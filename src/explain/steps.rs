@@ -181,6 +181,9 @@ pub struct UpstreamStep {
     pub ranking: String,
     /// What the balancer goes by, where it goes by a part of the request.
     pub key: Option<KeyStep>,
+    /// The cookie that keeps a client at an endpoint, where the route has one.
+    #[serde(default)]
+    pub sticky: Option<StickyStep>,
     /// The endpoint, where the balancer leaves no choice: by key, or the first.
     pub endpoint: Option<String>,
     /// Where each worker would send it now; only of the running process.
@@ -214,6 +217,17 @@ pub struct UpstreamStep {
     pub now: Option<NowStep>,
     /// The head that the endpoint gets, line by line.
     pub head: Vec<String>,
+}
+
+/// A cookie that keeps a client at an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StickyStep {
+    /// Its name.
+    pub cookie: String,
+    /// What the request's cookie says, in a few words.
+    pub found: String,
+    /// The endpoint that it stands for, if there is one.
+    pub endpoint: Option<String>,
 }
 
 /// What a worker would do with a request, were it its next.

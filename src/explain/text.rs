@@ -292,6 +292,16 @@ impl Page {
             };
             self.line(&format!("  key: {}: {found} (hash {})", key.of, key.hash));
         }
+        if let Some(sticky) = &step.sticky {
+            let endpoint = sticky.endpoint.as_ref();
+            let endpoint = endpoint.map(|it| format!(" {}", self.paint(Tone::Strong, it)));
+            self.line(&format!(
+                "  sticky cookie {}: {}{}",
+                sticky.cookie,
+                sticky.found,
+                endpoint.unwrap_or_default()
+            ));
+        }
         for source in &step.sources {
             self.source(source);
         }

@@ -34,6 +34,7 @@ pub use shared::{SharedEndpoint, SharedUpstream, shared_upstreams};
 pub use side::{UpstreamSide, UpstreamSides};
 pub(crate) use slot::{BACKLOG_FULL, HANDSHAKE_TIMEOUT};
 pub use slot::{Chosen, Dismissed, NoSlot, Slot, Waiting, Wanted};
+pub(crate) use sticky::explained_endpoint;
 pub use sticky::prepare_own_key;
 
 /// An upstream as one generation of a worker sees it: its settings, and the worker's

@@ -43,11 +43,7 @@ impl StickyCookies {
         members: &Arc<Members>,
         value: &[u8],
     ) -> Option<EndpointId> {
-        let mut tag = Tag::default();
-        let len = URL_SAFE_NO_PAD.decode_slice(value, &mut tag).ok()?;
-        if len != tag.len() {
-            return None;
-        }
+        let tag = tag_of(value)?;
         self.with(sticky, upstream, members, |it| it.by_tag.get(&tag).copied())?
     }
 
@@ -117,6 +113,27 @@ impl Known {
     }
 }
 
+/// The tag that the value of a cookie has, if it has the length of one.
+fn tag_of(value: &[u8]) -> Option<Tag> {
+    let mut tag = Tag::default();
+    let len = URL_SAFE_NO_PAD.decode_slice(value, &mut tag).ok()?;
+    (len == tag.len()).then_some(tag)
+}
+
+/// The endpoint that one of these values stands for, if one does. For explanations: it makes
+/// the tags of all endpoints.
+pub(crate) fn explained_endpoint(
+    sticky: &Sticky,
+    upstream: &str,
+    members: &Arc<Members>,
+    values: impl IntoIterator<Item = Vec<u8>>,
+) -> Option<EndpointId> {
+    let keys = keys_of(sticky);
+    let known = Known::new(keys, keys.first()?, upstream, members);
+    let mut values = values.into_iter();
+    values.find_map(|it| known.by_tag.get(&tag_of(&it)?).copied())
+}
+
 /// The process's own key, where a route has none.
 static OWN_KEY: OnceLock<[Arc<MacKey>; 1]> = OnceLock::new();
 
@@ -139,7 +156,10 @@ pub fn prepare_own_key(config: &config::Config) -> io::Result<()> {
             let path = Path::new(&path);
             let failed = |error| {
                 let path = path.display();
-                io::Error::other(format!("the key of sticky cookies in {path}: {error}"))
+                io::Error::other(format!(
+                    "the key of sticky cookies in {path}: {error}; without the file it is made \
+                     anew, and clients are balanced anew"
+                ))
             };
             MacKey::read_or_make(path).map_err(failed)?
         }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{OriginHandle, Proxy, Response, TempDir};
+use evenkeel_testkit::{OriginHandle, Proxy, RawOrigin, Response, TempDir};
 
 use serde_json::Value;
 
@@ -13,15 +13,20 @@ use crate::words;
 /// A program with these routes before an ordinary origin.
 fn start(routes: &str) -> (OriginHandle, Proxy) {
     let origin = origin();
+    let proxy = start_before(&origin.address, routes);
+    (origin, proxy)
+}
+
+/// The same before the origin of this address.
+fn start_before(origin: &dyn std::fmt::Display, routes: &str) -> Proxy {
     let text = format!(
         "[server]\nworkers = 1\n\n[access_log]\npath = \"$DIR/access.log\"\n\
          template = \"{{target}} {{end}}\"\n\n\
          [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\nrequest_id = \"new\"\n\n{routes}\n\n\
          [upstream.app]\nendpoints = [\"{}\"]\n",
-        origin.address
+        origin
     );
-    let proxy = Proxy::start(program(), &text).unwrap();
-    (origin, proxy)
+    Proxy::start(program(), &text).unwrap()
 }
 
 /// The lines of the head that the origin received, in place of the body's text.
@@ -240,6 +245,129 @@ response_headers = { set = { X-Asked = "{header:x-name}", X-Cache = "{cache}" } 
 }
 
 #[test]
+fn an_endpoint_does_not_undo_what_a_route_sets() {
+    const ROUTE: &str = r#"
+[[route]]
+upstream = "app"
+sticky = "node"
+response_headers = { set = { X-Frame-Options = "DENY" }, remove = ["X-Inner"] }
+"#;
+    test(|| {
+        let origin = RawOrigin::start(|_, mut stream| {
+            let long = "b".repeat(3000);
+            while stream.read_head().is_ok() {
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nConnection: X-Frame-Options, Set-Cookie, X-Own\r\n\
+                     X-Frame-Options: ALLOW\r\nX-Own: a\r\nX-Inner: {long}\r\n\
+                     Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Inner: a\r\n\
+                     x-frame-options: ALLOW\r\nX-Sum: 1\r\n\r\n"
+                );
+                if stream.send(answer).is_err() {
+                    return;
+                }
+            }
+        })
+        .unwrap();
+        let proxy = start_before(&origin.address, ROUTE);
+        let mut client = proxy.client();
+        for _ in 0..3 {
+            let response = client.get("/").unwrap();
+            assert_eq!(response.field("x-frame-options"), Some("DENY"));
+            assert_eq!(response.field("x-own"), None);
+            assert_eq!(response.field("x-inner"), None);
+            let cookie = response.field("set-cookie").unwrap();
+            assert!(cookie.starts_with("node="), "{cookie}");
+            assert_eq!((response.text(), &*response.trailers), ("hi".into(), ""));
+        }
+    });
+}
+
+#[test]
+fn trailers_do_not_stand_in_for_fields_that_are_set() {
+    test(|| {
+        let origin = RawOrigin::start(|_, mut stream| {
+            let head = stream.read_head().unwrap();
+            let mut request = head.into_bytes();
+            let is_whole = |request: &[u8]| {
+                let text = String::from_utf8_lossy(request);
+                text.contains("\r\n0\r\n") && text.ends_with("\r\n\r\n")
+            };
+            while !is_whole(&request) {
+                request.extend(stream.read_len(1).unwrap());
+            }
+            let len = request.len();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n");
+            let _ = stream.send([head.as_bytes(), &request].concat());
+        })
+        .unwrap();
+        for (edits, has_trailers) in [
+            ("request_headers = { set = { X-User = \"kim\" } }", false),
+            ("request_headers = { add = { X-More = \"1\" } }", true),
+        ] {
+            let route = format!("[[route]]\nupstream = \"app\"\n{edits}\n");
+            let proxy = start_before(&origin.address, &route);
+            let mut client = proxy.client();
+            let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+            client.send(format!("{head}2\r\nhi\r\n")).unwrap();
+            client
+                .send("0\r\nX-User: root\r\nX-Sum: 1\r\n\r\n")
+                .unwrap();
+            let response = client.read_response("POST").unwrap();
+            let text = response.text();
+            assert_eq!(text.contains("X-User: root"), has_trailers, "{text}");
+            let all_at_once = format!("{head}2\r\nhi\r\n0\r\nX-User: root\r\nX-Sum: 1\r\n\r\n");
+            let text = proxy.client().ask(all_at_once).unwrap().text();
+            assert_eq!(text.contains("X-User: root"), has_trailers, "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_request_goes_on_with_a_host() {
+    const ROUTE: &str = r#"
+[[route]]
+upstream = "app"
+request_headers = { set = { Host = "{header:x-host}" } }
+"#;
+    test(|| {
+        let (_origin, proxy) = start(ROUTE);
+        for (sent, expected) in [
+            ("b.test:81", "b.test:81"),
+            ("", "a.test"),
+            ("a b", "a.test"),
+            ("a,b", "a.test"),
+            ("a/b", "a.test"),
+            ("b:x", "a.test"),
+        ] {
+            let request =
+                format!("GET /headers HTTP/1.1\r\nHost: a.test\r\nX-Host: {sent}\r\n\r\n");
+            let response = proxy.client().ask(request).unwrap();
+            assert_eq!(values(&lines(&response), "host"), [expected], "{sent}");
+        }
+    });
+}
+
+#[test]
+fn values_are_encoded_where_they_stand() {
+    const ROUTE: &str = "[[route]]\nupstream = \"app\"\nrewrite = \"/a-{query:b}?c={query:b}\"\n";
+    test(|| {
+        let (_origin, proxy) = start(ROUTE);
+        for (sent, sent_on) in [
+            ("x", "/a-x?c=x"),
+            ("C%26A=:%2B", "/a-C&A=:+?c=C%26A%3D%3A%2B"),
+            ("a%20b", "/a-a%20b?c=a%20b"),
+        ] {
+            let line = explained(&proxy, &format!("/x?b={sent}"));
+            assert_eq!(line, format!("GET {sent_on} HTTP/1.1"));
+        }
+        for sent in ["a%2Fb", "a%3Bb", "..%2F"] {
+            let response = proxy.client().get(&format!("/x?b={sent}")).unwrap();
+            assert_refused(&response, words::AMBIGUOUS_PATH);
+        }
+    });
+}
+
+#[test]
 fn mistakes_are_told_with_what_to_write() {
     for (route, said) in [
         (
@@ -268,6 +396,45 @@ fn mistakes_are_told_with_what_to_write() {
         ),
         ("edits = \"nobody\"", "there are no edits named `nobody`"),
         ("rewrite = \"x\"", "a path begins with `/`"),
+        ("rewrite = \"/x{target}\"", "the query behind `?`"),
+        ("rewrite = \"/a/../b\"", "leave out `//`"),
+        ("rewrite = \"/a$path\"", "here it is written {path}"),
+        (
+            "request_headers = { add = { host = \"a\" } }",
+            "`Host` can't be added",
+        ),
+        (
+            "request_headers = { append = { Host = \"a\" } }",
+            "`Host` can't be appended to",
+        ),
+        (
+            "request_headers = { remove = [\"host\"] }",
+            "`Host` can't be removed",
+        ),
+        (
+            "response_headers = { append = { set-cookie = \"a=b\" } }",
+            "cookies can't share a line",
+        ),
+        (
+            "response_headers = { set = { X-A = \"1\", x-a = \"2\" } }",
+            "`x-a` has a second value",
+        ),
+        (
+            "response_headers = { set = { \"X-*\" = \"1\" } }",
+            "`X-*` is no name of one field",
+        ),
+        (
+            "response_headers = { remove = [\"*-A\"] }",
+            "`*-A` is no name of one field",
+        ),
+        (
+            "sticky = { cookie = \"node\", keys = [] }",
+            "the list is empty",
+        ),
+        (
+            "sticky = { cookie = \"node\", max_age = \"500ms\" }",
+            "a browser counts in whole seconds",
+        ),
         (
             "response_headers = { remove = [\"a b\"] }",
             "is no name of a field",

@@ -1,5 +1,6 @@
 //! Stickiness: a client stays at the endpoint of its cookie.
 
+use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, Response, TempDir};
@@ -138,8 +139,75 @@ fn a_cookie_that_is_not_ours_is_replaced() {
         // What another client shows of the same endpoint is as good.
         let mut other = Browser::new(&proxy);
         other.cookie = Some(value);
+        assert_eq!(other.ask(), (home.clone(), false));
+        // A cookie of the same name from elsewhere does not hide it.
+        other.cookie = other.cookie.map(|it| format!("elsewhere; node={it}"));
         assert_eq!(other.ask(), (home, false));
     });
+}
+
+#[test]
+fn explain_says_whose_the_cookie_is() {
+    test(|| {
+        let origins = origins();
+        let proxy = start(&origins, "\"node\"", "");
+        let mut browser = Browser::new(&proxy);
+        let home: usize = browser.stays().parse().unwrap();
+        let explain = |cookie: &str, live: &[&str]| {
+            let mut explain = Command::new(program());
+            explain.args(["explain", "--config"]);
+            explain.arg(proxy.path("evenkeel.toml")).args(live);
+            if !cookie.is_empty() {
+                explain.args(["-H", &format!("Cookie: node={cookie}")]);
+            }
+            let output = explain.args(["GET", &proxy.url("/10")]).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let text = explain(browser.cookie.as_ref().unwrap(), &["--live"]);
+        let address = &origins[home].address;
+        let expected = format!("sticky cookie node: it stands for {address}");
+        assert!(text.contains(&expected), "{text}");
+        assert!(text.contains("sticky"), "{text}");
+        for (cookie, live, said) in [
+            ("", &["--live"][..], "the request has none"),
+            ("x", &["--live"], "it stands for no endpoint"),
+            ("x", &[], "see --live"),
+        ] {
+            let text = explain(cookie, live);
+            assert!(text.contains("sticky cookie node: "), "{text}");
+            assert!(text.contains(said), "{text}");
+        }
+    });
+}
+
+#[test]
+fn two_upstreams_have_cookies_of_their_own() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.join("evenkeel.toml");
+    let route = |path: &str, upstream: &str| {
+        format!(
+            "[[route]]\nmatch = {{ path = \"{path}\" }}\nsticky = \"node\"\nupstream = \"{upstream}\"\n"
+        )
+    };
+    let text = format!(
+        "[server]\nstate_file = \"state.json\"\n[[listener]]\nbind = \":0\"\n{}{}[upstream.a]\n\
+         endpoints = [\"10.0.0.1:80\"]\n[upstream.b]\nendpoints = [\"10.0.0.2:80\"]\n",
+        route("/a", "a"),
+        route("/b", "b")
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut check = Command::new(program());
+    let output = check
+        .args(["check", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        told.contains("stands for endpoints of two upstreams"),
+        "{told}"
+    );
 }
 
 #[test]

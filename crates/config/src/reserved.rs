@@ -170,7 +170,7 @@ impl FromText for SpanField {
 
 /// The name of a field that is edited.
 macro_rules! edited_fields {
-    ($($(#[doc = $about:literal])* $name:ident;)*) => {$(
+    ($($(#[doc = $about:literal])* $name:ident, $may_end:literal;)*) => {$(
         $(#[doc = $about])*
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct $name(pub String);
@@ -181,6 +181,7 @@ macro_rules! edited_fields {
             fn from_text(text: &str) -> Result<Self, Fault> {
                 let help = "write it without spaces, colons or quotes, as in X-User";
                 let name = token(text).map_err(|fault| fault.help(help))?;
+                no_pattern($may_end, &name)?;
                 not_edited(name).map(Self)
             }
         }
@@ -189,11 +190,20 @@ macro_rules! edited_fields {
 
 edited_fields! {
     /// The name of a field that a request is sent on with.
-    RequestField;
+    RequestField, "";
     /// The name of a field that a response is sent on with.
-    ResponseField;
+    ResponseField, "";
     /// The name of a field that is removed; a `*` at its end stands for anything.
-    RemovedField;
+    RemovedField, "*";
+}
+
+/// Refuses a `*` in the name of a field, but at its end where it `may_end` in one.
+fn no_pattern(may_end: &str, name: &str) -> Result<(), Fault> {
+    if name.strip_suffix(may_end).unwrap_or(name).contains('*') {
+        let fault = Fault::new(format!("`{name}` is no name of one field"));
+        return Err(fault.help("a `*` stands only in `remove`, at the end of a name"));
+    }
+    Ok(())
 }
 
 fn not_edited(name: String) -> Result<String, Fault> {

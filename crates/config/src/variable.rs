@@ -1,5 +1,7 @@
 //! Variables of a request and of its response, and texts with them in braces.
 
+use evenkeel_policy::route::rewriting::rewrite;
+
 use super::diagnostics::nearest;
 use super::setting::{Fault, FromText, resolve_to};
 use super::template::{Piece, pieces};
@@ -199,6 +201,27 @@ impl FromText for FieldText {
     }
 }
 
+/// The path that a target makes of the shortest values that variables may have.
+fn example(target: &Expression) -> Vec<u8> {
+    let mut path = String::new();
+    for part in &target.parts {
+        match part {
+            ExpressionPart::Text(text) => match text.split_once('?') {
+                Some((of_path, _)) => {
+                    path.push_str(of_path);
+                    break;
+                }
+                None => path.push_str(text),
+            },
+            ExpressionPart::Variable(Variable::Path) => path.push_str("/v"),
+            // It begins with a slash, which is encoded.
+            ExpressionPart::Variable(Variable::Target) => path.push_str("%2Fv"),
+            _ => path.push('v'),
+        }
+    }
+    path.into_bytes()
+}
+
 /// The path that is sent on in the place of a request's, with variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetText(pub Expression);
@@ -224,6 +247,21 @@ impl FromText for TargetText {
         };
         if !begins_with_slash {
             return Err(fault().help("a path begins with `/` or with {path}"));
+        }
+        for word in ["$host", "$path", "$query"] {
+            if text.contains(word) {
+                let help = format!("here it is written {{{}}}", &word[1..]);
+                return Err(Fault::new(format!("`{word}` is for `redirect` and `try`")).help(help));
+            }
+        }
+        if rewrite(b"/v", |_| Some(example(&target))).is_err() {
+            let has_target = |it| matches!(it, &ExpressionPart::Variable(Variable::Target));
+            return Err(fault().help(if target.parts.iter().any(has_target) {
+                "{target} has a query too: write {path}, and the query behind `?`, as in \
+                 \"/v2{path}?{query}\""
+            } else {
+                "leave out `//`, `/./` and `/../`; {path} begins with `/`"
+            }));
         }
         match target.needs_response() {
             Some(variable) => Err(Fault::new(format!(
@@ -270,8 +308,31 @@ mod tests {
             let help = fault.help.unwrap_or_default();
             assert!(help.contains(said), "{text}: {help}");
         }
-        for text in ["a", "{host}/a", "/a b", "/a#b", "/{status}", "", "/é"] {
+        for text in [
+            "a",
+            "{host}/a",
+            "/a b",
+            "/a#b",
+            "/{status}",
+            "",
+            "/é",
+            "/a$path",
+            "/x{target}",
+            "/a/../b",
+            "//x",
+            "/x/{path}",
+            "/a%2fb",
+        ] {
             assert!(TargetText::from_text(text).is_err(), "{text}");
+        }
+        for text in [
+            "/a/{query:b}",
+            "/a{query}",
+            "/x{path}/",
+            "{path}?a=//{target}",
+            "/",
+        ] {
+            assert!(TargetText::from_text(text).is_ok(), "{text}");
         }
     }
 }

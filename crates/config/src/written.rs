@@ -50,7 +50,7 @@ pub use route::{Answer, FixedAnswer, Redirect, RedirectTable, Route, ShortFiles}
 pub(super) use route::{AnswerParts, actions};
 pub(super) use shared_store::Shared;
 pub use sticky::Sticky;
-pub(super) use sticky::{ShortSticky, StickyParts};
+pub(super) use sticky::{ShortSticky, StickyParts, StickyTable};
 pub use tickets::Tickets;
 pub(super) use tickets::{TicketsParts, TicketsTable};
 pub(super) use tls::{

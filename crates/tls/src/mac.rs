@@ -54,19 +54,10 @@ impl MacKey {
     /// # Errors
     /// The file can be neither read nor made.
     pub fn read_or_make(path: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        match options.open(path) {
-            Ok(mut made) => {
-                let bytes = random()?;
-                made.write_all(&bytes)?;
-                Ok(Self::of(&bytes))
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                Self::read(path).map_err(io::Error::other)
-            }
-            Err(error) => Err(error),
+        if !path.try_exists()? {
+            make(path)?;
         }
+        Self::read(path).map_err(io::Error::other)
     }
 
     fn of(bytes: &[u8]) -> Self {
@@ -85,6 +76,24 @@ impl MacKey {
         tag.copy_from_slice(&context.sign().as_ref()[..Self::TAG_LEN]);
         tag
     }
+}
+
+/// Makes the file of a key, with its content or not at all. One that is there by then stays.
+fn make(path: &Path) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(format!(".{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&unfinished)?;
+    let written = file
+        .write_all(&random()?)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| match std::fs::hard_link(&unfinished, path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        });
+    std::fs::remove_file(&unfinished)?;
+    written
 }
 
 fn random() -> io::Result<[u8; MIN_LEN]> {
@@ -109,6 +118,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        let files = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(files, 1, "nothing unfinished is left");
         std::fs::write(&path, [0; 31]).unwrap();
         assert!(MacKey::read_or_make(&path).is_err());
     }

@@ -1,5 +1,6 @@
 //! Reads the head of an endpoint's response, and decides how it goes to the client.
 
+use std::cell::RefMut;
 use std::io;
 
 use evenkeel_proto::http1::write::{Persistence, ResponseEdits, Transcode};
@@ -14,6 +15,7 @@ use crate::exchange::identity::{ROOM, Room};
 use crate::exchange::pace::Verdict;
 use crate::exchange::pump::HEADROOM;
 use crate::exchange::relay::Response;
+use crate::exchange::side::ReplacedHead;
 use crate::exchange::sticky::new_cookie;
 use crate::exchange::{Exchange, WriteFailure};
 use crate::metrics::end::{End, Failure};
@@ -101,7 +103,6 @@ impl Sent<'_, '_> {
         match head.status {
             101 if request.wire.upgrade.is_none() => Err(ResponseError::Upgrade.into()),
             101 => {
-                self.edit(buffer, head)?;
                 let len = self.replace_head(buffer, head, Persistence::Upgrade)?;
                 Ok(Received::Tunnel(len))
             }
@@ -109,50 +110,62 @@ impl Sent<'_, '_> {
                 let len = self.replace_head(buffer, head, Persistence::Keep)?;
                 Ok(Received::Interim(len))
             }
-            _ => {
-                self.edit(buffer, head)?;
-                self.prepare(buffer, head).map(Received::Final)
-            }
+            _ => self.prepare(buffer, head).map(Received::Final),
         }
     }
 
-    /// Makes the route's edits in the head at the front of `buffer`, and adds a sticky
-    /// cookie where the client needs one.
-    fn edit(&self, buffer: &mut Buffer, head: &mut ResponseHead) -> Result<(), End> {
+    /// The head that the client gets in the place of the endpoint's, which stands in `bytes`:
+    /// with the route's edits made, with a sticky cookie where the client needs one, and with
+    /// what is left of limits where that is told.
+    fn client_head(
+        &self,
+        bytes: &[u8],
+        head: &ResponseHead,
+        edits: ResponseEdits<'_>,
+    ) -> ReplacedHead<'_> {
+        let Exchange { context, side, .. } = &*self.exchange;
+        let replaced = side.response_head(context, bytes, head, edits);
         let endpoint = self.slot.id();
         let cookie = new_cookie(self.exchange, self.slot.upstream(), endpoint);
         let mut added = cookie.unwrap_or_default();
         self.exchange.push_limit_fields(&mut added);
         match self.exchange.response_edits() {
-            None if added.is_empty() => Ok(()),
-            edits => self.edit_by(edits.unwrap_or_default(), &added, buffer, head),
+            None if added.is_empty() => replaced,
+            edits => {
+                let rest = &bytes[replaced.len..head.wire.end];
+                let edits = edits.unwrap_or_default();
+                let by = self.edited(replaced.by, rest, edits, &added);
+                ReplacedHead {
+                    len: head.wire.end,
+                    by: Some(by),
+                }
+            }
         }
     }
 
+    /// The edits are the last that is done: they are no part of what belongs to the
+    /// connection with the endpoint, even where its `Connection` names their fields.
     #[cold]
-    fn edit_by(
-        &self,
+    fn edited<'c>(
+        &'c self,
+        front: Option<RefMut<'c, Vec<u8>>>,
+        rest: &[u8],
         edits: &[FieldEdit],
         added: &[u8],
-        buffer: &mut Buffer,
-        head: &mut ResponseHead,
-    ) -> Result<(), End> {
-        let mut edited = Vec::with_capacity(head.wire.end + 256);
-        let own = &buffer.filled()[..head.wire.end];
-        edit_response(&mut edited, own, self.exchange, edits);
-        edited.truncate(edited.len() - b"\r\n".len());
-        edited.extend_from_slice(added);
-        edited.extend_from_slice(b"\r\n");
-        buffer.skip(head.wire.end);
-        if buffer.headroom() < HEADROOM + edited.len() {
-            let headroom = HEADROOM + edited.len();
-            buffer.enlarge(headroom + buffer.len() + 2 * TAILROOM, headroom);
-        }
-        prepend_head(buffer, &edited)?;
-        match parse_response(buffer.filled(), self.request.head.method, head)? {
-            Parsed::Complete => Ok(()),
-            Parsed::Partial => Err(ResponseError::HeadTooLarge.into()),
-        }
+    ) -> RefMut<'c, Vec<u8>> {
+        let mut out = front.unwrap_or_else(|| {
+            let mut scratch = self.exchange.context.scratch.borrow_mut();
+            scratch.clear();
+            scratch
+        });
+        let own = [&out[..], rest].concat();
+        out.clear();
+        edit_response(&mut out, &own, self.exchange, edits);
+        let fields_end = out.len() - b"\r\n".len();
+        out.truncate(fields_end);
+        out.extend_from_slice(added);
+        out.extend_from_slice(b"\r\n");
+        out
     }
 
     /// Looks for a head that is odd but has one reading at the front of `buffer`,
@@ -192,14 +205,18 @@ impl Sent<'_, '_> {
             request_id: self.response_id(&mut room),
             strict_transport: self.exchange.strict_transport(),
         };
-        let mut source = BodySource::http1(BodyDecoder::new(head.wire.framing));
+        let mut decoder = BodyDecoder::new(head.wire.framing);
+        if self.exchange.drops_response_trailers() {
+            decoder = decoder.without_trailers();
+        }
+        let mut source = BodySource::http1(decoder);
         self.slot.upstream().note_body_len(source.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
         let bytes = buffer.filled();
         if let Some(effect) = &self.exchange.cache_effect {
             effect.apply(self.exchange, bytes, head);
         }
-        let replaced = side.response_head(self.exchange.context, bytes, head, edits);
+        let replaced = self.client_head(bytes, head, edits);
         // A head with `Keep-Alive` never stays as it is.
         let keep_alive = if replaced.len == head.wire.end {
             upstream::keep_alive(head, bytes)
@@ -259,8 +276,13 @@ impl Sent<'_, '_> {
                 _ => None,
             },
         };
-        let Exchange { context, side, .. } = &*self.exchange;
-        let replaced = side.response_head(context, buffer.filled(), head, edits);
+        let replaced = match persistence {
+            Persistence::Upgrade => self.client_head(buffer.filled(), head, edits),
+            _ => {
+                let Exchange { context, side, .. } = &*self.exchange;
+                side.response_head(context, buffer.filled(), head, edits)
+            }
+        };
         buffer.skip(head.wire.end);
         let Some(scratch) = replaced.by else {
             return Ok(0);
@@ -380,10 +402,14 @@ pub(super) fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
 
 /// Puts a head in front of what came of its body.
 fn prepend_head(buffer: &mut Buffer, head: &[u8]) -> Result<(), End> {
+    if buffer.headroom() < head.len() {
+        // Edits may make it longer than what is left for heads.
+        let headroom = HEADROOM + head.len();
+        buffer.enlarge(headroom + buffer.len() + 2 * TAILROOM, headroom);
+    }
     if buffer.prepend(head) {
         Ok(())
     } else {
-        // Headroom is larger than what is ever added to a head.
         Err(ResponseError::HeadTooLarge.into())
     }
 }

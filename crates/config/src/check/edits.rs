@@ -1,7 +1,7 @@
 //! The checks of what routes change of requests and responses.
 
 use crate::diagnostics::Report;
-use crate::setting::{FromText, Placed};
+use crate::setting::{Field, FromText, Map, Named, Placed};
 use crate::tree::SourcePlace;
 use crate::value::{Name, Text};
 use crate::variable::{FieldText, TargetText};
@@ -20,20 +20,73 @@ pub(super) fn check(file: &File, report: &mut Report) {
                 format!("no route uses the edits `{}`", table.name),
             );
         }
-        if let Some(headers) = table
-            .value
-            .as_ref()
-            .and_then(|it| it.request_headers.value.as_ref())
-        {
-            check_variables(headers, report);
+        if let Some(table) = &table.value {
+            check_fields(&WrittenEdits::of_table(table), report);
         }
     }
     for route in file.route.value.iter().flatten() {
         check_names(route, &names, report);
         check_action(route, report);
         check_cache(route, file, report);
-        if let Some(headers) = &route.request_headers.value {
-            check_variables(headers, report);
+        check_fields(&route.own_edits(), report);
+    }
+}
+
+/// Reports edits of fields that can't be meant.
+fn check_fields(written: &WrittenEdits<'_>, report: &mut Report) {
+    if let Some(headers) = &written.request.value {
+        check_variables(headers, report);
+        for (maps, verb) in [(&headers.add, "added"), (&headers.append, "appended to")] {
+            for field in named(maps, "Host") {
+                report
+                    .mistake(&field.place, format!("`Host` can't be {verb}"))
+                    .help("a request has one: write it in `set`");
+            }
+        }
+        let removed = headers.remove.value.iter().flatten();
+        if removed
+            .into_iter()
+            .any(|it| it.0.eq_ignore_ascii_case("host"))
+        {
+            report
+                .mistake(&headers.remove.place, "`Host` can't be removed")
+                .help("a request has one: write another in `set`");
+        }
+        for map in [&headers.set, &headers.add, &headers.append] {
+            check_doubles(map, report);
+        }
+    }
+    if let Some(headers) = &written.response.value {
+        for field in named(&headers.append, "Set-Cookie") {
+            report
+                .mistake(&field.place, "cookies can't share a line")
+                .help("write it in `add`");
+        }
+        for map in [&headers.set, &headers.add, &headers.append] {
+            check_doubles(map, report);
+        }
+    }
+}
+
+/// The fields of this name.
+fn named<'a, K: FromText>(
+    map: &'a Field<Map<K, FieldText>>,
+    name: &'a str,
+) -> impl Iterator<Item = &'a Named<K, FieldText>> {
+    let fields = map.value.iter().flat_map(|it| &it.0);
+    fields.filter(move |it| it.name.eq_ignore_ascii_case(name))
+}
+
+/// Of two values of one field, nobody knows which is meant.
+fn check_doubles<K: FromText>(map: &Field<Map<K, FieldText>>, report: &mut Report) {
+    let fields: Vec<_> = map.value.iter().flat_map(|it| &it.0).collect();
+    for (at, field) in fields.iter().enumerate() {
+        let earlier = fields[..at].iter();
+        let mut same = earlier.filter(|it| it.name.eq_ignore_ascii_case(&field.name));
+        if let Some(first) = same.next() {
+            report
+                .mistake(&field.place, format!("`{}` has a second value", field.name))
+                .related(&first.place, "the first is here");
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The checks of stickiness.
 
+use std::time::Duration;
+
 use crate::diagnostics::Report;
-use crate::written::File;
+use crate::written::{File, Route, StickyTable};
 
 /// Reports what is wrong or doubtful about the stickiness of routes.
 pub(super) fn check(file: &File, report: &mut Report) {
@@ -24,5 +26,46 @@ pub(super) fn check(file: &File, report: &mut Report) {
                 .warning(place, "the key of this cookie is lost with the process: after a restart, clients are balanced anew")
                 .help("write `keys`, or a `state_file` in [server]: the key is kept beside it");
         }
+        check_table(&sticky.0, report);
+        check_others(route, file, report);
+    }
+}
+
+fn check_table(table: &StickyTable, report: &mut Report) {
+    let max_age = table.max_age.value.as_ref();
+    if max_age.is_some_and(|it| it.0 < Duration::from_secs(1)) {
+        report
+            .mistake(
+                &table.max_age.place,
+                "a browser counts in whole seconds, and would not keep the cookie",
+            )
+            .help("write 1s or more, or leave `max_age` out");
+    }
+}
+
+/// Warns of an earlier route that writes the same cookie for another upstream.
+fn check_others(route: &Route, file: &File, report: &mut Report) {
+    let cookie_of = |it: &Route| {
+        let table = &it.sticky.value.as_ref()?.0;
+        Some(table.cookie.value.as_ref()?.0.clone())
+    };
+    let upstream_of = |it: &Route| it.target().map(|it| it.value.0.clone());
+    let (Some(cookie), Some(upstream)) = (cookie_of(route), upstream_of(route)) else {
+        return;
+    };
+    let mut earlier =
+        (file.route.value.iter().flatten()).take_while(|it| !std::ptr::eq(*it, route));
+    let other = earlier.find(|it| {
+        let is_other = upstream_of(it).is_some_and(|it| it != upstream);
+        is_other && cookie_of(it).is_some_and(|it| it == cookie)
+    });
+    if let Some(other) = other {
+        report
+            .warning(
+                &route.sticky.place,
+                format!("the cookie `{cookie}` stands for endpoints of two upstreams: each ends the client's session at the other"),
+            )
+            .related(&other.sticky.place, "the other is here")
+            .help("give each upstream a cookie of its own name");
     }
 }

@@ -11,6 +11,11 @@ pub(super) struct Authority {
     pub port: Option<u16>,
 }
 
+/// Whether it is a host, with or without a port, as `Host` has it.
+pub fn is_authority(text: &[u8]) -> bool {
+    read(text).is_some()
+}
+
 /// Reads an authority; `None` if it has no host, or is none.
 ///
 /// Deviation: a comma, which RFC 3986 lets a name hold, is refused: it is what

@@ -41,6 +41,15 @@ impl BodyDecoder {
         }
     }
 
+    /// The same decoder, of a body whose trailer fields do not go on
+    /// ([`restate`](Self::restate) leaves them out).
+    pub fn without_trailers(mut self) -> Self {
+        if let BodyDecoder::Chunked(chunked) = &mut self {
+            chunked.drop_trailers();
+        }
+        self
+    }
+
     /// Whether the body is over without the connection having to close.
     pub fn is_done(&self) -> bool {
         match self {
@@ -115,12 +124,17 @@ impl BodyDecoder {
 
     /// Like [`advance`](Self::advance), leaving out what does not go on: chunk
     /// extensions, white space behind a chunk's size, and trailer fields that may
-    /// not be any (RFC 9112 §7.1.1, RFC 9110 §6.5.1). The rest moves to the start
+    /// not be any (RFC 9112 §7.1.1, RFC 9110 §6.5.1), or all of them
+    /// ([`without_trailers`](Self::without_trailers)). The rest moves to the start
     /// of `input`.
     ///
     /// # Errors
     /// As for [`advance`](Self::advance).
     pub fn restate(&mut self, input: &mut [u8]) -> Result<Advance, BodyError> {
+        let drops_trailers = match self {
+            BodyDecoder::Chunked(chunked) => chunked.drops_trailers(),
+            _ => false,
+        };
         self.compact(input, |piece, bytes| match piece {
             Piece::Framing { len, extension_len } => {
                 if extension_len > 0 {
@@ -128,6 +142,10 @@ impl BodyDecoder {
                     bytes.copy_within(line_end.., line_end - extension_len);
                 }
                 len - extension_len
+            }
+            Piece::End { len } if len > b"\r\n".len() && drops_trailers => {
+                bytes[..2].copy_from_slice(b"\r\n");
+                2
             }
             Piece::End { len } if len > b"\r\n".len() => trailer::restate_trailer(bytes),
             Piece::Data { len } | Piece::End { len } => len,

@@ -75,6 +75,8 @@ pub struct ChunkedDecoder {
     extension_bytes: u32,
     /// Whether all that was taken is in normal form.
     is_normal: bool,
+    /// Whether no trailer field goes on.
+    drops_trailers: bool,
 }
 
 impl Default for ChunkedDecoder {
@@ -85,11 +87,22 @@ impl Default for ChunkedDecoder {
             chunks: 0,
             extension_bytes: 0,
             is_normal: true,
+            drops_trailers: false,
         }
     }
 }
 
 impl ChunkedDecoder {
+    /// Has no trailer field go on.
+    pub(super) fn drop_trailers(&mut self) {
+        self.drops_trailers = true;
+    }
+
+    /// Whether no trailer field goes on.
+    pub(super) fn drops_trailers(&self) -> bool {
+        self.drops_trailers
+    }
+
     /// Content announced so far, in bytes, without framing.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
@@ -219,7 +232,8 @@ impl ChunkedDecoder {
             Err(Stop::Odd) => return Err(BodyError::Trailer),
             Err(Stop::TooManyFields) => return Err(BodyError::TrailerTooLarge),
         };
-        self.is_normal &= !fields.iter().any(|field| is_forbidden(field, input));
+        self.is_normal &=
+            !self.drops_trailers && !fields.iter().any(|field| is_forbidden(field, input));
         Ok(len)
     }
 }

@@ -13,6 +13,13 @@ pub enum EditKind {
     Remove,
 }
 
+impl EditKind {
+    /// Whether the lines that a head has of the field go.
+    pub fn drops_lines(self) -> bool {
+        matches!(self, EditKind::Set | EditKind::Remove)
+    }
+}
+
 /// Which names an edit takes for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SameName {
@@ -63,11 +70,6 @@ impl FieldEdit<'_> {
             _ => is_same(self.name, name, same),
         }
     }
-
-    /// Whether the lines that a head has of the field go.
-    fn drops_lines(&self) -> bool {
-        matches!(self.kind, EditKind::Set | EditKind::Remove)
-    }
 }
 
 /// Whether two names are the same.
@@ -108,7 +110,7 @@ pub fn edit_head<'a>(
     let fields_start = out.len();
     for line in lines.take_while(|it| *it != b"\r\n") {
         let name = name_of(line);
-        let is_dropped = |it: FieldEdit<'_>| it.drops_lines() && it.is_for(name, same);
+        let is_dropped = |it: FieldEdit<'_>| it.kind.drops_lines() && it.is_for(name, same);
         if is_framing(name) || !edits.clone().any(is_dropped) {
             out.extend_from_slice(line);
         }

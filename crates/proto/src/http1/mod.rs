@@ -17,6 +17,7 @@ mod restate;
 mod trailer;
 pub mod write;
 
+pub use authority::is_authority;
 pub use body::{Advance, BodyDecoder};
 pub use chunked::ChunkedDecoder;
 pub use grammar::is_token;
