@@ -4,12 +4,15 @@
 //! way of `exchange::limits`.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::limit::{Allowance, LimitTable};
+use evenkeel_policy::in_flight::{CountedAt, Entering, InFlightTable};
+use evenkeel_policy::limit::{Allowance, LimitTable, Standing, Verdict};
 
-use crate::config::{Config, Limit};
+use crate::config::{Config, Limit, LimitBound};
 
 /// A limit of a route.
 #[derive(Debug)]
@@ -18,8 +21,57 @@ pub struct RouteLimit {
     route: String,
     /// Its settings.
     pub settings: Limit,
-    /// What each key has used.
-    pub table: LimitTable,
+    table: Table,
+}
+
+/// What each key has used.
+#[derive(Debug)]
+enum Table {
+    Rate(LimitTable),
+    InFlight { most: u32, table: InFlightTable },
+}
+
+/// What becomes of a request by a limit.
+#[derive(Debug, Clone, Copy)]
+pub enum Asked {
+    /// It passes.
+    Passes,
+    /// It passes, and counts as in flight until this place is given back by [`InFlight`].
+    Counts(CountedAt),
+    /// It passes after this time.
+    Waits(Duration),
+    /// It is refused.
+    Refused {
+        /// What its key has left.
+        standing: Standing,
+        /// Time after which it would pass; zero where nobody knows.
+        retry_after: Duration,
+    },
+}
+
+/// A request that counts as in flight. Dropping it is its end.
+#[derive(Debug)]
+pub struct InFlight {
+    limit: Arc<RouteLimit>,
+    place: CountedAt,
+}
+
+impl InFlight {
+    /// A request that a limit has [counted](Asked::Counts).
+    pub fn new(limit: &Arc<RouteLimit>, place: CountedAt) -> Self {
+        InFlight {
+            limit: limit.clone(),
+            place,
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if let Table::InFlight { table, .. } = &self.limit.table {
+            table.leave(self.place);
+        }
+    }
 }
 
 /// The limits of a configuration: by route, then in the order in which they are asked.
@@ -27,15 +79,81 @@ pub type RouteLimits = Arc<[Vec<Arc<RouteLimit>>]>;
 
 impl RouteLimit {
     fn new(route: &str, settings: &Limit) -> Self {
-        let allowance = Allowance {
-            interval: settings.rate.interval(),
-            burst: settings.burst,
-            delay: settings.delay,
+        let entries = settings.entries as usize;
+        let table = match settings.bound {
+            LimitBound::Rate { rate, burst } => {
+                let allowance = Allowance {
+                    interval: rate.interval(),
+                    burst,
+                    delay: settings.delay,
+                };
+                Table::Rate(LimitTable::new(allowance, entries))
+            }
+            LimitBound::InFlight(most) => Table::InFlight {
+                most,
+                table: InFlightTable::new(entries),
+            },
         };
         RouteLimit {
             route: route.to_owned(),
             settings: settings.clone(),
-            table: LimitTable::new(allowance, settings.entries as usize),
+            table,
+        }
+    }
+
+    /// Asks whether a request of this key may come now, and counts it unless it is refused.
+    pub fn ask(&self, key: &[u8], now: Instant) -> Asked {
+        match &self.table {
+            Table::Rate(table) => match table.take(key, now) {
+                Verdict::Allowed { .. } => Asked::Passes,
+                Verdict::Delayed { wait, .. } => Asked::Waits(wait),
+                Verdict::Refused {
+                    standing,
+                    retry_after,
+                } => Asked::Refused {
+                    standing,
+                    retry_after,
+                },
+            },
+            Table::InFlight { most, table } => match table.enter(key, *most) {
+                Entering::Counted(place) => Asked::Counts(place),
+                Entering::NotCounted => Asked::Passes,
+                Entering::Refused => Asked::Refused {
+                    standing: Standing {
+                        remaining: 0,
+                        next: Duration::ZERO,
+                    },
+                    retry_after: Duration::ZERO,
+                },
+            },
+        }
+    }
+
+    /// What this key has left. `next` is zero for a limit on requests in flight.
+    pub fn standing(&self, key: &[u8], now: Instant) -> Standing {
+        match &self.table {
+            Table::Rate(table) => table.standing(key, now),
+            Table::InFlight { most, table } => Standing {
+                remaining: most.saturating_sub(table.in_flight(key)),
+                next: Duration::ZERO,
+            },
+        }
+    }
+
+    /// Time in which a key has its whole burst again; `None` for a limit on requests in
+    /// flight.
+    pub fn window(&self) -> Option<Duration> {
+        match &self.table {
+            Table::Rate(table) => Some(table.allowance().window()),
+            Table::InFlight { .. } => None,
+        }
+    }
+
+    /// Keys that have used a part of what they may.
+    fn active(&self, now: Instant) -> usize {
+        match &self.table {
+            Table::Rate(table) => table.active(now),
+            Table::InFlight { table, .. } => table.active(),
         }
     }
 }
@@ -65,9 +183,44 @@ pub fn route_limits(config: &Config, before: &[Vec<Arc<RouteLimit>>]) -> RouteLi
     config.routes.iter().map(limits_of).collect()
 }
 
-/// Keys of these limits that have not got their whole burst.
+/// Keys of these limits that have used a part of what they may.
 pub fn active_keys(limits: &[Arc<RouteLimit>], now: Instant) -> u64 {
-    limits.iter().map(|it| it.table.active(now) as u64).sum()
+    limits.iter().map(|it| it.active(now) as u64).sum()
+}
+
+/// Bits of an IPv4 address that tell a client from others, unless a limit says otherwise.
+pub const PREFIX_V4: u8 = 32;
+/// The same of an IPv6 address.
+pub const PREFIX_V6: u8 = 64;
+
+/// Calls `use_key` with the network of an address.
+pub fn with_network<T>(
+    address: IpAddr,
+    prefix_v4: u8,
+    prefix_v6: u8,
+    use_key: impl FnOnce(&[u8]) -> T,
+) -> T {
+    match network(address, prefix_v4, prefix_v6) {
+        IpAddr::V4(it) => use_key(&it.octets()),
+        IpAddr::V6(it) => use_key(&it.octets()),
+    }
+}
+
+/// The network of an address by prefixes. An IPv4 address that is mapped into IPv6 is the
+/// IPv4 address.
+fn network(address: IpAddr, prefix_v4: u8, prefix_v6: u8) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(it) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix_v4)).unwrap_or(0);
+            IpAddr::V4((u32::from(it) & mask).into())
+        }
+        IpAddr::V6(it) => {
+            let mask = u128::MAX
+                .checked_shl(128 - u32::from(prefix_v6))
+                .unwrap_or(0);
+            IpAddr::V6((u128::from(it) & mask).into())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +238,21 @@ mod tests {
         load_text("test.toml", &text, NameLookup::Skip)
             .unwrap()
             .config
+    }
+
+    #[test]
+    fn addresses_of_a_network_are_one_key() {
+        for (address, prefix_v4, prefix_v6, expected) in [
+            ("192.0.2.77", 32, 64, "192.0.2.77"),
+            ("192.0.2.77", 24, 64, "192.0.2.0"),
+            ("::ffff:192.0.2.77", 32, 64, "192.0.2.77"),
+            ("2001:db8:1:2:3:4:5:6", 32, 64, "2001:db8:1:2::"),
+            ("2001:db8:1:2:3:4:5:6", 32, 128, "2001:db8:1:2:3:4:5:6"),
+            ("2001:db8:1:2:3:4:5:6", 32, 1, "::"),
+        ] {
+            let found = network(address.parse().unwrap(), prefix_v4, prefix_v6);
+            assert_eq!(found, expected.parse::<IpAddr>().unwrap(), "{address}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::future_pool::FuturePool;
 use super::tcp;
 use super::{ClientConnection, OpenConnection, http1, serve_connection};
 use crate::config::ClientProtocol;
-use crate::exchange::context::ListenerSide;
+use crate::exchange::context::{ListenerSide, OfClient};
 use crate::exchange::remote::Remote;
 use crate::exchange::{Client, Http1Side, Worker, answer, room};
 use crate::net::descriptors::Taker;
@@ -139,7 +140,8 @@ async fn admit(
     let need = Need::Connection {
         listener: listener.id(),
     };
-    if !take_place(worker, listener, need).await {
+    let of_client = listener.count_of_client(address_of(incoming.peer));
+    if matches!(of_client, OfClient::TooMany) || !take_place(worker, listener, need).await {
         counters.connections_refused.add(1);
         refuse(worker, listener, incoming, need);
         return Ok(None);
@@ -148,7 +150,19 @@ async fn admit(
     let stream = incoming.into_stream().inspect_err(|_| {
         listener.open().remove();
     })?;
-    Ok(Some(connected(worker, stream, peer, listener)))
+    let mut connection = connected(worker, stream, peer, listener);
+    if let OfClient::Counted(counted) = of_client {
+        connection.client.counted = Some(counted);
+    }
+    Ok(Some(connection))
+}
+
+/// The address of a peer; `None` on a Unix socket.
+fn address_of(peer: Peer) -> Option<IpAddr> {
+    match peer {
+        Peer::Tcp(address) => Some(address.ip()),
+        Peer::Unix => None,
+    }
 }
 
 /// A connection that was taken in.

@@ -9,6 +9,7 @@ use evenkeel_proto::http1::write;
 use evenkeel_proto::proxy_protocol::Connection;
 use evenkeel_proto::{RequestHead, Scheme};
 
+use super::context::CountedConnection;
 use super::context::ListenerSide;
 use super::identity::Identity;
 use super::remote::{RelayedClient, Remote};
@@ -67,6 +68,8 @@ pub struct Client {
     pub listener: Rc<ListenerSide>,
     /// Its entry among the worker's open connections.
     pub session: SessionKey,
+    /// Counts its connection, where its listener has a limit on those of a client.
+    pub(crate) counted: Option<Box<CountedConnection>>,
 }
 
 impl Client {
@@ -86,6 +89,7 @@ impl Client {
             relayed: None,
             listener,
             session,
+            counted: None,
         }
     }
 
@@ -142,6 +146,7 @@ impl Client {
             relayed: self.relayed.clone(),
             listener: self.listener.clone(),
             session: NO_SESSION,
+            counted: None,
         }
     }
 

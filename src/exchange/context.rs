@@ -33,6 +33,7 @@ use crate::observe::outlets::Outlets;
 use crate::observe::sessions::{Routed, RoutedNames, Sessions};
 use crate::upstream::{PinnedConnections, SharedUpstream, Upstream, UpstreamSides};
 
+pub(crate) use listener::{CountedConnection, OfClient};
 pub use listener::{ListenerSide, ListenerSides, SharedListener};
 
 /// State that a worker keeps for life.

@@ -8,13 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::pin::Pin;
 use std::time::Duration;
 
-use evenkeel_policy::limit::{Standing, Verdict};
+use evenkeel_policy::Instant;
+use evenkeel_policy::limit::Standing;
 
 use super::answer::{self, Answer, refusal_text};
 use super::variables::{Values, expand};
 use super::{Exchange, Gone, Outcome, box_cold};
-use crate::config::{Limit, LimitKey};
-use crate::limits::RouteLimit;
+use crate::config::{Limit, LimitBound, LimitKey};
+use crate::limits::{Asked, InFlight, RouteLimit, with_network};
 use crate::metrics::Counter;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -58,24 +59,27 @@ pub(crate) fn held_up<'e>(
 
 /// Holds a request against the limits of its route, in their order. Each limit before one
 /// that refuses has counted it.
-fn judge(exchange: &Exchange<'_>, route: usize) -> Judged {
-    let generation = exchange.context.generation();
-    let limits = &generation.limits[route];
+fn judge(exchange: &mut Exchange<'_>, route: usize) -> Judged {
+    let context = exchange.context;
+    let limits = &context.generation().limits[route];
     let now = exchange.progress.arrived();
     let mut longest = Duration::ZERO;
     let mut is_over_dry_run = false;
     for (index, limit) in limits.iter().enumerate() {
-        let room = &mut exchange.context.scratch.borrow_mut();
+        let room = &mut context.scratch.borrow_mut();
         let values = Values::of(exchange);
         let address = exchange.client.remote().address;
         let taken = with_key(&limit.settings, &values, address, room, |key| {
-            limit.table.take(key, now)
+            limit.ask(key, now)
         });
         match taken {
-            None | Some(Verdict::Allowed { .. }) => {}
+            None | Some(Asked::Passes) => {}
+            Some(Asked::Counts(place)) => {
+                exchange.rare().in_flight.push(InFlight::new(limit, place));
+            }
             Some(_) if limit.settings.dry_run => is_over_dry_run = true,
-            Some(Verdict::Delayed { wait, .. }) => longest = longest.max(wait),
-            Some(Verdict::Refused {
+            Some(Asked::Waits(wait)) => longest = longest.max(wait),
+            Some(Asked::Refused {
                 standing,
                 retry_after,
             }) => {
@@ -141,7 +145,10 @@ async fn refuse(
     // Otherwise all answers have them.
     if !refusing.settings.headers {
         headers.push(("RateLimit-Policy".to_owned(), policy(limit, &refusing)));
-        headers.push(("RateLimit".to_owned(), service_limit(limit, standing)));
+        headers.push((
+            "RateLimit".to_owned(),
+            service_limit(limit, &refusing, standing),
+        ));
     }
     let status = refusing.settings.status;
     let text = refusal_text(status, end, "");
@@ -180,13 +187,11 @@ impl Exchange<'_> {
         let (mut policies, mut standings) = (String::new(), String::new());
         for (index, limit) in limits.iter().enumerate() {
             let address = self.client.remote().address;
-            let values = Values::of(self);
-            let standing = |key: &[u8]| limit.table.standing(key, now);
-            let standing = with_key(&limit.settings, &values, address, &mut Vec::new(), standing);
+            let standing = standing_of(limit, &Values::of(self), address, now);
             if let (true, Some(standing)) = (limit.settings.headers, standing) {
                 for (list, item) in [
                     (&mut policies, policy(index, limit)),
-                    (&mut standings, service_limit(index, standing)),
+                    (&mut standings, service_limit(index, limit, standing)),
                 ] {
                     if !list.is_empty() {
                         list.push_str(", ");
@@ -205,17 +210,25 @@ impl Exchange<'_> {
 /// The item of a limit in `RateLimit-Policy`: its quota and the seconds in which that comes
 /// back (draft-ietf-httpapi-ratelimit-headers-11).
 fn policy(index: usize, limit: &RouteLimit) -> String {
-    let allowance = limit.table.allowance();
-    let window = whole_seconds(allowance.window());
-    format!("{};q={};w={window}", policy_name(index), allowance.burst)
+    let name = policy_name(index);
+    match limit.settings.bound {
+        LimitBound::Rate { burst, .. } => {
+            let window = whole_seconds(limit.window().unwrap_or_default());
+            format!("{name};q={burst};w={window}")
+        }
+        LimitBound::InFlight(most) => format!("{name};q={most};qu=\"concurrent-requests\""),
+    }
 }
 
 /// The item of a limit in `RateLimit`: what is left, and the seconds in which there is no
 /// more. They end no later than `Retry-After`, as §6 of the draft asks for.
-fn service_limit(index: usize, standing: Standing) -> String {
+fn service_limit(index: usize, limit: &RouteLimit, standing: Standing) -> String {
     let Standing { remaining, next } = standing;
-    let name = policy_name(index);
-    format!("{name};r={remaining};t={}", whole_seconds(next))
+    let mut item = format!("{};r={remaining}", policy_name(index));
+    if let LimitBound::Rate { .. } = limit.settings.bound {
+        let _ = write!(item, ";t={}", whole_seconds(next));
+    }
+    item
 }
 
 fn policy_name(index: usize) -> String {
@@ -244,11 +257,12 @@ fn with_key<T>(
         LimitKey::Client => {
             // A process of this machine, on a Unix socket.
             let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            let network = network(address, limit.prefix_v4, limit.prefix_v6);
-            Some(match network {
-                IpAddr::V4(it) => use_key(&it.octets()),
-                IpAddr::V6(it) => use_key(&it.octets()),
-            })
+            Some(with_network(
+                address,
+                limit.prefix_v4,
+                limit.prefix_v6,
+                use_key,
+            ))
         }
         LimitKey::Text(text) => {
             room.clear();
@@ -257,6 +271,17 @@ fn with_key<T>(
             (!key.is_empty()).then(|| use_key(key))
         }
     }
+}
+
+/// What the key of a request has left; `None` where that is empty.
+pub(crate) fn standing_of(
+    limit: &RouteLimit,
+    values: &Values<'_>,
+    address: Option<IpAddr>,
+    now: Instant,
+) -> Option<Standing> {
+    let standing = |key: &[u8]| limit.standing(key, now);
+    with_key(&limit.settings, values, address, &mut Vec::new(), standing)
 }
 
 /// The key of a request as text; empty where it is not limited.
@@ -272,41 +297,9 @@ pub(crate) fn key_text(limit: &Limit, values: &Values<'_>, address: Option<IpAdd
     with_key(limit, values, address, &mut Vec::new(), text).unwrap_or_default()
 }
 
-/// The network of an address by prefixes. An IPv4 address that is mapped into IPv6 is the
-/// IPv4 address.
-fn network(address: IpAddr, prefix_v4: u8, prefix_v6: u8) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(it) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix_v4)).unwrap_or(0);
-            IpAddr::V4((u32::from(it) & mask).into())
-        }
-        IpAddr::V6(it) => {
-            let mask = u128::MAX
-                .checked_shl(128 - u32::from(prefix_v6))
-                .unwrap_or(0);
-            IpAddr::V6((u128::from(it) & mask).into())
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_of_a_network_are_one_key() {
-        for (address, prefix_v4, prefix_v6, expected) in [
-            ("192.0.2.77", 32, 64, "192.0.2.77"),
-            ("192.0.2.77", 24, 64, "192.0.2.0"),
-            ("::ffff:192.0.2.77", 32, 64, "192.0.2.77"),
-            ("2001:db8:1:2:3:4:5:6", 32, 64, "2001:db8:1:2::"),
-            ("2001:db8:1:2:3:4:5:6", 32, 128, "2001:db8:1:2:3:4:5:6"),
-            ("2001:db8:1:2:3:4:5:6", 32, 1, "::"),
-        ] {
-            let found = network(address.parse().unwrap(), prefix_v4, prefix_v6);
-            assert_eq!(found, expected.parse::<IpAddr>().unwrap(), "{address}");
-        }
-    }
 
     #[test]
     fn seconds_are_rounded_up() {

@@ -48,6 +48,7 @@ use evenkeel_proto::RequestHead;
 use evenkeel_proto::http1::write::Persistence;
 
 use crate::config;
+use crate::limits::InFlight;
 use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::stream::Follow;
@@ -88,13 +89,22 @@ pub struct Exchange<'a> {
     pub head: &'a RequestHead,
     /// Its result so far.
     pub progress: Progress<'a>,
-    /// What its response means for a cache that it goes past.
-    pub cache_effect: Option<Box<CacheEffect>>,
+    /// What few exchanges have.
+    pub rare: Option<Box<Rare>>,
     /// What its routes go by that no request shows.
     pub moment: Moment,
     /// Tick at which it has taken too long in all. `u64::MAX` until an upstream sets
     /// it.
     pub total_deadline: u64,
+}
+
+/// What few exchanges have, apart from them so that the others stay small.
+#[derive(Debug, Default)]
+pub struct Rare {
+    /// What its response means for a cache that it goes past.
+    pub cache_effect: Option<CacheEffect>,
+    /// Where the limits of its route count it as in flight.
+    pub in_flight: Vec<InFlight>,
 }
 
 impl<'a> Exchange<'a> {
@@ -116,10 +126,15 @@ impl<'a> Exchange<'a> {
             bytes,
             head,
             progress,
-            cache_effect: None,
+            rare: None,
             moment: Moment::default(),
             total_deadline: u64::MAX,
         }
+    }
+
+    /// What few exchanges have, which this one has from now on.
+    pub fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     /// The head, unless what came is none.

@@ -14,8 +14,8 @@ use serde_json::json;
 
 use super::asked::Asked;
 use super::{
-    ActionStep, Explanation, LearnedStep, Prospect, UpstreamStep, WorkerStep, explain_on, now_step,
-    presence,
+    ActionStep, Explanation, Kept, LearnedStep, Prospect, UpstreamStep, WorkerStep, explain_on,
+    now_step, presence,
 };
 use crate::observe::figures::Sources;
 use crate::observe::inquiry::{Answers, Question, WorkerOutlook, ask};
@@ -31,7 +31,11 @@ pub async fn answer(sources: &Sources, asked: &str) -> String {
         .ok_or_else(|| "explain takes a request, as `evenkeel explain` sends it".to_owned())
         .and_then(|asked| {
             let running = Some(&*sources.dispatchers);
-            let explained = explain_on(&sources.config, running, &sources.caches, &asked);
+            let kept = Kept {
+                caches: &sources.caches,
+                limits: &sources.limits,
+            };
+            let explained = explain_on(&sources.config, running, kept, &asked);
             let explained = explained.map_err(|error| error.to_string())?;
             Ok((explained, asked.endpoint))
         });

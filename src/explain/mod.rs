@@ -20,6 +20,7 @@ use evenkeel_cache::Usable;
 use evenkeel_cache::freshness::OnError;
 use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook, Pin};
+use evenkeel_policy::limit::Standing;
 use evenkeel_policy::route::{BalanceKey, Check, Condition, Facts, Trial};
 use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::edit::EditKind;
@@ -31,13 +32,13 @@ use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 use crate::cache::Cache;
 use crate::client::http1::check_limits;
 use crate::config::{
-    self, Action, Caching, Candidate, ClientProtocol, Config, FieldEdit, Proxying, Sticky,
-    without_passwords,
+    self, Action, Caching, Candidate, ClientProtocol, Config, FieldEdit, LimitBound, Proxying,
+    Sticky, without_passwords,
 };
 use crate::exchange::answer::refusal_status;
 use crate::exchange::edits::{changed_target, edit_request};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
-use crate::exchange::limits::key_text;
+use crate::exchange::limits::{key_text, standing_of};
 use crate::exchange::remote::{RelayedClient, Remote};
 use crate::exchange::sticky;
 use crate::exchange::variables::Values;
@@ -45,6 +46,7 @@ use crate::exchange::{Moment, TlsClient, refused_end};
 use crate::handler::cache::{self, CacheNow};
 use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
 use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
+use crate::limits::RouteLimit;
 use crate::metrics::end::{End, Failure};
 use crate::net::Address;
 use crate::net::clock;
@@ -74,15 +76,23 @@ impl Refused {
 /// # Errors
 /// It asks for something that the configuration does not have.
 pub fn explain(config: &Config, asked: &Asked) -> Result<Explanation, Unexplained> {
-    explain_on(config, None, &[], asked).map(|(explanation, _)| explanation)
+    explain_on(config, None, Kept::default(), asked).map(|(explanation, _)| explanation)
 }
 
-/// The same; with the dispatchers and the caches of a running process, at this moment, and
-/// with what its workers can say more of.
+/// What a running process keeps from one request to the next; nothing without one.
+#[derive(Clone, Copy, Default)]
+struct Kept<'a> {
+    caches: &'a [Arc<Cache>],
+    /// By route.
+    limits: &'a [Vec<Arc<RouteLimit>>],
+}
+
+/// The same; with the dispatchers of a running process and what it keeps, at this moment,
+/// and with what its workers can say more of.
 fn explain_on(
     config: &Config,
     running: Option<&[Arc<Dispatcher>]>,
-    caches: &[Arc<Cache>],
+    kept: Kept<'_>,
     asked: &Asked,
 ) -> Result<(Explanation, Option<Prospect>), Unexplained> {
     let (listener, why) = find_listener(config, asked)?;
@@ -130,7 +140,7 @@ fn explain_on(
     };
     let prospect = match &asked.connection {
         None => {
-            let of_process = (running, caches);
+            let of_process = (running, kept);
             explain_request(config, of_process, asked, &peer, listener, &mut explanation)
         }
         Some(connection) => {
@@ -186,7 +196,7 @@ fn explain_connection(
 /// to one.
 fn explain_request(
     config: &Config,
-    (running, caches): (Option<&[Arc<Dispatcher>]>, &[Arc<Cache>]),
+    (running, kept): (Option<&[Arc<Dispatcher>]>, Kept<'_>),
     asked: &Asked,
     peer: &Remote,
     listener: usize,
@@ -264,9 +274,10 @@ fn explain_request(
                 explanation.refused = Some(Refused::new(Failure::AmbiguousPath.into(), None));
                 return None;
             }
-            explanation.limits = routed.limits();
+            explanation.limits = routed.limits(kept.limits.get(route));
             let edits = routed.route.edits.iter().flat_map(|it| &it.response);
             explanation.response_edits = edits.map(edit_text).collect();
+            let caches = kept.caches;
             explanation.cache = (cache.as_ref()).map(|it| cache_step(config, it, caches, &facts));
             let (step, prospect) = routed.action_step(action, &mut explanation.refused);
             explanation.action = Some(step);
@@ -370,12 +381,24 @@ impl Routed<'_> {
         edits.is_some_and(|it| changed_target(&values, it).is_err())
     }
 
-    /// The limits that the request is counted by, with its key.
-    fn limits(&self) -> Vec<String> {
-        let remote = Remote::new(self.facts.client, 0);
+    /// The limits that the request is counted by, with its key and what that has left of
+    /// those of a running process.
+    fn limits(&self, kept: Option<&Vec<Arc<RouteLimit>>>) -> Vec<String> {
+        let client = self.facts.client;
+        let remote = Remote::new(client, 0);
         let values = self.values(&remote, &Identity::NONE);
-        let limits = self.route.limits.iter();
-        let texts = limits.map(|it| limit_text(it, &key_text(it, &values, self.facts.client)));
+        let now = clock::now();
+        let limits = self.route.limits.iter().enumerate();
+        let texts = limits.map(|(index, limit)| {
+            let mut text = limit_text(limit, &key_text(limit, &values, client));
+            let kept = kept.and_then(|it| it.get(index));
+            if let Some(Standing { remaining, .. }) =
+                kept.and_then(|it| standing_of(it, &values, client, now))
+            {
+                let _ = write!(text, "; {remaining} left");
+            }
+            text
+        });
         texts.collect()
     }
 
@@ -808,11 +831,17 @@ fn edit_text(edit: &FieldEdit) -> String {
 
 /// A limit that a request with this key is counted by, in a few words.
 fn limit_text(limit: &config::Limit, key: &str) -> String {
-    let config::Limit { rate, burst, .. } = limit;
+    let bound = match limit.bound {
+        LimitBound::Rate { rate, .. } => rate.to_string(),
+        LimitBound::InFlight(most) => format!("{most} in flight"),
+    };
     if key.is_empty() {
-        return format!("{rate} by {}, which is empty: not limited", limit.key);
+        return format!("{bound} by {}, which is empty: not limited", limit.key);
     }
-    let mut text = format!("{rate} by {}: {key}; {burst} at once", limit.key);
+    let mut text = format!("{bound} by {}: {key}", limit.key);
+    if let LimitBound::Rate { burst, .. } = limit.bound {
+        let _ = write!(text, "; {burst} at once");
+    }
     if !limit.delay.is_zero() {
         let _ = write!(text, ", waits up to {:?}", limit.delay);
     }

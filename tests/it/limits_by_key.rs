@@ -7,7 +7,7 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{OriginHandle, Proxy, Response};
 
 use crate::reload::reload;
-use crate::setup::{ask_status, assert_logged, assert_refused, origin, program, test};
+use crate::setup::{ask_status, assert_logged, assert_refused, figures, origin, program, test};
 use crate::words;
 
 /// A configuration with these routes before an origin at this address.
@@ -247,6 +247,83 @@ response_headers = { set = { X-Edited = "yes" } }
 }
 
 #[test]
+fn few_requests_of_a_client_are_in_flight() {
+    const ROUTES: &str = r#"
+[[route]]
+name = "app"
+upstream = "app"
+limit = [{ concurrent = 2, headers = true }, { key = "{query:q}", concurrent = 1, status = 503 }]
+"#;
+    test(|| {
+        let (origin, proxy) = start(ROUTES);
+        let waiting: Vec<_> = (0..2)
+            .map(|q| {
+                let mut client = proxy.client();
+                let request = format!("GET /slow/60000?q={q} HTTP/1.1\r\nHost: a.test\r\n\r\n");
+                client.send(request.as_bytes()).unwrap();
+                client
+            })
+            .collect();
+        until("both are in flight", || origin.stats().in_flight == 2);
+        let refused = ask(&proxy, "/ping?q=2", "");
+        assert_refused(&refused, words::RATE_LIMITED);
+        assert_eq!(refused.field("retry-after"), Some("1"));
+        let policy = "\"default\";q=2;qu=\"concurrent-requests\"";
+        assert_eq!(refused.field("ratelimit-policy"), Some(policy));
+        assert_eq!(refused.field("ratelimit"), Some("\"default\";r=0"));
+        // Another client has its own. Those of the other limit are taken.
+        let other = "X-Forwarded-For: 192.0.2.1\r\n";
+        assert_eq!(status(&proxy, "/ping", other), 200);
+        assert_eq!(status(&proxy, "/ping?q=0", other), 503);
+        until("one client and two texts are counted", || {
+            counted(&proxy, "keys") == "3"
+        });
+        // Leaving is an end, and so is an answer.
+        drop(waiting);
+        until("nothing is in flight", || counted(&proxy, "keys") == "0");
+        for _ in 0..4 {
+            assert_eq!(status(&proxy, "/ping", ""), 200);
+        }
+    });
+}
+
+#[test]
+fn a_client_has_few_connections() {
+    test(|| {
+        let origin = origin();
+        let config = |lines: &str| {
+            format!(
+                "[status]\nbind = \"127.0.0.1:0\"\n\n[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\
+                 defer_accept = false\nlimits.connections_per_client = 2\n{lines}\n\
+                 [[route]]\nupstream = \"app\"\n[upstream.app]\nendpoints = [\"{}\"]\n",
+                origin.address
+            )
+        };
+        let proxy = Proxy::start(program(), &config("")).unwrap();
+        let mut first = proxy.client();
+        assert_eq!(first.get("/ping").unwrap().status, 200);
+        let mut second = proxy.client();
+        assert_eq!(second.get("/ping").unwrap().status, 200);
+        assert_refused(&proxy.client().get("/ping").unwrap(), words::CONNECTIONS);
+        let refused = || figures(&proxy)["listeners"][0]["connections_refused"].clone();
+        assert_eq!(refused(), 1);
+        // Those that have a place keep it, and one that leaves makes room.
+        assert_eq!(first.get("/ping").unwrap().status, 200);
+        drop(second);
+        until("there is room again", || {
+            let response = proxy.client().get("/ping");
+            response.is_ok_and(|it| it.status == 200)
+        });
+        let trusting = config("trusted_proxies = [\"127.0.0.1\"]");
+        let proxy = Proxy::start(program(), &trusting).unwrap();
+        let mut clients: Vec<_> = (0..4).map(|_| proxy.client()).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/ping").unwrap().status, 200);
+        }
+    });
+}
+
+#[test]
 fn a_reload_keeps_what_was_used_of_a_limit_that_stays() {
     test(|| {
         let (origin, proxy) = start(PER_CLIENT);
@@ -267,16 +344,33 @@ fn explain_says_by_what_a_request_is_counted() {
     const ROUTE: &str = r#"
 [[route]]
 upstream = "app"
-limit = [{ rate = "2/h", burst = 3, prefix_v4 = 8, delay = "1m" }, { key = "{query:q}", rate = "5/s", dry_run = true }, { key = "{cookie:c}", rate = "5/s" }]
+limit = [{ concurrent = 7 }, { rate = "2/h", burst = 3, prefix_v4 = 8, delay = "1m" }, { key = "{query:q}", rate = "5/s", dry_run = true }, { key = "{cookie:c}", rate = "5/s" }]
 "#;
     test(|| {
         let (_origin, proxy) = start(ROUTE);
         let mut explain = Command::new(program());
         explain.args(["explain", "--client", "192.0.2.1", "--config"]);
         explain.arg(proxy.path("evenkeel.toml"));
-        let output = explain.args(["GET", &proxy.url("/?q=a")]).output().unwrap();
+        let output = explain
+            .args(["GET", &proxy.url("/ping?q=a")])
+            .output()
+            .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
+        let mut live = Command::new(program());
+        live.args(["explain", "--live", "--client", "192.0.2.1", "--config"]);
+        live.arg(proxy.path("evenkeel.toml"));
+        live.args(["GET", &proxy.url("/ping?q=a")]);
+        for left in ["3 left", "2 left"] {
+            let output = live.output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let expected = format!("3 at once, waits up to 60s; {left}");
+            assert!(text.contains(&expected), "{expected}: {text}");
+            assert!(text.contains("; 7 left"), "{text}");
+            let client = "X-Forwarded-For: 192.0.2.1\r\n";
+            assert_eq!(status(&proxy, "/ping?q=a", client), 200);
+        }
         for expected in [
+            "limit: 7 in flight by client: 192.0.2.1",
             "limit: 2/h by client: 192.0.0.0; 3 at once, waits up to 60s",
             "limit: 5/s by {query:q}: a; 5 at once, a dry run",
             "limit: 5/s by {cookie:c}, which is empty: not limited",

@@ -7,6 +7,7 @@ mod access_log;
 mod cache;
 mod edits;
 mod health;
+mod limits;
 mod nested;
 mod paths;
 mod sticky;
@@ -46,6 +47,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     cache::check(file, names, report);
     edits::check(file, report);
     sticky::check(file, report);
+    limits::check(file, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {

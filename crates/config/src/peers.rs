@@ -76,13 +76,13 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     (
         "rate_limit rate_limits rate_limiting ratelimit limit_req limit_req_zone throttle \
-         stick_table",
+         stick_table limit_conn limit_conn_zone in_flight_req",
         key("route", "limit"),
     ),
     (
-        "limit_rate limit_conn limit_conn_zone in_flight_req",
+        "limit_rate",
         Missing(
-            "limits on connections, requests in flight and bytes of one client are",
+            "limits on the bytes of one client are",
             "`limit` of a route bounds how often a client may come",
         ),
     ),

@@ -414,8 +414,8 @@ mod tests {
         for (path, key, expected) in [
             (
                 "",
-                "limitConn",
-                "limits on connections, requests in flight and bytes of one client are not supported yet",
+                "limitRate",
+                "limits on the bytes of one client are not supported yet",
             ),
             (
                 "route",

@@ -38,7 +38,7 @@ pub use edits::{EditsTable, FieldEdit, RequestHeaders, ResponseHeaders};
 pub use files::{CompressTable, Compression, Disk, DiskTable, Files, FilesTable};
 pub(super) use files::{DiskParts, FilesParts};
 pub use forms::Switch;
-pub use limit::{Limit, LimitKey, LimitTable, Rate};
+pub use limit::{Limit, LimitBound, LimitKey, LimitTable, Rate};
 pub(super) use listener::ListenerParts;
 pub use listener::{ClientTimeouts, Drain, Limits, Listener, ListenerTable};
 pub(super) use logs::OtlpParts;

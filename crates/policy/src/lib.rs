@@ -13,6 +13,7 @@ pub mod dispatch;
 pub mod endpoint;
 pub mod hash;
 pub mod health;
+pub mod in_flight;
 mod instant;
 pub mod limit;
 pub mod members;

@@ -1,4 +1,4 @@
-//! The table of limits against a plain model, and with many threads at once.
+//! The tables of limits against a plain model, and with many threads at once.
 
 use std::collections::HashMap;
 use std::sync::Barrier;
@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
+use evenkeel_policy::in_flight::{Entering, InFlightTable};
 use evenkeel_policy::limit::{Allowance, LimitTable, Verdict};
 use proptest::prelude::*;
 
@@ -145,4 +146,46 @@ fn threads_that_flood_a_table_free_no_key() {
         }
     });
     assert!(table.active(now) <= table.capacity());
+}
+
+/// Threads that come and go with few keys in a small table: no key has more in flight than
+/// its limit and one for each thread, and nothing is left in the end.
+#[test]
+fn threads_share_what_may_be_in_flight() {
+    const THREADS: u64 = 4;
+    const LIMIT: u32 = 2;
+    const KEYS: u64 = 8;
+    let table = InFlightTable::new(16);
+    let counts: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let refused = AtomicU64::new(0);
+    let come = |key: u64| match table.enter(&key.to_le_bytes(), LIMIT) {
+        Entering::Counted(place) => {
+            let before = counts[key as usize].fetch_add(1, Ordering::SeqCst);
+            assert!(before < u64::from(LIMIT) + THREADS, "{before} before it");
+            Some(place)
+        }
+        Entering::Refused => {
+            refused.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        Entering::NotCounted => None,
+    };
+    let go = |key: u64, place| {
+        counts[key as usize].fetch_sub(1, Ordering::SeqCst);
+        table.leave(place);
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (come, go) = (&come, &go);
+            scope.spawn(move || {
+                for round in 0..100_000 {
+                    let key = (round + thread) % KEYS;
+                    let two = [come(key), come(key)];
+                    two.into_iter().flatten().for_each(|it| go(key, it));
+                }
+            });
+        }
+    });
+    assert!(refused.load(Ordering::Relaxed) > 0);
+    assert_eq!(table.active(), 0);
 }

@@ -213,7 +213,8 @@ impl Sent<'_, '_> {
         self.slot.upstream().note_body_len(source.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
         let bytes = buffer.filled();
-        if let Some(effect) = &self.exchange.cache_effect {
+        if let Some(effect) = (self.exchange.rare.as_ref()).and_then(|it| it.cache_effect.as_ref())
+        {
             effect.apply(self.exchange, bytes, head);
         }
         let replaced = self.client_head(bytes, head, edits);

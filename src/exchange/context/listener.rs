@@ -5,14 +5,17 @@
 //! last generation that had it, for the connections that it has.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use evenkeel_policy::in_flight::{CountedAt, Entering, InFlightTable};
 use rustls::ServerConfig;
 
 use super::Generation;
 use crate::certificates::ServedTls;
 use crate::config;
+use crate::limits::{PREFIX_V4, PREFIX_V6, with_network};
 use crate::metrics::OpenCount;
 use crate::observe::counters::ListenerCounters;
 use crate::observe::sessions::ListenerId;
@@ -25,7 +28,12 @@ pub struct SharedListener {
     pub id: ListenerId,
     /// Open connections, over all workers.
     pub open: OpenCount,
+    /// The same by client, once there was a limit on those.
+    by_client: OnceLock<InFlightTable>,
 }
+
+/// Clients whose connections are told apart. The table takes 1 MiB.
+const CLIENTS: usize = 131_072;
 
 impl SharedListener {
     /// A listener without a connection.
@@ -33,6 +41,33 @@ impl SharedListener {
         SharedListener {
             id,
             open: OpenCount::default(),
+            by_client: OnceLock::new(),
+        }
+    }
+}
+
+/// How a connection stands to the limit on those of its client.
+#[derive(Debug)]
+pub(crate) enum OfClient {
+    /// There is no limit.
+    NotCounted,
+    /// It is one of those that the client may have.
+    Counted(Box<CountedConnection>),
+    /// The client has as many as it may.
+    TooMany,
+}
+
+/// A connection that is counted by its client. Dropping it is its end.
+#[derive(Debug)]
+pub(crate) struct CountedConnection {
+    listener: Rc<ListenerSide>,
+    place: CountedAt,
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        if let Some(table) = self.listener.shared.by_client.get() {
+            table.leave(self.place);
         }
     }
 }
@@ -78,6 +113,32 @@ impl ListenerSide {
     /// Its open connections, over all workers.
     pub fn open(&self) -> &OpenCount {
         &self.shared.open
+    }
+
+    /// Counts one more connection of this peer, unless that has as many as a client may.
+    pub(crate) fn count_of_client(self: &Rc<Self>, peer: Option<IpAddr>) -> OfClient {
+        let limit = self.setting(|it| {
+            let is_proxy = || {
+                let header = it.proxy_protocol.header_from(peer);
+                it.trusted_proxies.contains(peer) || header.is_some()
+            };
+            let limit = it.limits.connections_per_client;
+            limit.filter(|_| !is_proxy())
+        });
+        let (Some(limit), Some(address)) = (limit, peer) else {
+            return OfClient::NotCounted;
+        };
+        let table = &self.shared.by_client;
+        let table = table.get_or_init(|| InFlightTable::new(CLIENTS));
+        let entering = with_network(address, PREFIX_V4, PREFIX_V6, |key| table.enter(key, limit));
+        match entering {
+            Entering::NotCounted => OfClient::NotCounted,
+            Entering::Refused => OfClient::TooMany,
+            Entering::Counted(place) => OfClient::Counted(Box::new(CountedConnection {
+                listener: self.clone(),
+                place,
+            })),
+        }
     }
 
     /// Whether it takes nothing new: it has left, or the process drains. Its idle

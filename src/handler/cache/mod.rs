@@ -456,7 +456,9 @@ impl Cached<'_> {
         reason: Unanswered,
     ) -> Outcome {
         note(exchange, result, reason);
-        exchange.cache_effect = self.effect(&view(exchange)).map(Box::new);
+        if let Some(effect) = self.effect(&view(exchange)) {
+            exchange.rare().cache_effect = Some(effect);
+        }
         forward(exchange, self.proxying).await
     }
 

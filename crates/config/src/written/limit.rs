@@ -1,24 +1,31 @@
-//! How often the clients of a route may come.
+//! How often the clients of a route may come, and how many of their requests may be in
+//! flight.
 
 use std::time::Duration;
 
 use crate::quantity::DurationValue;
-use crate::setting::{Bounded, Fault, FromText, options, resolve_to, sibling};
+use crate::setting::{Bounded, Fault, FromText, Resolve, options, resolve_to, sibling};
 use crate::tree::Node;
 use crate::variable::Expression;
 
 options! {
-    /// How often the requests of one key may come.
+    /// How often the requests of one key may come, or how many may be in flight.
     pub struct LimitTable as "a limit"
-    for #[derive(Debug, Clone, PartialEq, Eq)] Limit {
+    for #[derive(Debug, Clone, PartialEq, Eq)] Limit
+    with LimitParts {
+        /// What is bounded, and how far.
+        bound: LimitBound,
+    } {
         /// The requests that are counted together: `client` for those of one client's
         /// address, or a text with variables, such as `{header:X-Api-Key}`. A request
         /// whose text comes out empty is not limited.
         key: LimitKeyText = Default("'client'"),
         /// How many requests in which time, such as `10/s`, `600/m` or `5000/h`.
-        rate: RateText = Required,
+        rate: RateText = RequiredWithout("concurrent") => by_hand,
         /// How many may come at once after a rest.
-        burst: Bounded<u32, 1, 1_000_000_000> = Depends(burst_default, "those of a second, at least 1"),
+        burst: Bounded<u32, 1, 1_000_000_000> = Depends(burst_default, "those of a second, at least 1") => by_hand,
+        /// In place of `rate`: how many may be in flight at once.
+        concurrent: Bounded<u32, 1, 1_000_000> = Optional("no limit") => by_hand,
         /// How long a request that comes too early may wait, in the order of arrival,
         /// before it is refused; in steps of 100 ms.
         delay: DurationValue = Default("'0s'"),
@@ -34,8 +41,37 @@ options! {
         /// address usually has all of its 64-bit network.
         prefix_v6: Bounded<u8, 1, 128> = Default("64"),
         /// Keys that are remembered, of 16 bytes each. Of more, those go that have used
-        /// the least.
+        /// the least; with `concurrent`, further ones pass.
         entries: Bounded<u32, 8, 10_000_000> = Default("100000"),
+    }
+}
+
+/// What a limit bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitBound {
+    /// How often requests come.
+    Rate {
+        /// How many in which time.
+        rate: Rate,
+        /// How many at once after a rest; at least one.
+        burst: u32,
+    },
+    /// How many are in flight at once; at least one.
+    InFlight(u32),
+}
+
+impl Resolve for LimitTable {
+    type Resolved = Limit;
+
+    fn resolve(&self) -> Option<Limit> {
+        let bound = match &self.concurrent.value {
+            Some(most) => LimitBound::InFlight(most.resolve()?),
+            None => LimitBound::Rate {
+                rate: self.rate.value.as_ref()?.resolve()?,
+                burst: self.burst.value.as_ref()?.resolve()?,
+            },
+        };
+        self.resolve_with(LimitParts { bound })
     }
 }
 

@@ -140,6 +140,10 @@ options! {
         /// connection without a request is closed; where there is none, the
         /// answer is 503.
         connections: Bounded<u32, 1, 0xFFFF_FFFF> = Optional("no limit"),
+        /// Connections at once of one client's address, or of one network of 64 bits with
+        /// IPv6; the answer is 503 to a further one. Those of `trusted_proxies` and of
+        /// `proxy_protocol` are not counted.
+        connections_per_client: Bounded<u32, 1, 1_000_000> = Optional("no limit"),
     }
 }
 

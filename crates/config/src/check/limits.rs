@@ -1,0 +1,48 @@
+//! The checks of routes' limits by key.
+
+use crate::diagnostics::Report;
+use crate::written::{File, LimitKey, LimitTable};
+
+/// Reports the options of limits that have no meaning beside each other.
+pub(super) fn check(file: &File, report: &mut Report) {
+    let routes = file.route.value.iter().flatten();
+    let limits = routes.filter_map(|it| it.limit.value.as_ref());
+    for limit in limits.flat_map(|it| &it.0) {
+        check_bound(limit, report);
+        check_prefixes(limit, report);
+    }
+}
+
+fn check_bound(limit: &LimitTable, report: &mut Report) {
+    if !limit.concurrent.written {
+        return;
+    }
+    for (key, is_written, place) in [
+        ("rate", limit.rate.written, &limit.rate.place),
+        ("burst", limit.burst.written, &limit.burst.place),
+        ("delay", limit.delay.written, &limit.delay.place),
+    ] {
+        if is_written {
+            let what = format!("`{key}` is of a limit by rate, and this one is by `concurrent`");
+            report
+                .mistake(place, what)
+                .help("write two limits: limit = [{ rate = … }, { concurrent = … }]");
+        }
+    }
+}
+
+fn check_prefixes(limit: &LimitTable, report: &mut Report) {
+    let key = limit.key.value.as_ref();
+    if !key.is_some_and(|it| matches!(it.0, LimitKey::Text(_))) {
+        return;
+    }
+    for (key, is_written, place) in [
+        ("prefix_v4", limit.prefix_v4.written, &limit.prefix_v4.place),
+        ("prefix_v6", limit.prefix_v6.written, &limit.prefix_v6.place),
+    ] {
+        if is_written {
+            let what = format!("`{key}` is of a limit by `client`, and this one has another key");
+            report.mistake(place, what).help("leave it out");
+        }
+    }
+}
