@@ -52,7 +52,9 @@ fn weights_hold_for_requests_one_after_the_other() {
             }
             let endpoints = endpoints(&proxy, 200);
             let count = endpoints.iter().filter(|it| **it == heavy).count();
-            assert!((120..180).contains(&count), "{balance}: {count} of 200");
+            // Without weights they would be 100. Times that `adaptive` learns are a
+            // busy machine's.
+            assert!((110..190).contains(&count), "{balance}: {count} of 200");
         }
     });
 }

@@ -6,6 +6,9 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -173,18 +176,22 @@ pub fn run(mut command: Command, limit: Duration) -> io::Result<Output> {
     }
 }
 
-/// A port of 127.0.0.1 that is free, over TCP and UDP. It is not held.
+/// A port of 127.0.0.1 that is free, over TCP and UDP. It is not held, and no other call in
+/// this process gets it.
 ///
 /// # Errors
 /// None was found.
 pub fn free_port() -> io::Result<u16> {
     // None of those that connections get: programs start after this returns.
-    let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000)).take(1_000);
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 10_000;
+    static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| fastrand::u16(..COUNT).into());
+    let mut ports = std::iter::repeat_with(|| FIRST + NEXT.fetch_add(1, Relaxed) % COUNT);
     let is_free = |port: &u16| {
         UdpSocket::bind(("127.0.0.1", *port)).is_ok()
             && TcpListener::bind(("127.0.0.1", *port)).is_ok()
     };
-    let port = ports.find(is_free);
+    let port = ports.by_ref().take(1_000).find(is_free);
     port.ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 

@@ -12,8 +12,9 @@ use rustix::process::Signal;
 use super::ledger::{Closes, Kind, Ledger};
 use super::load::Load;
 use super::origin::{CountingOrigin, Tally};
-use super::site::{OPERATED, Site, free_port};
+use super::site::{OPERATED, Site};
 use super::{Limit, Report};
+use crate::process::free_port;
 
 /// How often, and within which time.
 #[derive(Debug, Clone, Copy)]

@@ -159,14 +159,3 @@ fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|it| !it.contains(") Z "))
 }
-
-/// A port of this machine that nobody listens on, below those that connections get.
-///
-/// # Errors
-/// There is none.
-pub fn free_port() -> io::Result<u16> {
-    let mut ports = std::iter::repeat_with(|| fastrand::u16(20_000..30_000)).take(1_000);
-    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let found = ports.find(is_free);
-    found.ok_or_else(|| io::ErrorKind::AddrInUse.into())
-}
