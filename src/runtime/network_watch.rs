@@ -79,10 +79,17 @@ fn look(WatchedNetworks { path, file }: &WatchedNetworks) {
             if set != *file.set() {
                 let len = set.len();
                 file.replace(set);
-                tracing::info!(
-                    file = name,
-                    "networks of {name}: read again, {len} networks"
-                );
+                if len > 0 {
+                    tracing::info!(
+                        file = name,
+                        "networks of {name}: read again, {len} networks"
+                    );
+                } else {
+                    tracing::warn!(
+                        file = name,
+                        "networks of {name}: read again, and there is no network in it"
+                    );
+                }
             } else if was_mistaken {
                 tracing::info!(file = name, "networks of {name}: the file is right again");
             }

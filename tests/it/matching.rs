@@ -139,6 +139,8 @@ fn a_file_of_networks_is_read_again_when_it_changes() {
         assert_eq!(answer(), "0");
         replace(&file, "");
         until("it is read again", || answer() == "none");
+        let said = "read again, and there is no network in it";
+        until("it is said", || proxy.stderr().contains(said));
         fs::remove_file(&file).unwrap();
         until("it is missed", || proxy.stderr().contains("No such file"));
         assert_eq!(answer(), "none");

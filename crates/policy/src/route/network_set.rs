@@ -35,6 +35,9 @@ impl<T> Default for Ranges<T> {
     }
 }
 
+/// How much is shown of a line that is no network, in bytes: more than any network has.
+const MAX_SHOWN: usize = 60;
+
 /// A line of a file that is no network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadLine {
@@ -103,9 +106,13 @@ impl NetworkSet {
             if line.is_empty() {
                 continue;
             }
-            let bad = |what: &str| BadLine {
-                number: at + 1,
-                what: format!("`{}` is {what}", line.escape_ascii()),
+            let bad = |what: &str| {
+                let shown = &line[..line.len().min(MAX_SHOWN)];
+                let more = if shown.len() < line.len() { "…" } else { "" };
+                BadLine {
+                    number: at + 1,
+                    what: format!("`{}{more}` is {what}", shown.escape_ascii()),
+                }
             };
             let text = std::str::from_utf8(line).map_err(|_| bad("no address or network"))?;
             networks.push(text.parse::<Network>().map_err(|error| match error {
@@ -241,6 +248,9 @@ mod tests {
         }
         let bad = NetworkSet::parse(b"\xff\x1b").unwrap_err();
         assert_eq!(bad.what, r"`\xff\x1b` is no address or network");
+        let bad = NetworkSet::parse(&[b'a'; 1000]).unwrap_err();
+        let shown = "a".repeat(MAX_SHOWN);
+        assert_eq!(bad.what, format!("`{shown}…` is no address or network"));
     }
 
     fn networks() -> impl Strategy<Value = Network> {
