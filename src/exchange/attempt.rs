@@ -349,7 +349,8 @@ impl<'a, 'e> Sent<'a, 'e> {
             && edits.change_requests()
         {
             let values = Values::of(self.exchange);
-            edit_request(&mut scratch, head_start, &values, edits);
+            let unedited = &mut context.unedited.borrow_mut();
+            edit_request(&mut scratch, head_start, unedited, &values, edits);
         }
         let body_start = scratch.len();
         scratch.extend_from_slice(&request.bytes[request.head.wire.end..request.valid_len]);

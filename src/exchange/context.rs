@@ -71,6 +71,8 @@ pub struct Worker {
     pub no_head: RequestHead,
     /// Where heads are written before they are sent; never held over a wait.
     pub scratch: RefCell<Vec<u8>>,
+    /// Where a head is kept while it is edited; never held over a wait.
+    pub unedited: RefCell<Vec<u8>>,
     /// Where a response's head is read into; never held over a wait.
     pub response_head: RefCell<ResponseHead>,
     /// The worker's open connections.
@@ -328,6 +330,7 @@ impl Worker {
             heads: Heads::default(),
             no_head: RequestHead::default(),
             scratch: RefCell::default(),
+            unedited: RefCell::default(),
             response_head: RefCell::new(ResponseHead::default()),
             sessions: Sessions::default(),
             failures: Failures::default(),

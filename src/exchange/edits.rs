@@ -65,10 +65,19 @@ fn drop_fields(edits: &[FieldEdit]) -> bool {
     edits.iter().any(|it| it.kind.drops_lines())
 }
 
-/// Makes the edits of requests in the head that stands in `out` from `start` on.
+/// Makes the edits of requests in the head that stands in `out` from `start` on. It is kept
+/// in `head` meanwhile.
 #[cold]
-pub(crate) fn edit_request(out: &mut Vec<u8>, start: usize, values: &Values<'_>, edits: &Edits) {
-    let head = out.split_off(start);
+pub(crate) fn edit_request(
+    out: &mut Vec<u8>,
+    start: usize,
+    head: &mut Vec<u8>,
+    values: &Values<'_>,
+    edits: &Edits,
+) {
+    head.clear();
+    head.extend_from_slice(&out[start..]);
+    out.truncate(start);
     let line = match changed_target(values, edits) {
         Ok(Some(target)) => {
             let method = values.head.method_span.of(values.bytes);
@@ -79,7 +88,7 @@ pub(crate) fn edit_request(out: &mut Vec<u8>, start: usize, values: &Values<'_>,
     };
     edit_fields(
         out,
-        &head,
+        head,
         line.as_deref(),
         &edits.request,
         values,
@@ -154,7 +163,7 @@ pub(crate) fn changed_target(
         Some(target) => {
             let made = |path: &[u8]| {
                 let rest = without_prefix(path, &edits.strip_prefix).unwrap_or(path);
-                expand_target(target, values, rest)
+                expand_target(target, values, path, rest)
             };
             query = made(&path::normalise(asked)).1;
             rewrite(asked, |path| Some(made(path).0))?

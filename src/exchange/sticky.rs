@@ -19,23 +19,47 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// The values of the cookies of this name that a request was sent with. A client may have
-/// several, of other paths or domains.
+/// The values of the cookies of this name that a request was sent with, cut at `VALUE_MAX`.
+/// A client may have several, of other paths or domains.
 pub(crate) fn values<'a>(
     head: &'a RequestHead,
     bytes: &'a [u8],
     name: &'a str,
-) -> impl Iterator<Item = Vec<u8>> + 'a {
+) -> impl Iterator<Item = Value> + 'a {
     let fields = head.fields.iter();
     let lines = fields.filter(move |it| it.is_named(b"cookie", bytes));
-    lines.flat_map(move |it| cookies(it.value.of(bytes), name).map(Iterator::collect))
+    lines.flat_map(move |it| cookies(it.value.of(bytes), name).map(Value::of))
+}
+
+/// Longer values are none of ours, in bytes.
+const VALUE_MAX: usize = 32;
+
+/// The value of a cookie.
+pub(crate) struct Value {
+    bytes: [u8; VALUE_MAX],
+    len: usize,
+}
+
+impl Value {
+    fn of(value: impl Iterator<Item = u8>) -> Self {
+        let mut bytes = [0; VALUE_MAX];
+        let places = bytes.iter_mut();
+        let len = places.zip(value).map(|(place, byte)| *place = byte).count();
+        Value { bytes, len }
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 /// The endpoint that the client has a session at, by its cookie.
 pub(super) fn session(exchange: &Exchange<'_>, upstream: &Upstream) -> Option<Pin> {
     let sticky = exchange.sticky()?;
     let endpoint = values(exchange.head, exchange.bytes, &sticky.cookie)
-        .find_map(|it| upstream.sticky_endpoint(sticky, &it))?;
+        .find_map(|it| upstream.sticky_endpoint(sticky, it.as_ref()))?;
     Some(Pin::Session(endpoint))
 }
 
@@ -47,13 +71,15 @@ pub(super) fn new_cookie(
     endpoint: EndpointId,
 ) -> Option<Vec<u8>> {
     let sticky = exchange.sticky().filter(|_| !exchange.side.is_store())?;
-    let mut value = Vec::with_capacity(32);
-    upstream.push_sticky_value(&mut value, sticky, endpoint);
-    let has_it = values(exchange.head, exchange.bytes, &sticky.cookie).any(|it| it == value);
-    if has_it || value.is_empty() {
-        return None;
-    }
-    let mut line = [b"Set-Cookie: ", sticky.cookie.as_bytes(), b"=", &value].concat();
+    upstream.with_sticky_value(sticky, endpoint, |value| {
+        let mut sent = values(exchange.head, exchange.bytes, &sticky.cookie);
+        let has_it = sent.any(|it| it.as_ref() == value);
+        (!has_it).then(|| cookie_line(exchange, sticky, value))
+    })?
+}
+
+fn cookie_line(exchange: &Exchange<'_>, sticky: &Sticky, value: &[u8]) -> Vec<u8> {
+    let mut line = [b"Set-Cookie: ", sticky.cookie.as_bytes(), b"=", value].concat();
     if let Some(max_age) = sticky.max_age {
         line.extend_from_slice(format!("; Max-Age={}", Duration::as_secs(&max_age)).as_bytes());
     }
@@ -62,5 +88,5 @@ pub(super) fn new_cookie(
         line.extend_from_slice(b"; Secure");
     }
     line.extend_from_slice(b"\r\n");
-    Some(line)
+    line
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_policy::route::condition::{cookies, parameters};
+use evenkeel_policy::route::{RegexPattern, path};
 use evenkeel_proto::identity::hex;
 
 use evenkeel_proto::{RequestHead, Scheme};
@@ -29,6 +30,8 @@ pub(crate) struct Values<'a> {
     pub listener: &'a str,
     /// Name of the route.
     pub route: &'a str,
+    /// The regular expressions of the route's paths.
+    pub regexes: &'a [RegexPattern],
     /// What the request is called.
     pub identity: &'a Identity,
     /// What came of it so far; `None` where it is only explained.
@@ -39,8 +42,9 @@ impl<'a> Values<'a> {
     /// Those of an exchange that has a route.
     pub fn of(exchange: &'a Exchange<'_>) -> Self {
         let client = exchange.client;
-        let route = exchange.progress.figures.route;
         let routes = &exchange.context.config().routes;
+        let route = exchange.progress.figures.route;
+        let route = route.map(|it| &routes[it as usize]);
         Values {
             bytes: exchange.bytes,
             head: exchange.head,
@@ -49,7 +53,8 @@ impl<'a> Values<'a> {
             scheme: client.scheme(),
             server_name: client.server_name(None),
             listener: &exchange.listener().name,
-            route: route.map_or("", |it| &routes[it as usize].name),
+            route: route.map_or("", |it| &it.name),
+            regexes: route.map_or(&[], |it| &it.path_regexes),
             identity: exchange.progress.identity,
             exchange: Some(exchange),
         }
@@ -74,12 +79,13 @@ pub(super) fn expand(out: &mut Vec<u8>, expression: &Expression, values: &Values
     }
 }
 
-/// The path and the query that an expression makes, percent-encoded. `path` stands for
-/// `{path}`.
+/// The path and the query that an expression makes of a path, percent-encoded. `rest` is what
+/// is left of that, and stands for `{path}`.
 pub(super) fn expand_target(
     expression: &Expression,
     values: &Values<'_>,
     path: &[u8],
+    rest: &[u8],
 ) -> (Vec<u8>, Option<Vec<u8>>) {
     let mut out = Vec::with_capacity(64);
     let mut query_start = None;
@@ -92,8 +98,15 @@ pub(super) fn expand_target(
                 }
                 out.extend_from_slice(text.as_bytes());
             }
-            // These are encoded already.
-            ExpressionPart::Variable(Variable::Path) => out.extend_from_slice(path),
+            ExpressionPart::Variable(Variable::Path) => {
+                push_of_path(&mut out, rest, query_start.is_some());
+            }
+            ExpressionPart::Capture(name) => {
+                value.clear();
+                push_capture(&mut value, values.regexes, name, path);
+                push_of_path(&mut out, &value, query_start.is_some());
+            }
+            // This is encoded already.
             ExpressionPart::Variable(Variable::Query) if query_start.is_some() => {
                 push_part(&mut out, part, values);
             }
@@ -111,6 +124,24 @@ pub(super) fn expand_target(
     (out, query)
 }
 
+/// Appends a part of a path, which is encoded as such; in a query, with what separates there
+/// encoded too.
+fn push_of_path(out: &mut Vec<u8>, part: &[u8], is_in_query: bool) {
+    for &byte in part {
+        if is_in_query && b"&+=;".contains(&byte) {
+            push_percent(out, byte);
+        } else {
+            out.push(byte);
+        }
+    }
+}
+
+fn push_percent(out: &mut Vec<u8>, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let (high, low) = (byte >> 4, byte & 0xf);
+    out.extend_from_slice(&[b'%', DIGITS[high as usize], DIGITS[low as usize]]);
+}
+
 fn push_encoded(out: &mut Vec<u8>, value: &[u8], is_in_query: bool) {
     // RFC 3986 §2.3; in a path also `sub-delims` (§3.3), but for `;`, behind which some
     // servers look for parameters. In a query they separate.
@@ -123,9 +154,7 @@ fn push_encoded(out: &mut Vec<u8>, value: &[u8], is_in_query: bool) {
         if byte.is_ascii_alphanumeric() || stay.contains(&byte) {
             out.push(byte);
         } else {
-            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-            let (high, low) = (byte >> 4, byte & 0xf);
-            out.extend_from_slice(&[b'%', DIGITS[high as usize], DIGITS[low as usize]]);
+            push_percent(out, byte);
         }
     }
 }
@@ -151,6 +180,10 @@ fn push_part(out: &mut Vec<u8>, part: &ExpressionPart, values: &Values<'_>) {
             let found = lines.map(|it| cookies(it.value.of(bytes), name).next());
             out.extend(found.flatten().next().into_iter().flatten());
         }
+        ExpressionPart::Capture(name) => {
+            let path = path::normalise(head.path(bytes));
+            push_capture(out, values.regexes, name, &path);
+        }
         ExpressionPart::Query(name) => {
             out.extend(
                 parameters(head.query.of(bytes), name)
@@ -160,6 +193,16 @@ fn push_part(out: &mut Vec<u8>, part: &ExpressionPart, values: &Values<'_>) {
             );
         }
     }
+}
+
+/// Appends a group of the first of these expressions that a path is found by, if it is there.
+fn push_capture(out: &mut Vec<u8>, regexes: &[RegexPattern], name: &str, path: &[u8]) {
+    let found = regexes.iter().find_map(|it| it.captures(path));
+    let group = found.as_ref().and_then(|it| match name.parse() {
+        Ok(number) => it.numbered(number),
+        Err(_) => it.named(name),
+    });
+    out.extend_from_slice(group.unwrap_or_default());
 }
 
 /// The value of the first field of this name in the request; may be empty.

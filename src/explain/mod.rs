@@ -414,6 +414,7 @@ impl Routed<'_> {
             server_name: b"",
             listener: &self.listener().name,
             route: &self.route.name,
+            regexes: &self.route.path_regexes,
             identity,
             exchange: None,
         }
@@ -510,7 +511,13 @@ impl Routed<'_> {
         let mut out = Vec::new();
         write::request_head(&mut out, facts.bytes, facts.head, info);
         if let Some(edits) = self.route.edits.as_ref().filter(|it| it.change_requests()) {
-            edit_request(&mut out, 0, &self.values(&remote, &identity), edits);
+            edit_request(
+                &mut out,
+                0,
+                &mut Vec::new(),
+                &self.values(&remote, &identity),
+                edits,
+            );
         }
         let text = String::from_utf8_lossy(&out);
         text.trim_end().lines().map(str::to_owned).collect()

@@ -103,12 +103,17 @@ impl Upstream {
         cookies.endpoint(sticky, name, &self.members(), value)
     }
 
-    /// Appends the value of the sticky cookie that stands for an endpoint; nothing where
-    /// that has left.
-    pub fn push_sticky_value(&self, out: &mut Vec<u8>, sticky: &Sticky, endpoint: EndpointId) {
+    /// Calls `use_value` with the value of the sticky cookie that stands for an endpoint;
+    /// `None` where that has left.
+    pub fn with_sticky_value<T>(
+        &self,
+        sticky: &Sticky,
+        endpoint: EndpointId,
+        use_value: impl FnOnce(&[u8]) -> T,
+    ) -> Option<T> {
         let name = &self.config().name;
         let cookies = &self.side.sticky_cookies;
-        cookies.push_value(out, sticky, name, &self.members(), endpoint);
+        cookies.with_value(sticky, name, &self.members(), endpoint, use_value)
     }
 
     /// This worker's side of an endpoint, if it has used that.

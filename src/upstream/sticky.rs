@@ -47,20 +47,20 @@ impl StickyCookies {
         self.with(sticky, upstream, members, |it| it.by_tag.get(&tag).copied())?
     }
 
-    /// Appends the value of the cookie that stands for an endpoint.
-    pub fn push_value(
+    /// Calls `use_value` with the value of the cookie that stands for an endpoint, if there
+    /// is one.
+    pub fn with_value<T>(
         &self,
-        out: &mut Vec<u8>,
         sticky: &Sticky,
         upstream: &str,
         members: &Arc<Members>,
         endpoint: EndpointId,
-    ) {
+        use_value: impl FnOnce(&[u8]) -> T,
+    ) -> Option<T> {
         self.with(sticky, upstream, members, |known| {
-            let position = members.position(endpoint);
-            let value = position.and_then(|it| known.values.get(it));
-            out.extend_from_slice(value.map_or("", |it| it).as_bytes());
-        });
+            let value = known.values.get(members.position(endpoint)?)?;
+            Some(use_value(value.as_bytes()))
+        })?
     }
 
     fn with<T>(
@@ -126,12 +126,12 @@ pub(crate) fn explained_endpoint(
     sticky: &Sticky,
     upstream: &str,
     members: &Arc<Members>,
-    values: impl IntoIterator<Item = Vec<u8>>,
+    values: impl IntoIterator<Item = impl AsRef<[u8]>>,
 ) -> Option<EndpointId> {
     let keys = keys_of(sticky);
     let known = Known::new(keys, keys.first()?, upstream, members);
     let mut values = values.into_iter();
-    values.find_map(|it| known.by_tag.get(&tag_of(&it)?).copied())
+    values.find_map(|it| known.by_tag.get(&tag_of(it.as_ref())?).copied())
 }
 
 /// The process's own key, where a route has none.

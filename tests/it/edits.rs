@@ -348,6 +348,47 @@ request_headers = { set = { Host = "{header:x-host}" } }
 }
 
 #[test]
+fn groups_of_a_path_are_variables() {
+    const ROUTES: &str = r#"
+[[route]]
+match = { path = [{ regex = "^/u/(?<id>[^/]+)/(.*)$" }, { regex = "^/user-(?<id>[0-9]+)$" }] }
+rewrite = "/by-id/{capture:id}{path}?rest={capture:2}"
+request_headers = { set = { X-Id = "{capture:id}" } }
+response_headers = { set = { X-User = "{capture:id}" } }
+upstream = "app"
+
+[[route]]
+match = { path = { regex = "^/old/([a-z]+)/(headers)$" } }
+strip_prefix = "/old"
+rewrite = "/{capture:2}"
+request_headers = { set = { X-Part = "{capture:1}" } }
+upstream = "app"
+"#;
+    test(|| {
+        let (_origin, proxy) = start(ROUTES);
+        for (path, line) in [
+            ("/u/kim/a", "GET /by-id/kim/u/kim/a?rest=a HTTP/1.1"),
+            ("/u/%6bim/", "GET /by-id/kim/u/kim/?rest= HTTP/1.1"),
+            ("/user-12?q", "GET /by-id/12/user-12?rest= HTTP/1.1"),
+            (
+                "/u/a%20b/c&d=e+f",
+                "GET /by-id/a%20b/u/a%20b/c&d=e+f?rest=c%26d%3De%2Bf HTTP/1.1",
+            ),
+        ] {
+            assert_eq!(explained(&proxy, path), line);
+        }
+        let mut client = proxy.client();
+        let response = client.get("/u/kim/a").unwrap();
+        assert_eq!(response.field("x-user"), Some("kim"));
+        let response = client.get("/old/part/headers").unwrap();
+        assert_eq!(values(&lines(&response), "x-part"), ["part"]);
+        // The route stands for each reading of a path, and the group is another in each.
+        let response = client.get("/u/a%2fb/c").unwrap();
+        assert_refused(&response, words::AMBIGUOUS_PATH);
+    });
+}
+
+#[test]
 fn values_are_encoded_where_they_stand() {
     const ROUTE: &str = "[[route]]\nupstream = \"app\"\nrewrite = \"/a-{query:b}?c={query:b}\"\n";
     test(|| {
@@ -393,6 +434,14 @@ fn mistakes_are_told_with_what_to_write() {
         (
             "request_headers = { append = { Content_Length = \"0\" } }",
             "`content-length` can't be changed",
+        ),
+        (
+            "rewrite = \"/{capture:id}\"",
+            "no regular expression of this route's path has a group `id`",
+        ),
+        (
+            "match = { path = { regex = \"^/(a)\" } }\nlimit = { key = \"{capture:2}\", rate = \"1/s\" }",
+            "has a group `2`",
         ),
         ("edits = \"nobody\"", "there are no edits named `nobody`"),
         ("rewrite = \"x\"", "a path begins with `/`"),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use evenkeel_net::Address;
-use evenkeel_policy::route::{Facts, Network, NetworkFile, RouteTable};
+use evenkeel_policy::route::{Facts, Network, NetworkFile, RegexPattern, RouteTable};
 use evenkeel_tls::policy::PolicyError;
 use evenkeel_tls::{Pin, Policy, Source};
 
@@ -388,6 +388,8 @@ pub struct Route {
     pub action: Action,
     /// Where responses of its upstream are stored; `None` for nowhere.
     pub cache: Option<Arc<Caching>>,
+    /// The regular expressions of its paths, where their groups are used as variables.
+    pub path_regexes: Box<[RegexPattern]>,
     /// What is changed of its requests and responses; `None` for nothing.
     pub edits: Option<Box<Edits>>,
     /// The cookie that keeps a client at an endpoint; `None` for none.

@@ -6,6 +6,7 @@
 mod access_log;
 mod acme;
 mod cache;
+mod captures;
 mod edits;
 mod networks;
 mod shared_store;
@@ -362,11 +363,13 @@ fn routes(
     let built: Vec<_> = routes
         .map(|(index, it)| {
             let edits = edits::edits(it, file)?;
+            let path_regexes = captures::path_regexes(it, file, || rule(it, names), report);
             let sticky = sticky::sticky(it, surroundings, report);
             Some(Route {
                 name: it.name_at(index),
                 action: action(it, names, surroundings, report)?,
                 cache: cache::caching(it, edits.as_deref(), names)?,
+                path_regexes: path_regexes?,
                 edits,
                 sticky: sticky?,
                 limits: match &it.limit.value {

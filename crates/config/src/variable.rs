@@ -95,10 +95,13 @@ pub enum ExpressionPart {
     Cookie(Box<str>),
     /// The value of the request's query parameter of this name, as sent.
     Query(Box<str>),
+    /// The group of this name or number, counted from 1, of the first regular expression
+    /// of the route's paths that the path is found by.
+    Capture(Box<str>),
 }
 
 /// What stands in front of the name of something that a request has many of.
-const KINDS: [&str; 3] = ["header", "cookie", "query"];
+const KINDS: [&str; 4] = ["header", "cookie", "query", "capture"];
 
 impl Expression {
     /// Takes a text with names in braces apart.
@@ -126,7 +129,9 @@ impl Expression {
     pub(super) fn beyond_url(&self) -> Option<String> {
         use Variable::{Host, Path, Query, Scheme, Target};
         let part = self.parts.iter().find(|it| match it {
-            ExpressionPart::Text(_) | ExpressionPart::Query(_) => false,
+            ExpressionPart::Text(_) | ExpressionPart::Query(_) | ExpressionPart::Capture(_) => {
+                false
+            }
             ExpressionPart::Variable(it) => !matches!(it, Host | Path | Query | Scheme | Target),
             ExpressionPart::Header(_) | ExpressionPart::Cookie(_) => true,
         })?;
@@ -134,6 +139,14 @@ impl Expression {
             parts: [part.clone()].into(),
         };
         Some(format!("`{alone}`"))
+    }
+
+    /// The groups of regular expressions that stand in it.
+    pub(super) fn captures(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|it| match it {
+            ExpressionPart::Capture(name) => Some(&**name),
+            _ => None,
+        })
     }
 
     /// The first variable in it that only a response has.
@@ -157,6 +170,7 @@ impl std::fmt::Display for Expression {
                 ExpressionPart::Header(name) => write!(out, "{{header:{name}}}")?,
                 ExpressionPart::Cookie(name) => write!(out, "{{cookie:{name}}}")?,
                 ExpressionPart::Query(name) => write!(out, "{{query:{name}}}")?,
+                ExpressionPart::Capture(name) => write!(out, "{{capture:{name}}}")?,
             }
         }
         Ok(())
@@ -172,6 +186,7 @@ fn part(name: &str) -> Result<ExpressionPart, Fault> {
         Some(("header", of)) if is_token(of) => return Ok(ExpressionPart::Header(of.into())),
         Some(("cookie", of)) if is_token(of) => return Ok(ExpressionPart::Cookie(of.into())),
         Some(("query", of)) if !of.is_empty() => return Ok(ExpressionPart::Query(of.into())),
+        Some(("capture", of)) if !of.is_empty() => return Ok(ExpressionPart::Capture(of.into())),
         Some((kind @ ("header" | "cookie"), of)) => {
             return Err(Fault::new(format!("`{of}` is no name of a {kind}"))
                 .help(format!("write it as in {{{kind}:X-User}}")));

@@ -139,7 +139,7 @@ impl Rule {
         found
     }
 
-    /// The regular expressions that [`RouteTable::captures`] may come from.
+    /// The regular expressions of its paths, in order; those of `not` are none.
     pub fn path_regexes(&self) -> Vec<&RegexPattern> {
         let mut found = Vec::new();
         self.conditions.path_regexes(&mut found);
@@ -207,13 +207,6 @@ impl RouteTable {
             None | Some(Cow::Borrowed(_)) => found.ok_or(Unrouted::NoRoute),
             Some(Cow::Owned(_)) => self.find_by_every_reading(&request, found),
         }
-    }
-
-    /// The groups of the regular expression by which the path of a request is one of the
-    /// rule that it has taken. `None` where no regular expression asks for the path.
-    pub fn captures(&self, rule: usize, facts: &impl Facts) -> Option<Captures<'_>> {
-        let rule = self.rules.get(rule)?;
-        rule.conditions.captures(&RoutedRequest::new(facts))
     }
 
     fn first<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Option<usize> {

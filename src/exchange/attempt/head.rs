@@ -158,7 +158,10 @@ impl Sent<'_, '_> {
             scratch.clear();
             scratch
         });
-        let own = [&out[..], rest].concat();
+        let mut own = self.exchange.context.unedited.borrow_mut();
+        own.clear();
+        own.extend_from_slice(&out);
+        own.extend_from_slice(rest);
         out.clear();
         edit_response(&mut out, &own, self.exchange, edits);
         let fields_end = out.len() - b"\r\n".len();

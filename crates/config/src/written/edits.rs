@@ -89,8 +89,15 @@ pub struct FieldEdit {
 
 /// The fields of a table of edits, whichever way they go.
 macro_rules! field_edits {
-    ($($table:ty),*) => {$(
+    ($($table:ty: $name:ty),*) => {$(
         impl $table {
+            /// The fields that get a value, with it.
+            pub(crate) fn values(&self) -> impl Iterator<Item = &Named<$name, FieldText>> {
+                let fields = [&self.set, &self.add, &self.append];
+                let maps = fields.into_iter().filter_map(|it| it.value.as_ref());
+                maps.flat_map(|map| &map.0)
+            }
+
             /// The edits in the order in which they are made; `None` where something in
             /// them is mistaken.
             pub(crate) fn edits(&self) -> Option<Vec<FieldEdit>> {
@@ -112,16 +119,7 @@ macro_rules! field_edits {
         }
     )*};
 }
-field_edits!(RequestHeaders, ResponseHeaders);
-
-impl RequestHeaders {
-    /// The fields that get a value, with it.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &Named<RequestField, FieldText>> {
-        let fields = [&self.set, &self.add, &self.append];
-        let maps = fields.into_iter().filter_map(|it| it.value.as_ref());
-        maps.flat_map(|map| &map.0)
-    }
-}
+field_edits!(RequestHeaders: RequestField, ResponseHeaders: ResponseField);
 
 fn push_edits<K: FromText>(
     edits: &mut Vec<FieldEdit>,

@@ -1,7 +1,7 @@
 //! Conditions that must hold together.
 
 use super::Condition;
-use crate::route::{Captures, Facts, RegexPattern, RoutedRequest};
+use crate::route::{Facts, RegexPattern, RoutedRequest};
 
 /// Conditions that must all hold, in the order in which they are asked. Without any it
 /// holds for every request.
@@ -70,22 +70,7 @@ impl AllOf {
         })
     }
 
-    /// The groups of the first regular expression by which the path is what is asked for.
-    pub(in crate::route) fn captures<'t, F: Facts>(
-        &'t self,
-        request: &RoutedRequest<'_, F>,
-    ) -> Option<Captures<'t>> {
-        self.0.iter().find_map(|condition| match condition {
-            Condition::Path(path) => path.captures(request.path()),
-            Condition::Any(any) => {
-                let mut holding = any.0.iter().filter(|it| it.holds(request));
-                holding.find_map(|it| it.captures(request))
-            }
-            _ => None,
-        })
-    }
-
-    /// The regular expressions that [`captures`](Self::captures) may come from.
+    /// The regular expressions of its paths, in order.
     pub(in crate::route) fn path_regexes<'t>(&'t self, found: &mut Vec<&'t RegexPattern>) {
         for condition in &self.0 {
             match condition {

@@ -1,7 +1,7 @@
 //! A condition on the path.
 
 use super::Ask;
-use crate::route::{Captures, Facts, PathPattern, RegexPattern, RoutedRequest};
+use crate::route::{Facts, PathPattern, RegexPattern, RoutedRequest};
 
 /// The normal form of the path matches one of these.
 #[derive(Debug, Clone)]
@@ -14,11 +14,6 @@ impl Path {
             PathPattern::Regex(regex) => Some(&**regex),
             _ => None,
         })
-    }
-
-    /// The groups of the first regular expression that is found in a path.
-    pub(super) fn captures(&self, path: &[u8]) -> Option<Captures<'_>> {
-        self.regexes().find_map(|it| it.captures(path))
     }
 }
 
