@@ -559,12 +559,14 @@ fn access_logs_go_to_another_file() {
         let mut client = proxy.client();
         assert_serves(&mut client);
         let other = proxy.path("other.log");
-        reload(&proxy, &config.replace("access.log", "other.log"));
-        assert_serves(&mut client);
         let lines = |path: &std::path::Path| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             text.lines().count()
         };
+        // Lines that are not written yet go where the new configuration says.
+        until("it is written", || lines(&proxy.path("access.log")) == 1);
+        reload(&proxy, &config.replace("access.log", "other.log"));
+        assert_serves(&mut client);
         until("it is written there", || lines(&other) == 1);
         assert_eq!(lines(&proxy.path("access.log")), 1);
         let nowhere = config.replace("access.log", "none/access.log");
