@@ -355,10 +355,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         let body_start = scratch.len();
         scratch.extend_from_slice(&request.bytes[request.head.wire.end..request.valid_len]);
         if !request.decoder.is_normal() {
-            let mut decoder = BodyDecoder::new(request.head.wire.framing);
-            if self.exchange.drops_request_trailers() {
-                decoder = decoder.without_trailers();
-            }
+            let decoder = self.exchange.request_decoder(request.head.wire.framing);
             restate_body(&mut scratch, body_start, decoder);
         }
         let sent = match self.stream.try_write(&scratch, Follow::Anything) {

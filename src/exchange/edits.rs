@@ -6,8 +6,9 @@
 
 use evenkeel_policy::route::path;
 use evenkeel_policy::route::rewriting::{AmbiguousPath, rewrite, without_prefix};
+use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::edit::{self, EditKind, SameName, edit_head};
-use evenkeel_proto::http1::is_authority;
+use evenkeel_proto::http1::{BodyDecoder, is_authority};
 
 use super::Exchange;
 use super::variables::{Values, expand, expand_target};
@@ -36,15 +37,15 @@ impl<'a> Exchange<'a> {
         (!edits.iter().any(is_of_field)).then_some(value)
     }
 
-    /// Whether its route sets or removes fields of requests: no trailer field goes on, since
-    /// a server may take it for one of the head.
-    pub(super) fn drops_request_trailers(&self) -> bool {
-        self.edits().is_some_and(|it| drop_fields(&it.request))
+    /// A decoder at the start of a request's body. Where its route sets or removes fields, no
+    /// trailer field goes on: a server may take it for one of the head.
+    pub(super) fn request_decoder(&self, framing: BodyFraming) -> BodyDecoder {
+        decoder(framing, self.edits().map(|it| &it.request[..]))
     }
 
-    /// The same of responses.
-    pub(super) fn drops_response_trailers(&self) -> bool {
-        self.response_edits().is_some_and(drop_fields)
+    /// The same of a response's body.
+    pub(super) fn response_decoder(&self, framing: BodyFraming) -> BodyDecoder {
+        decoder(framing, self.response_edits())
     }
 
     /// Checks the path that an endpoint gets, before anything is asked of one.
@@ -61,8 +62,14 @@ impl<'a> Exchange<'a> {
     }
 }
 
-fn drop_fields(edits: &[FieldEdit]) -> bool {
-    edits.iter().any(|it| it.kind.drops_lines())
+fn decoder(framing: BodyFraming, edits: Option<&[FieldEdit]>) -> BodyDecoder {
+    let decoder = BodyDecoder::new(framing);
+    let mut edits = edits.unwrap_or_default().iter();
+    if edits.any(|it| it.kind.drops_lines()) {
+        decoder.without_trailers()
+    } else {
+        decoder
+    }
 }
 
 /// Makes the edits of requests in the head that stands in `out` from `start` on. It is kept

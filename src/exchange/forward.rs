@@ -10,7 +10,6 @@ use evenkeel_policy::Instant;
 use evenkeel_policy::dispatch::Pin;
 use evenkeel_policy::endpoint::Tried;
 use evenkeel_policy::observation::Observed;
-use evenkeel_proto::http1::BodyDecoder;
 
 use super::attempt::{Attempt, Attempting, Requests, Retry, UpstreamConnection};
 use super::buffering::{self, ReadAhead};
@@ -101,10 +100,7 @@ pub(super) fn wanted(
 /// request that is malformed from the start reaches an endpoint.
 fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
     let (head, bytes) = (exchange.head, exchange.bytes);
-    let mut decoder = BodyDecoder::new(head.wire.framing);
-    if exchange.drops_request_trailers() {
-        decoder = decoder.without_trailers();
-    }
+    let mut decoder = exchange.request_decoder(head.wire.framing);
     let consumed = decoder.advance(&bytes[head.wire.end..])?.consumed;
     let announced = head.announced_len().or_else(|| decoder.announced_bytes());
     if !exchange

@@ -4,7 +4,7 @@ use std::cell::RefMut;
 use std::io;
 
 use evenkeel_proto::http1::write::{Persistence, ResponseEdits, Transcode};
-use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_response};
+use evenkeel_proto::http1::{Parsed, parse_odd_response, parse_response};
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::{Attempt, Sending, Sent};
@@ -208,10 +208,7 @@ impl Sent<'_, '_> {
             request_id: self.response_id(&mut room),
             strict_transport: self.exchange.strict_transport(),
         };
-        let mut decoder = BodyDecoder::new(head.wire.framing);
-        if self.exchange.drops_response_trailers() {
-            decoder = decoder.without_trailers();
-        }
+        let decoder = self.exchange.response_decoder(head.wire.framing);
         let mut source = BodySource::http1(decoder);
         self.slot.upstream().note_body_len(source.unseen_len());
         let malformed = |_| End::Failure(Failure::UpstreamBody);
