@@ -371,8 +371,7 @@ impl Worker {
     pub fn names_of(&self, routed: &Routed) -> Option<RoutedNames> {
         let generation = self.generation.numbered(routed.generation)?;
         let route = &generation.config.routes[routed.route];
-        let proxying = route.action.proxying();
-        let upstream = proxying.map(|it| &generation.upstreams[it.upstream]);
+        let upstream = routed.upstream.map(|it| &generation.upstreams[it]);
         let endpoint = upstream.zip(routed.endpoint);
         let endpoint = endpoint.and_then(|(upstream, id)| upstream.used(id));
         Some(RoutedNames {

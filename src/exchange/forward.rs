@@ -38,7 +38,7 @@ pub fn forward(
     async move {
         let context = exchange.context;
         let upstream = context.upstream(proxying.upstream);
-        exchange.progress.figures.upstream = Some(upstream.index() as u32);
+        exchange.progress.set_upstream(upstream.index());
         let total = upstream.config().timeouts.total;
         exchange.total_deadline = total.map_or(u64::MAX, |total| context.wheel.deadline(total));
         let unanswered = match &read_with_head(exchange) {

@@ -12,10 +12,11 @@ use evenkeel_policy::Instant;
 use evenkeel_policy::limit::Standing;
 
 use super::answer::{self, Answer, refusal_text};
-use super::variables::{Values, expand};
+use super::request_key::{Keyed, with_key};
+use super::variables::Values;
 use super::{Exchange, Gone, Outcome, box_cold};
-use crate::config::{Limit, LimitBound, LimitKey};
-use crate::limits::{Asked, InFlight, RouteLimit, with_network};
+use crate::config::{Limit, LimitBound, RequestKey};
+use crate::limits::{Asked, InFlight, RouteLimit};
 use crate::metrics::Counter;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -69,7 +70,7 @@ fn judge(exchange: &mut Exchange<'_>, route: usize) -> Judged {
         let room = &mut context.scratch.borrow_mut();
         let values = Values::of(exchange);
         let address = exchange.client.remote().address;
-        let taken = with_key(&limit.settings, &values, address, room, |key| {
+        let taken = with_key(Keyed::of(&limit.settings), &values, address, room, |key| {
             limit.ask(key, now)
         });
         match taken {
@@ -245,34 +246,6 @@ fn whole_seconds(duration: Duration) -> u64 {
     (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
 }
 
-/// Calls `use_key` with the key of a request, unless that is empty. `room` is overwritten.
-fn with_key<T>(
-    limit: &Limit,
-    values: &Values<'_>,
-    address: Option<IpAddr>,
-    room: &mut Vec<u8>,
-    use_key: impl FnOnce(&[u8]) -> T,
-) -> Option<T> {
-    match &limit.key {
-        LimitKey::Client => {
-            // A process of this machine, on a Unix socket.
-            let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            Some(with_network(
-                address,
-                limit.prefix_v4,
-                limit.prefix_v6,
-                use_key,
-            ))
-        }
-        LimitKey::Text(text) => {
-            room.clear();
-            expand(room, text, values, b"");
-            let key = room.trim_ascii();
-            (!key.is_empty()).then(|| use_key(key))
-        }
-    }
-}
-
 /// What the key of a request has left; `None` where that is empty.
 pub(crate) fn standing_of(
     limit: &RouteLimit,
@@ -281,20 +254,21 @@ pub(crate) fn standing_of(
     now: Instant,
 ) -> Option<Standing> {
     let standing = |key: &[u8]| limit.standing(key, now);
-    with_key(&limit.settings, values, address, &mut Vec::new(), standing)
+    let keyed = Keyed::of(&limit.settings);
+    with_key(keyed, values, address, &mut Vec::new(), standing)
 }
 
 /// The key of a request as text; empty where it is not limited.
 pub(crate) fn key_text(limit: &Limit, values: &Values<'_>, address: Option<IpAddr>) -> String {
     let text = |key: &[u8]| match (&limit.key, key) {
-        (LimitKey::Client, &[a, b, c, d]) => Ipv4Addr::new(a, b, c, d).to_string(),
-        (LimitKey::Client, key) => {
+        (RequestKey::Client, &[a, b, c, d]) => Ipv4Addr::new(a, b, c, d).to_string(),
+        (RequestKey::Client, key) => {
             let octets = <[u8; 16]>::try_from(key).unwrap_or_default();
             Ipv6Addr::from(octets).to_string()
         }
-        (LimitKey::Text(_), key) => String::from_utf8_lossy(key).into_owned(),
+        (RequestKey::Text(_), key) => String::from_utf8_lossy(key).into_owned(),
     };
-    with_key(limit, values, address, &mut Vec::new(), text).unwrap_or_default()
+    with_key(Keyed::of(limit), values, address, &mut Vec::new(), text).unwrap_or_default()
 }
 
 #[cfg(test)]

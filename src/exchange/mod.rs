@@ -29,6 +29,7 @@ mod record;
 mod relay;
 pub(crate) mod remote;
 mod request;
+pub(crate) mod request_key;
 pub mod room;
 mod side;
 pub(crate) mod sticky;

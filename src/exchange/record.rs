@@ -91,6 +91,12 @@ impl<'a> Progress<'a> {
         self.figures.upstream.map(|index| index as usize)
     }
 
+    /// It goes to the upstream of this index.
+    pub fn set_upstream(&mut self, upstream: usize) {
+        self.figures.upstream = Some(upstream as u32);
+        self.track.set_upstream(upstream);
+    }
+
     /// The name of the endpoint of the last attempt.
     fn endpoint_name(&self) -> Option<String> {
         let endpoint = self.endpoint.as_ref()?;

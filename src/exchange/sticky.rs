@@ -13,7 +13,7 @@ use crate::upstream::Upstream;
 
 impl<'a> Exchange<'a> {
     /// The stickiness of its route, if that has any.
-    pub(super) fn sticky(&self) -> Option<&'a Sticky> {
+    pub(crate) fn sticky(&self) -> Option<&'a Sticky> {
         let route = self.progress.figures.route? as usize;
         self.context.config().routes[route].sticky.as_deref()
     }
@@ -56,7 +56,7 @@ impl AsRef<[u8]> for Value {
 }
 
 /// The endpoint that the client has a session at, by its cookie.
-pub(super) fn session(exchange: &Exchange<'_>, upstream: &Upstream) -> Option<Pin> {
+pub(crate) fn session(exchange: &Exchange<'_>, upstream: &Upstream) -> Option<Pin> {
     let sticky = exchange.sticky()?;
     let endpoint = values(exchange.head, exchange.bytes, &sticky.cookie)
         .find_map(|it| upstream.sticky_endpoint(sticky, it.as_ref()))?;

@@ -50,7 +50,7 @@ pub async fn carry(
 ) -> End {
     let context = exchange.context;
     let upstream = context.upstream(proxying.upstream);
-    exchange.progress.figures.upstream = Some(upstream.index() as u32);
+    exchange.progress.set_upstream(upstream.index());
     let timeouts = &upstream.config().timeouts;
     exchange.total_deadline = timeouts
         .total

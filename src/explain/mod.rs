@@ -33,18 +33,20 @@ use crate::cache::Cache;
 use crate::client::http1::check_limits;
 use crate::config::{
     self, Action, Caching, Candidate, ClientProtocol, Config, FieldEdit, LimitBound, Proxying,
-    Sticky, without_passwords,
+    Split, Sticky, without_passwords,
 };
 use crate::exchange::answer::refusal_status;
 use crate::exchange::edits::{changed_target, edit_request};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::limits::{key_text, standing_of};
 use crate::exchange::remote::{RelayedClient, Remote};
+use crate::exchange::request_key::hash_of;
 use crate::exchange::sticky;
 use crate::exchange::variables::Values;
 use crate::exchange::{Moment, TlsClient, refused_end};
 use crate::handler::cache::{self, CacheNow};
 use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
+use crate::handler::split::weighted_part;
 use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
 use crate::limits::RouteLimit;
 use crate::metrics::end::{End, Failure};
@@ -436,6 +438,11 @@ impl Routed<'_> {
                 let (step, prospect) = self.upstream_step(proxying);
                 (ActionStep::Upstream(Box::new(step)), Some(prospect))
             }
+            Plan::Split(split) => {
+                *refused = refused_body(self.listener(), self.facts.head);
+                let (step, prospect) = self.split_step(split);
+                (ActionStep::Upstream(Box::new(step)), Some(prospect))
+            }
         }
     }
 
@@ -459,6 +466,42 @@ impl Routed<'_> {
             ..upstream_step(config, self.running, &prospect, key, head)
         };
         (step, prospect)
+    }
+
+    /// The upstream of a split: that of the client's session, or else that of its key.
+    fn split_step(&self, split: &Split) -> (UpstreamStep, Prospect) {
+        let mut parts = split.parts.iter();
+        let session = parts.find_map(|it| {
+            let (step, prospect) = self.upstream_step(it.proxying);
+            prospect
+                .asking
+                .pinned_to
+                .is_some()
+                .then_some((step, prospect))
+        });
+        let sum: u64 = split
+            .parts
+            .iter()
+            .map(|it| u64::from(it.share.weight()))
+            .sum();
+        let name = |it: Proxying| &*self.config.upstreams[it.upstream].name;
+        let weights = split.parts.iter();
+        let weights = weights.map(|it| format!("{} {}", name(it.proxying), it.share.weight()));
+        let weights = weights.collect::<Vec<_>>().join(", ");
+        let (why, (step, prospect)) = match session {
+            Some(found) => ("the client's sticky cookie stands for".to_owned(), found),
+            None => {
+                let remote = Remote::new(self.facts.client, 0);
+                let values = self.values(&remote, &Identity::NONE);
+                let room = &mut Vec::new();
+                let hash = hash_of(&split.by, &values, self.facts.client, room);
+                let part = split.parts[weighted_part(split, hash)];
+                let why = format!("by {} (hash {hash:016x}) this goes to", split.by);
+                (why, self.upstream_step(part.proxying))
+            }
+        };
+        let split = Some(format!("split {weights} of {sum}: {why} {}", step.name));
+        (UpstreamStep { split, ..step }, prospect)
     }
 
     /// What the cookie of a client says; has the prospect belong to its endpoint.
@@ -730,6 +773,7 @@ fn upstream_step(
         balance: balance.word().to_owned(),
         ranking: balance.help().replace('`', ""),
         key,
+        split: None,
         sticky: None,
         endpoint: endpoint
             .flatten()

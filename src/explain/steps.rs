@@ -175,6 +175,9 @@ pub struct CandidateStep {
 pub struct UpstreamStep {
     /// Its name.
     pub name: String,
+    /// How a split came to it, in a few words, where the route has one.
+    #[serde(default)]
+    pub split: Option<String>,
     /// Its balancer.
     pub balance: String,
     /// How that ranks, in a few words.

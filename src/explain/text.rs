@@ -280,6 +280,9 @@ impl Page {
 
     fn upstream(&mut self, step: &UpstreamStep) {
         let name = self.paint(Tone::Strong, &step.name);
+        if let Some(split) = &step.split {
+            self.line(split);
+        }
         self.line(&format!(
             "upstream {name}, balanced by {}: {}",
             step.balance, step.ranking

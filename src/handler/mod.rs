@@ -11,6 +11,7 @@ mod last_hop;
 mod multipart;
 mod proxy;
 mod redirect;
+pub(crate) mod split;
 mod step;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +21,7 @@ use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
 use evenkeel_proto::Scheme;
 use evenkeel_proto::{LoopId, Method, RequestHead};
 
-use crate::config::{self, Action, Config, Proxying, with_action};
+use crate::config::{self, Action, Config, Proxying, Split, with_action};
 use crate::exchange::answer::{self, Answer};
 use crate::exchange::limits;
 use crate::exchange::{Exchange, Moment, Next, Outcome, TlsClient, box_cold};
@@ -68,6 +69,8 @@ pub(crate) enum Plan<'a> {
     Files(FilesPlan<'a>),
     /// Ask an upstream.
     Forward(Proxying),
+    /// Ask one of several upstreams.
+    Split(&'a Split),
 }
 
 /// Answers the request.

@@ -91,6 +91,7 @@ pub struct Track {
     /// The number of the generation that the route is of.
     generation: Cell<u32>,
     route: Cell<u32>,
+    upstream: Cell<u32>,
     endpoint: Cell<u32>,
     attempts: Cell<u32>,
     requests: Cell<u32>,
@@ -112,6 +113,7 @@ impl Track {
             phase: Cell::new(Stage::Idle),
             generation: Cell::new(0),
             route: Cell::new(NONE),
+            upstream: Cell::new(NONE),
             endpoint: Cell::new(NONE),
             attempts: Cell::new(0),
             requests: Cell::new(0),
@@ -140,6 +142,7 @@ impl Track {
         self.started.set(started);
         self.phase.set(phase);
         self.route.set(NONE);
+        self.upstream.set(NONE);
         self.endpoint.set(NONE);
         self.attempts.set(0);
         self.bytes_in.set(head_len as u64);
@@ -160,6 +163,11 @@ impl Track {
     pub fn set_route(&self, generation: u32, route: usize) {
         self.generation.set(generation);
         self.route.set(route as u32);
+    }
+
+    /// It goes to the upstream of this index, in the same generation.
+    pub fn set_upstream(&self, upstream: usize) {
+        self.upstream.set(upstream as u32);
     }
 
     /// An attempt begins.

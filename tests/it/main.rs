@@ -68,6 +68,7 @@ mod servers;
 mod service_manager;
 mod shared_cache;
 mod sockets;
+mod split;
 mod stale;
 mod status;
 mod status_page;

@@ -6,11 +6,15 @@
 mod answer;
 mod files;
 mod redirect;
+mod split;
 mod upstream;
 
 use super::diagnostics::Report;
+use super::setting::Placed;
 use super::surroundings::Surroundings;
-use super::written::{self, actions};
+use super::value::Text;
+use super::written::Split;
+use super::written::{self, Names, actions};
 use super::{Files, FixedAnswer, Proxying, Redirect};
 
 macro_rules! define_action {
@@ -39,13 +43,17 @@ macro_rules! define_action {
 actions!(define_action);
 
 impl Action {
-    /// How its requests go to an upstream: all, or those that no file is found
-    /// for; `None` where none does.
-    pub fn proxying(&self) -> Option<Proxying> {
-        match self {
-            Action::Upstream(proxying) => Some(*proxying),
-            _ => self.files()?.fallback,
-        }
+    /// The upstreams that its requests may go to, by their indices: for files, that of
+    /// requests for which none is found.
+    pub fn upstreams(&self) -> impl Iterator<Item = usize> {
+        let (one, parts) = match self {
+            Action::Upstream(proxying) => (Some(*proxying), &[][..]),
+            Action::Split(split) => (None, &split.parts[..]),
+            Action::Files(files) => (files.fallback, &[][..]),
+            Action::Answer(_) | Action::Redirect(_) => (None, &[][..]),
+        };
+        let parts = parts.iter().map(|it| it.proxying);
+        one.into_iter().chain(parts).map(|it| it.upstream)
     }
 
     /// The files that it answers with, if it does.
@@ -60,9 +68,22 @@ impl Action {
 /// The surroundings of an action, with which it is resolved.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
-    /// How requests of the route go to an upstream, if any do.
-    pub proxying: Option<Proxying>,
+    pub route: &'a written::Route,
+    pub names: &'a Names<'a>,
     pub surroundings: Surroundings<'a>,
+}
+
+impl Around<'_> {
+    /// How requests of the route go to the upstream of this name.
+    pub fn proxying(&self, upstream: &Placed<Text>) -> Option<Proxying> {
+        let upstream = self.names.upstream(&upstream.value.0)?;
+        let lane = self.route.lane.value.as_ref();
+        Some(Proxying {
+            upstream,
+            lane: lane.and_then(|it| self.names.lane(upstream, &it.0)),
+            priority: self.route.priority.value?.get(),
+        })
+    }
 }
 
 /// An action as written.

@@ -453,7 +453,7 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
         (true, upstream) => upstream.is_none_or(|it| it.written),
         (false, _) => false,
     };
-    let has_upstream = route.upstream.written || of_files;
+    let has_upstream = route.upstream.written || route.split.written || of_files;
     for (key, _, place) in fields.into_iter().filter(|(_, written, _)| *written) {
         if !has_upstream && !report.is_syntax_broken() {
             report
@@ -463,7 +463,18 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
                 ));
         }
     }
-    let (Some(upstream), Some(Text(lane))) = (route.target(), &route.lane.value) else {
+    for upstream in route.upstreams() {
+        check_lane_of(upstream, route, names, report);
+    }
+}
+
+fn check_lane_of(
+    upstream: &Placed<Text>,
+    route: &written::Route,
+    names: &Names<'_>,
+    report: &mut Report,
+) {
+    let Some(Text(lane)) = &route.lane.value else {
         return;
     };
     let Some(index) = names.upstream(&upstream.value.0) else {

@@ -79,9 +79,9 @@ pub use variable::{Expression, ExpressionPart, Known, Variable};
 pub use written::{
     Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
     Drain, Endpoint, EndpointSource, ExternalAccount, FieldEdit, Files, FixedAnswer, Interim,
-    Issuer, Limit, LimitBound, LimitKey, Limits, Listener, ListenerTls, Log, NameSource, Otlp,
-    Pool, Probe, Queue, QueueAnswer, Rate, Server, ServiceSource, Sticky, Tickets, Upstream,
-    UpstreamTimeouts,
+    Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log, NameSource, Otlp, Pool, Probe,
+    Queue, QueueAnswer, Rate, RequestKey, Server, ServiceSource, Split, SplitPart, Sticky, Tickets,
+    Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.

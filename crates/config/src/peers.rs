@@ -400,6 +400,10 @@ const KEYS: &[(&str, Meaning)] = &[
         "default fallback default_server catch_all",
         Advice("a route without `match`, as the last one, takes what no other route does"),
     ),
+    (
+        "traffic_split split_clients weighted weighted_clusters canary",
+        key("route", "split"),
+    ),
     ("try_files", key("route.files", "try")),
     (
         "autoindex browse dir_listing",

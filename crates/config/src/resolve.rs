@@ -35,7 +35,7 @@ use super::written::{
 };
 use super::{
     Action, ClientProtocol, Config, Disk, HeaderPresence, Identity, Listener, Otlp, Peers, Preread,
-    ProxySenders, Proxying, Route, Status, Upstream,
+    ProxySenders, Route, Status, Upstream,
 };
 use evenkeel_net::listen::Accepting;
 use evenkeel_tls::Fault;
@@ -392,8 +392,7 @@ macro_rules! resolve_action {
             surroundings: Surroundings<'_>,
             report: &mut Report,
         ) -> Option<Action> {
-            let proxying = proxying(route, names);
-            let around = Around { proxying, surroundings };
+            let around = Around { route, names, surroundings };
             let actions = [$(
                 route.$key.value.as_ref().map(|it| {
                     WrittenAction::resolve(it, around, report).map(Action::$variant)
@@ -404,17 +403,6 @@ macro_rules! resolve_action {
     };
 }
 actions!(resolve_action);
-
-/// How requests of the route go to an upstream, if any do.
-fn proxying(route: &written::Route, names: &Names<'_>) -> Option<Proxying> {
-    let upstream = names.upstream(&route.target()?.value.0)?;
-    let lane = route.lane.value.as_ref();
-    Some(Proxying {
-        upstream,
-        lane: lane.and_then(|it| names.lane(upstream, &it.0)),
-        priority: route.priority.value?.get(),
-    })
-}
 
 /// Builds the upstreams in the order of their names, looking up names and
 /// reading files on the way; goes on after a mistake, so that every one is reported.

@@ -22,6 +22,7 @@ pub mod pool;
 pub mod queue;
 pub mod reuse;
 pub mod route;
+pub mod split;
 mod sync;
 
 pub use instant::Instant;

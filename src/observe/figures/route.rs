@@ -21,7 +21,7 @@ figures! {
 
     /// Its name.
     given name: String;
-    /// Name of the upstream that it goes to, if it goes to one.
+    /// Names of the upstreams that it goes to, if it goes to any.
     given upstream: Option<String>;
     /// Its files, if it serves any.
     given files: Option<FileFigures>;
@@ -157,10 +157,13 @@ impl CachingFigures {
 impl Sources {
     pub(super) fn route(&self, index: usize, detail: Detail) -> RouteFigures {
         let settings = &self.config.routes[index];
-        let proxying = settings.action.proxying();
+        let upstreams = settings.action.upstreams();
+        let upstreams: Vec<_> = upstreams
+            .map(|it| &*self.config.upstreams[it].name)
+            .collect();
         let given = RouteGiven {
             name: settings.name.clone(),
-            upstream: proxying.map(|it| self.config.upstreams[it.upstream].name.clone()),
+            upstream: (!upstreams.is_empty()).then(|| upstreams.join(", ")),
             files: None,
             cache: None,
             limits: None,

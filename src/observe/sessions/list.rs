@@ -102,7 +102,9 @@ pub struct Routed {
     pub generation: u32,
     /// Index of the route in that.
     pub route: usize,
-    /// The endpoint, in the upstream that the route goes to.
+    /// Index of the upstream in that, once it goes to one.
+    pub upstream: Option<usize>,
+    /// The endpoint, in that upstream.
     pub endpoint: Option<EndpointId>,
 }
 
@@ -148,6 +150,7 @@ impl OngoingExchange {
             routed: index(&track.route).map(|route| Routed {
                 generation: track.generation.get(),
                 route: route as usize,
+                upstream: index(&track.upstream).map(|it| it as usize),
                 endpoint: index(&track.endpoint).map(EndpointId::new),
             }),
             names: None,

@@ -42,7 +42,7 @@ impl WrittenAction for written::ShortFiles {
         let files = it.resolve_with(FilesParts {
             root: root?,
             strip: it.strip.value.as_ref().map_or("", |it| &it.0).to_owned(),
-            fallback: around.proxying,
+            fallback: (it.upstream.value.as_ref()).and_then(|it| around.proxying(it)),
             compression: match &it.compress.value {
                 None => None,
                 Some(written) => written.resolve()?,

@@ -11,6 +11,6 @@ impl WrittenAction for Placed<Text> {
     type Action = Proxying;
 
     fn resolve(&self, around: Around<'_>, _: &mut Report) -> Option<Proxying> {
-        around.proxying
+        around.proxying(self)
     }
 }

@@ -100,6 +100,9 @@ fn check_action(route: &Route, report: &mut Report) {
             "files" => {
                 "files that are asked for often stay in memory without it: leave `cache` out"
             }
+            "split" => {
+                "a stored response would be given to clients of each upstream: leave `cache` out"
+            }
             _ => "leave `cache` out",
         };
         report

@@ -123,10 +123,9 @@ fn check_names(route: &Route, names: &[&str], report: &mut Report) {
 
 /// Only a request that goes on to an endpoint is changed.
 fn check_action(route: &Route, report: &mut Report) {
-    let goes_on = route.upstream.written || route.upstream_of_files().is_some_and(|it| it.written);
     // What can't be read may be meant to have an upstream.
     let is_known = route.actions().iter().any(|it| it.is_written) && !report.is_syntax_broken();
-    if goes_on || !is_known {
+    if route.goes_on() || !is_known {
         return;
     }
     let written = route.own_edits();

@@ -1,7 +1,7 @@
 //! The checks of routes' limits by key.
 
 use crate::diagnostics::Report;
-use crate::written::{File, LimitKey, LimitTable};
+use crate::written::{File, LimitTable, RequestKey};
 
 /// Reports the options of limits that have no meaning beside each other.
 pub(super) fn check(file: &File, report: &mut Report) {
@@ -33,7 +33,7 @@ fn check_bound(limit: &LimitTable, report: &mut Report) {
 
 fn check_prefixes(limit: &LimitTable, report: &mut Report) {
     let key = limit.key.value.as_ref();
-    if !key.is_some_and(|it| matches!(it.0, LimitKey::Text(_))) {
+    if !key.is_some_and(|it| matches!(it.0, RequestKey::Text(_))) {
         return;
     }
     for (key, is_written, place) in [

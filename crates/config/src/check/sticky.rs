@@ -1,5 +1,6 @@
 //! The checks of stickiness.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::diagnostics::Report;
@@ -17,7 +18,7 @@ pub(super) fn check(file: &File, report: &mut Report) {
             continue;
         };
         let place = &route.sticky.place;
-        if route.target().is_none() && route.actions().iter().any(|it| it.is_written) {
+        if route.upstreams().next().is_none() && route.actions().iter().any(|it| it.is_written) {
             report
                 .mistake(place, "`sticky` without `upstream`")
                 .help("it keeps a client at an endpoint; this route asks none");
@@ -49,14 +50,17 @@ fn check_others(route: &Route, file: &File, report: &mut Report) {
         let table = &it.sticky.value.as_ref()?.0;
         Some(table.cookie.value.as_ref()?.0.clone())
     };
-    let upstream_of = |it: &Route| it.target().map(|it| it.value.0.clone());
-    let (Some(cookie), Some(upstream)) = (cookie_of(route), upstream_of(route)) else {
+    let upstreams_of = |it: &Route| {
+        let names: BTreeSet<_> = it.upstreams().map(|it| it.value.0.clone()).collect();
+        (!names.is_empty()).then_some(names)
+    };
+    let (Some(cookie), Some(upstreams)) = (cookie_of(route), upstreams_of(route)) else {
         return;
     };
     let mut earlier =
         (file.route.value.iter().flatten()).take_while(|it| !std::ptr::eq(*it, route));
     let other = earlier.find(|it| {
-        let is_other = upstream_of(it).is_some_and(|it| it != upstream);
+        let is_other = upstreams_of(it).is_some_and(|it| it != upstreams);
         is_other && cookie_of(it).is_some_and(|it| it == cookie)
     });
     if let Some(other) = other {

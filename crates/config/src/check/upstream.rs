@@ -13,7 +13,7 @@ use super::super::queue_answer;
 use super::super::setting::{Bounded, Map, Named, Placed};
 use super::super::shape::alternatives;
 use super::super::tree::SourcePlace;
-use super::super::value::{Destination, EndpointAddress, Name, Text};
+use super::super::value::{Destination, EndpointAddress, Name};
 use super::super::written::{self, File, Names, ShortEndpoint, UpstreamTable};
 use super::health;
 use crate::ResolveTo;
@@ -26,8 +26,10 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         };
         let name = &upstream.name;
         let mut routes = file.route.value.iter().flatten();
-        let uses = |route: &written::Route| route.target().is_some_and(|it| it.value.0 == *name);
-        if !routes.any(uses) && names.upstream(name).is_some() && !report.is_syntax_broken() {
+        if !routes.any(|it| it.may_use(name))
+            && names.upstream(name).is_some()
+            && !report.is_syntax_broken()
+        {
             report.warning(
                 &upstream.place,
                 format!("no route uses the upstream `{name}`"),
@@ -69,8 +71,8 @@ fn check_lane_use(upstream: &Named<Name, UpstreamTable>, file: &File, report: &m
     let lanes = upstream.value.iter().flat_map(|it| &it.lanes.value);
     for lane in lanes.flat_map(|map| &map.0) {
         let uses = |route: &written::Route| {
-            let wanted = (route.target(), route.lane.value.as_ref());
-            matches!(wanted, (Some(it), Some(Text(name))) if it.value.0 == upstream.name && *name == lane.name)
+            let wanted = route.lane.value.as_ref();
+            route.may_use(&upstream.name) && wanted.is_some_and(|it| it.0 == lane.name)
         };
         if !file.route.value.iter().flatten().any(uses) && !report.is_syntax_broken() {
             report.warning(

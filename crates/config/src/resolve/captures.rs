@@ -5,7 +5,7 @@ use evenkeel_policy::route::{RegexPattern, Rule};
 use crate::diagnostics::Report;
 use crate::tree::SourcePlace;
 use crate::variable::Expression;
-use crate::written::{File, LimitKey, Route, WrittenEdits};
+use crate::written::{File, RequestKey, RequestKeyText, Route, WrittenEdits};
 
 /// The regular expressions of the route's paths, where a group of one stands in something
 /// of the route: `None` is a mistake.
@@ -73,11 +73,10 @@ fn groups<'a>(route: &'a Route, file: &'a File) -> Vec<(&'a str, &'a SourcePlace
             }
         }
     }
-    for limit in route.limit.value.iter().flat_map(|it| &it.0) {
-        if let Some(key) = &limit.key.value
-            && let LimitKey::Text(text) = &key.0
-        {
-            add(text, &limit.key.place);
+    let limits = route.limit.value.iter().flat_map(|it| &it.0);
+    for key in limits.map(|it| &it.key).chain([&route.split_by]) {
+        if let Some(RequestKeyText(RequestKey::Text(text))) = &key.value {
+            add(text, &key.place);
         }
     }
     found

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use super::RequestKeyText;
 use crate::quantity::DurationValue;
 use crate::setting::{Bounded, Fault, FromText, Resolve, options, resolve_to, sibling};
 use crate::tree::Node;
-use crate::variable::Expression;
 
 options! {
     /// How often the requests of one key may come, or how many may be in flight.
@@ -19,7 +19,7 @@ options! {
         /// The requests that are counted together: `client` for those of one client's
         /// address, or a text with variables, such as `{header:X-Api-Key}`. A request
         /// whose text comes out empty is not limited.
-        key: LimitKeyText = Default("'client'"),
+        key: RequestKeyText = Default("'client'"),
         /// How many requests in which time, such as `10/s`, `600/m` or `5000/h`.
         rate: RateText = RequiredWithout("concurrent") => by_hand,
         /// How many may come at once after a rest.
@@ -152,56 +152,7 @@ impl FromText for RateText {
     }
 }
 
-/// What the requests that are counted together have in common.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LimitKey {
-    /// The client's address, or the network that it is in.
-    Client,
-    /// The value of this text.
-    Text(Expression),
-}
-
-/// As it was written.
-impl std::fmt::Display for LimitKey {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            LimitKey::Client => out.write_str("client"),
-            LimitKey::Text(text) => text.fmt(out),
-        }
-    }
-}
-
-/// The key of a limit as written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitKeyText(pub LimitKey);
-
-impl FromText for LimitKeyText {
-    const FORM: &'static str =
-        "`\"client\"`, or a text with variables, such as `\"{header:X-Api-Key}\"`";
-
-    fn from_text(text: &str) -> Result<Self, Fault> {
-        if text == "client" {
-            return Ok(Self(LimitKey::Client));
-        }
-        let key = Expression::read(text)?;
-        if key.is_constant() {
-            return Err(
-                Fault::new(format!("`{text}` is the same for every request")).help(
-                    "write \"client\", or a text with variables, such as \"{header:X-Api-Key}\"; \"{route}\" counts all requests together",
-                ),
-            );
-        }
-        match key.needs_response() {
-            Some(variable) => Err(Fault::new(format!(
-                "`{{{}}}` is not known before there is a response",
-                variable.word()
-            ))),
-            None => Ok(Self(LimitKey::Text(key))),
-        }
-    }
-}
-
-resolve_to!(RateText => Rate, LimitKeyText => LimitKey);
+resolve_to!(RateText => Rate);
 
 #[cfg(test)]
 mod tests {
@@ -231,17 +182,6 @@ mod tests {
         }
         for text in ["10/s", "600/m", "5000/h", "1/d"] {
             assert_eq!(RateText::from_text(text).unwrap().0.to_string(), text);
-        }
-    }
-
-    #[test]
-    fn keys() {
-        for text in ["client", "{header:X-Api-Key}", "{route}/{client_ip}"] {
-            let LimitKeyText(key) = LimitKeyText::from_text(text).expect(text);
-            assert_eq!(key.to_string(), text);
-        }
-        for text in ["", "all", "{status}", "{client}", "{nothing"] {
-            assert!(LimitKeyText::from_text(text).is_err(), "{text}");
         }
     }
 }

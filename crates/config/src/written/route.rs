@@ -3,8 +3,8 @@
 use super::forms::short_for;
 use super::upstream::content_type_default;
 use super::{
-    CachingTable, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders, ResponseHeaders,
-    RouteCache, ShortSticky, Switch, WrittenEdits,
+    CachingTable, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders, RequestKeyText,
+    ResponseHeaders, RouteCache, ShortSticky, SplitTable, Switch, WrittenEdits,
 };
 use crate::file_value::{FolderPath, Front};
 use crate::reserved::AnswerField;
@@ -21,6 +21,9 @@ macro_rules! actions {
         $then! {
             /// Proxy to the upstream of this name.
             upstream: Placed<Text> => Upstream(Proxying);
+            /// Proxy to one of these upstreams, by their weights: a client stays at the one
+            /// that it got.
+            split: Vec<Placed<SplitTable>> => Split(Box<Split>);
             /// Answer with this, without an upstream.
             answer: Boxed<Answer> => Answer(Box<FixedAnswer>);
             /// Redirect there: a URL, or a table.
@@ -47,6 +50,10 @@ macro_rules! route {
                     $(#[doc = $help])*
                     $key: $type = Optional(""),
                 )*
+                /// With `split`: the requests that stay together. `client` for those of one
+                /// client's address, or a text with variables, such as `{cookie:user}`. A
+                /// request whose text comes out empty goes by the client's address.
+                split_by: RequestKeyText = Default("'client'"),
                 /// Names of the `[edits.NAME]` that are made before the route's own.
                 edits: OneOrMore<Placed<Text>> = Optional("none"),
                 /// Taken off the front of a request's path before it is sent on: with
@@ -143,7 +150,7 @@ fn priority_default(route: &Node) -> Option<String> {
     let files = route.entry("files").map(|it| &it.node);
     let mut tables = [Some(route), files].into_iter().flatten();
     let has_upstream = tables.any(|it| it.entry("upstream").is_some());
-    has_upstream.then(|| "0".into())
+    (has_upstream || route.entry("split").is_some()).then(|| "0".into())
 }
 
 fn answer_body_default(answer: &Node) -> Option<String> {
@@ -202,15 +209,24 @@ impl Route {
         Some(&files.upstream)
     }
 
-    /// The names of upstreams in it: one at most, unless it is mistaken.
+    /// The names of the upstreams that its requests may go to.
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Placed<Text>> {
         let of_files = self.upstream_of_files();
         let fields = [Some(&self.upstream), of_files].into_iter().flatten();
-        fields.filter_map(|it| it.value.as_ref())
+        let parts = self.split.value.iter().flatten();
+        let of_split = parts.filter_map(|it| it.value.upstream.value.as_ref());
+        fields.filter_map(|it| it.value.as_ref()).chain(of_split)
     }
 
-    /// The upstream that its requests go to, if any do.
-    pub(crate) fn target(&self) -> Option<&Placed<Text>> {
-        self.upstreams().next()
+    /// Whether its requests may go to this upstream.
+    pub(crate) fn may_use(&self, upstream: &str) -> bool {
+        self.upstreams().any(|it| it.value.0 == upstream)
+    }
+
+    /// Whether its requests are meant to go to an upstream, whether or not that can be read.
+    pub(crate) fn goes_on(&self) -> bool {
+        let is_written = |it: &Field<Placed<Text>>| it.written;
+        let of_files = self.upstream_of_files().is_some_and(is_written);
+        self.upstream.written || self.split.written || of_files
     }
 }
