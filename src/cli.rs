@@ -465,6 +465,20 @@ pub enum CtlVerb {
         #[arg(long)]
         save: bool,
     },
+    /// Refuse the requests of a route or an upstream; without arguments: list those
+    #[command(
+        after_help = "Requests are answered 503, by the page that the route's `errors` has for \
+                      `maintenance`. It stays so over reloads and upgrades, until it is switched \
+                      off or the program ends.\n\nExamples:\n  evenkeel ctl maintenance on app\n  \
+                      evenkeel ctl maintenance off app\n  evenkeel ctl maintenance"
+    )]
+    Maintenance {
+        /// Switch it on or off
+        #[arg(value_parser = ["on", "off"], requires = "name")]
+        state: Option<String>,
+        /// A route or an upstream; route/NAME or upstream/NAME where both have the name
+        name: Option<String>,
+    },
     /// Have the configuration loaded again
     #[command(after_help = "Examples:\n  evenkeel ctl reload\n  evenkeel ctl reload --confirm 60s")]
     Reload {

@@ -17,6 +17,7 @@ pub mod files;
 pub mod handler;
 pub mod lifecycle;
 pub mod limits;
+pub mod maintenance;
 pub mod observe;
 pub mod runtime;
 pub mod scheduling;

@@ -156,6 +156,7 @@ fn plan_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> GenerationPl
         },
         caches: crate::cache::caches(config, &[]).unwrap(),
         limits: crate::limits::route_limits(config, &[]),
+        maintenance: crate::maintenance::Maintenance::of(config, &Default::default()),
         disks: Arc::new(Disks::start(config).unwrap()),
         outlets: outlets(config, shared),
         counters: Arc::new(Counters::new(config)),

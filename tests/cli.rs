@@ -748,7 +748,7 @@ fn a_wrong_command_says_what_would_be_right() {
         ),
         (
             &["ctl", "frob"],
-            "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, renew, purge, set",
+            "there are show, rates, drain, ready, stop, weight, maintenance, reload, confirm, diff, endpoint, renew, purge, set",
         ),
         (
             &["ctl", "show", "foo"],

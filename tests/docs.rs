@@ -177,6 +177,11 @@ fn whole(text: &str) -> Result<String, String> {
         let files = route.iter().find(|(name, _)| name.get_ref() == "files");
         let files = files.and_then(|(_, files)| as_table(files.get_ref()));
         used.extend(files.and_then(|files| text_at(files, "upstream")));
+        let split = route.iter().find(|(name, _)| name.get_ref() == "split");
+        if let Some(DeValue::Array(parts)) = split.map(|(_, split)| split.get_ref()) {
+            let parts = parts.iter().filter_map(|it| as_table(it.get_ref()));
+            used.extend(parts.filter_map(|it| text_at(it, "upstream")));
+        }
     }
     let mut whole = text.to_owned();
     for (name, upstream) in &upstreams {

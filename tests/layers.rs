@@ -37,13 +37,14 @@ const CRATES: [&str; 13] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 18] = [
     "scheduling",
     "lifecycle",
     "watching",
     "files",
     "shared_server",
     "limits",
+    "maintenance",
     "cache",
     "certificates",
     "observe",

@@ -130,6 +130,10 @@ fn command(verb: &CtlVerb) -> String {
             let words = vec!["weight".into(), endpoint.clone(), weight.to_string()];
             saved(words, *save)
         }
+        CtlVerb::Maintenance { state, name } => {
+            let words: Vec<_> = state.iter().chain(name).cloned().collect();
+            with("maintenance", &words)
+        }
         CtlVerb::Reload { options } => with("reload", &options.options().words()),
         CtlVerb::Confirm => vec!["confirm".into()],
         CtlVerb::Diff => vec!["diff".into()],

@@ -1,5 +1,6 @@
 //! Answers that the proxy makes itself.
 
+use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,7 +16,7 @@ use super::edits::edit_response;
 use super::identity::ROOM;
 use super::pump::Unread;
 use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker, WriteFailure};
-use crate::config::Upstream;
+use crate::config::{ErrorPage, Upstream};
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::net::stream::Follow;
@@ -292,8 +293,51 @@ pub fn refusal(worker: &Worker, end: End) -> Vec<u8> {
     bytes
 }
 
+/// What a refused request is answered with, but for fields of that refusal.
+pub(super) struct Page<'a> {
+    pub status: u16,
+    pub content_type: &'a str,
+    pub headers: &'a [(String, String)],
+    pub body: Cow<'a, [u8]>,
+}
+
+impl Page<'_> {
+    /// The value of `Retry-After`, unless the page has one of its own.
+    pub fn retry_after_s(&self, seconds: Option<u32>) -> Option<u32> {
+        let mut names = self.headers.iter().map(|(name, _)| name);
+        let has_own = names.any(|it| it.eq_ignore_ascii_case("retry-after"));
+        seconds.filter(|_| !has_own)
+    }
+}
+
+/// The page that the route has for an error, or else a short text that says why: with
+/// `detail` at its end.
+pub(super) fn page<'a>(exchange: &Exchange<'a>, end: End, status: u16, detail: &str) -> Page<'a> {
+    match own_page(exchange, end, status) {
+        Some(page) => Page {
+            status: page.status.unwrap_or(status),
+            content_type: &page.content_type,
+            headers: &page.headers,
+            body: Cow::Borrowed(&page.body),
+        },
+        None => Page {
+            status,
+            content_type: TEXT,
+            headers: &[],
+            body: Cow::Owned(refusal_text(status, end, detail).into_bytes()),
+        },
+    }
+}
+
+/// The page that the route has for an error.
+fn own_page<'a>(exchange: &Exchange<'a>, end: End, status: u16) -> Option<&'a ErrorPage> {
+    let route = exchange.progress.figures.route? as usize;
+    let mut pages = exchange.context.config().routes[route].error_pages.iter();
+    pages.find(|it| it.errors.has(end.word(), status))
+}
+
 /// What the body of a refusal says.
-pub(super) fn refusal_text(status: u16, end: End, detail: &str) -> String {
+fn refusal_text(status: u16, end: End, detail: &str) -> String {
     let phrase = reason_phrase(status);
     let (word, words) = (end.word(), end.text());
     format!("{status} {phrase}\n\n{word}: {words}{detail}\n")
@@ -379,9 +423,15 @@ async fn send_refusal(
         Some(answer) => answer.status,
         None => refusal_status(end, upstream),
     };
-    let text;
-    let (content_type, body) = match overload.and_then(|answer| answer.body.as_ref()) {
-        Some((content_type, body)) => (content_type.as_str(), body.as_slice()),
+    let of_queue = overload.and_then(|answer| answer.body.as_ref());
+    let of_queue = of_queue.filter(|_| own_page(exchange, end, status).is_none());
+    let page = match of_queue {
+        Some((content_type, body)) => Page {
+            status,
+            content_type,
+            headers: &[],
+            body: Cow::Borrowed(body),
+        },
         None => {
             let detail = match (end, progress.upstream()) {
                 (End::Failure(Failure::NoEndpoint), Some(index)) => {
@@ -389,17 +439,18 @@ async fn send_refusal(
                 }
                 _ => String::new(),
             };
-            text = refusal_text(status, end, &detail);
-            (TEXT, text.as_bytes())
+            page(exchange, end, status, &detail)
         }
     };
     let is_for_now = status == 503 || overload.is_some();
     let answer = Answer {
-        status,
-        content_type,
+        status: page.status,
+        content_type: page.content_type,
         allow: (status == 405).then_some("GET, HEAD"),
-        retry_after_s: is_for_now.then(|| queue_answer.map_or(1, |it| it.retry_after_s)),
-        body,
+        retry_after_s: page
+            .retry_after_s(is_for_now.then(|| queue_answer.map_or(1, |it| it.retry_after_s))),
+        headers: page.headers,
+        body: &page.body,
         ..Answer::EMPTY
     };
     send(exchange, &answer, persistence).await

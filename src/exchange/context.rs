@@ -22,6 +22,7 @@ use crate::certificates::{Acme, ServedTls};
 use crate::config::{self, Config};
 use crate::files::{Disks, Files};
 use crate::limits::RouteLimits;
+use crate::maintenance::Maintenance;
 use crate::metrics::BufferMemory;
 use crate::metrics::end::Failure;
 use crate::net::timer::{TICK, Timer, Wheel};
@@ -114,6 +115,8 @@ pub struct GenerationPlan {
     pub caches: Vec<Arc<Cache>>,
     /// The limits of its routes.
     pub limits: RouteLimits,
+    /// What of it is under maintenance.
+    pub maintenance: Arc<Maintenance>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The disks that its files are on.
@@ -138,6 +141,8 @@ pub struct Generation {
     pub caches: Vec<Arc<Cache>>,
     /// The limits of its routes.
     pub limits: RouteLimits,
+    /// What of it is under maintenance.
+    pub maintenance: Arc<Maintenance>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// Of whom its certificates are ordered, if any are.
@@ -194,6 +199,7 @@ impl Generation {
             upstreams: upstreams.collect(),
             caches: plan.caches.clone(),
             limits: plan.limits.clone(),
+            maintenance: plan.maintenance.clone(),
             acme: (plan.tls.iter().flatten()).find_map(|it| it.acme().cloned()),
             tls: plan.tls.clone(),
             files: Rc::new(match before {

@@ -41,7 +41,12 @@ pub fn forward(
         exchange.progress.set_upstream(upstream.index());
         let total = upstream.config().timeouts.total;
         exchange.total_deadline = total.map_or(u64::MAX, |total| context.wheel.deadline(total));
+        let is_closed = context
+            .generation()
+            .maintenance
+            .has_upstream(upstream.index());
         let unanswered = match &read_with_head(exchange) {
+            _ if is_closed => Unanswered::from(End::Failure(Failure::Maintenance)),
             Ok(body) => {
                 let body_len = body.consumed() - exchange.head.wire.end;
                 exchange.progress.figures.bytes_in += body_len as u64;

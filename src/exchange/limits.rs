@@ -11,7 +11,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::limit::Standing;
 
-use super::answer::{self, Answer, refusal_text};
+use super::answer::{self, Answer};
 use super::request_key::{Keyed, with_key};
 use super::variables::Values;
 use super::{Exchange, Gone, Outcome, box_cold};
@@ -142,7 +142,8 @@ async fn refuse(
     let end = End::Failure(Failure::RateLimited);
     let route = exchange.progress.figures.route.unwrap_or_default() as usize;
     let refusing = exchange.context.generation().limits[route][limit].clone();
-    let mut headers = Vec::new();
+    let page = answer::page(exchange, end, refusing.settings.status, "");
+    let mut headers = page.headers.to_vec();
     // Otherwise all answers have them.
     if !refusing.settings.headers {
         headers.push(("RateLimit-Policy".to_owned(), policy(limit, &refusing)));
@@ -151,13 +152,14 @@ async fn refuse(
             service_limit(limit, &refusing, standing),
         ));
     }
-    let status = refusing.settings.status;
-    let text = refusal_text(status, end, "");
     let answer = Answer {
-        status,
-        retry_after_s: Some(u32::try_from(whole_seconds(retry_after)).unwrap_or(u32::MAX)),
+        status: page.status,
+        content_type: page.content_type,
+        retry_after_s: page.retry_after_s(Some(
+            u32::try_from(whole_seconds(retry_after)).unwrap_or(u32::MAX),
+        )),
         headers: &headers,
-        body: text.as_bytes(),
+        body: &page.body,
         ..Answer::EMPTY
     };
     let persistence = answer::persistence(exchange);

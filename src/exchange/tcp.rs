@@ -55,6 +55,13 @@ pub async fn carry(
     exchange.total_deadline = timeouts
         .total
         .map_or(u64::MAX, |total| context.wheel.deadline(total));
+    if context
+        .generation()
+        .maintenance
+        .has_upstream(upstream.index())
+    {
+        return Failure::Maintenance.into();
+    }
     upstream.count_request();
     // Boxed: nothing of it is needed while bytes are carried.
     let connecting = {

@@ -34,6 +34,7 @@ pub async fn answer(sources: &Sources, asked: &str) -> String {
             let kept = Kept {
                 caches: &sources.caches,
                 limits: &sources.limits,
+                maintenance: Some(&sources.maintenance),
             };
             let explained = explain_on(&sources.config, running, kept, &asked);
             let explained = explained.map_err(|error| error.to_string())?;

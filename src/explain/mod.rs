@@ -49,6 +49,7 @@ use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
 use crate::handler::split::weighted_part;
 use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
 use crate::limits::RouteLimit;
+use crate::maintenance::Maintenance;
 use crate::metrics::end::{End, Failure};
 use crate::net::Address;
 use crate::net::clock;
@@ -87,6 +88,7 @@ struct Kept<'a> {
     caches: &'a [Arc<Cache>],
     /// By route.
     limits: &'a [Vec<Arc<RouteLimit>>],
+    maintenance: Option<&'a Maintenance>,
 }
 
 /// The same; with the dispatchers of a running process and what it keeps, at this moment,
@@ -276,6 +278,10 @@ fn explain_request(
                 explanation.refused = Some(Refused::new(Failure::AmbiguousPath.into(), None));
                 return None;
             }
+            if kept.maintenance.is_some_and(|it| it.has_route(route)) {
+                explanation.refused = Some(Refused::new(Failure::Maintenance.into(), None));
+                return None;
+            }
             explanation.limits = routed.limits(kept.limits.get(route));
             let edits = routed.route.edits.iter().flat_map(|it| &it.response);
             explanation.response_edits = edits.map(edit_text).collect();
@@ -283,6 +289,11 @@ fn explain_request(
             explanation.cache = (cache.as_ref()).map(|it| cache_step(config, it, caches, &facts));
             let (step, prospect) = routed.action_step(action, &mut explanation.refused);
             explanation.action = Some(step);
+            let upstream = prospect.as_ref().map(|it| it.upstream);
+            let is_closed = |it: &Maintenance| upstream.is_some_and(|at| it.has_upstream(at));
+            if kept.maintenance.is_some_and(is_closed) {
+                explanation.refused = Some(Refused::new(Failure::Maintenance.into(), None));
+            }
             prospect
         }
         Err(failure) => {

@@ -107,6 +107,9 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
+    if context.generation().maintenance.has_route(route) {
+        return box_cold(refuse(exchange, Failure::Maintenance)).await;
+    }
     if let Some(held_up) = limits::held_up(exchange, route)
         && let Some(outcome) = held_up.await
     {

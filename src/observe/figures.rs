@@ -36,6 +36,7 @@ use crate::certificates::{AcmeServerFigures, ServedTls, TicketFigures, Tickets};
 use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 use crate::limits::RouteLimits;
+use crate::maintenance::Maintenance;
 
 pub use super::generation::{GenerationFigures, LoadedConfig};
 use counters::Counters;
@@ -63,6 +64,8 @@ pub struct Sources {
     pub caches: Vec<Arc<Cache>>,
     /// The limits of its routes.
     pub limits: RouteLimits,
+    /// What of it is under maintenance.
+    pub maintenance: Arc<Maintenance>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The keys of the tickets of all listeners, from the start of the process on.

@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::discovery::Discovery;
 use crate::files::Disks;
 use crate::limits::route_limits;
+use crate::maintenance::Maintenance;
 use crate::metrics::quantity::counted;
 use crate::net::given::GivenSockets;
 use crate::net::listen::{Accepting, BoundListener};
@@ -695,6 +696,7 @@ impl Process {
                 .collect(),
             caches,
             limits: route_limits(&config, &before.limits),
+            maintenance: Maintenance::of(&config, &before.maintenance),
             tls,
             probes: Arc::new(before.probes.following(&before.config, &config)),
             disks: Arc::new(disks),

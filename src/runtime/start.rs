@@ -21,6 +21,7 @@ use crate::exchange::context::GenerationPlan;
 use crate::files::Disks;
 use crate::lifecycle::{Phase, Starting, ThreadEnded, ThreadEnds, WhileRunning};
 use crate::limits::route_limits;
+use crate::maintenance::Maintenance;
 use crate::metrics::BufferMemory;
 use crate::metrics::quantity::counted;
 use crate::net::Address;
@@ -431,6 +432,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         dispatchers: dispatchers.collect(),
         caches: opened.caches.clone(),
         limits: route_limits(config, &[]),
+        maintenance: Maintenance::of(config, &Maintenance::default()),
         tls: opened.tls.clone(),
         tickets: opened.tickets.clone(),
         log_lines_lost: observation.log_writer.lost(),
@@ -474,6 +476,7 @@ pub(super) fn plans(
         upstreams: upstreams.to_vec(),
         caches: sources.caches.clone(),
         limits: sources.limits.clone(),
+        maintenance: sources.maintenance.clone(),
         tls: sources.tls.clone(),
         disks: sources.disks.clone(),
         outlets: outlets.clone(),

@@ -29,6 +29,7 @@ mod disciplines;
 mod discovery;
 mod early_answers;
 mod edits;
+mod error_pages;
 mod events;
 mod explain;
 mod fields;

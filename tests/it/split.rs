@@ -45,8 +45,7 @@ fn parts(proxy: &Proxy) -> BTreeMap<String, String> {
     let mut client = proxy.client();
     let clients = (0..1_000).map(|it| format!("192.0.{}.{}", it / 250, it % 250));
     let asked = clients.map(|it| {
-        let request =
-            format!("GET /10 HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-For: {it}\r\n\r\n");
+        let request = format!("GET /10 HTTP/1.1\r\nHost: a.test\r\nX-Forwarded-For: {it}\r\n\r\n");
         let response = client.ask(&request).unwrap();
         (it, by(&response))
     });
@@ -101,7 +100,12 @@ fn what_stays_together_can_be_said() {
         assert_eq!(users, moved);
         assert!(users.contains(&"old".to_owned()) && users.contains(&"new".to_owned()));
         // Without the cookie it goes by the address.
-        let of = |client: usize| by(&ask(&proxy, &format!("X-Forwarded-For: 192.0.2.{client}\r\n")));
+        let of = |client: usize| {
+            by(&ask(
+                &proxy,
+                &format!("X-Forwarded-For: 192.0.2.{client}\r\n"),
+            ))
+        };
         let clients: Vec<_> = (0..40).map(of).collect();
         assert!(clients.contains(&"old".to_owned()) && clients.contains(&"new".to_owned()));
     });
@@ -113,12 +117,21 @@ fn a_cookie_keeps_a_client_whatever_the_weights() {
         "split = [{ upstream = \"old\" }, { upstream = \"new\", weight = 0 }]\nsticky = \"node\"";
     test(|| {
         let [old, new] = origins(["old", "new"]);
-        let canary = ROUTE.replace("[{ upstream = \"old\" }", "[{ upstream = \"old\", weight = 0 }");
+        let canary = ROUTE.replace(
+            "[{ upstream = \"old\" }",
+            "[{ upstream = \"old\", weight = 0 }",
+        );
         let canary = canary.replace("\"new\", weight = 0", "\"new\"");
         let proxy = Proxy::start(program(), &config(&canary, &old, &new)).unwrap();
         let first = ask(&proxy, "");
         assert_eq!(by(&first), "new");
-        let cookie = first.field("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let cookie = first
+            .field("set-cookie")
+            .unwrap()
+            .split(';')
+            .next()
+            .unwrap()
+            .to_owned();
         reload(&proxy, &config(ROUTE, &old, &new));
         let lines = format!("Cookie: {cookie}\r\n");
         for _ in 0..5 {

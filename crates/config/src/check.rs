@@ -6,6 +6,7 @@
 mod access_log;
 mod cache;
 mod edits;
+mod errors;
 mod health;
 mod limits;
 mod nested;
@@ -48,6 +49,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     edits::check(file, report);
     sticky::check(file, report);
     limits::check(file, report);
+    errors::check(file, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {

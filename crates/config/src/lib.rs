@@ -78,10 +78,10 @@ pub use surroundings::NameLookup;
 pub use variable::{Expression, ExpressionPart, Known, Variable};
 pub use written::{
     Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
-    Drain, Endpoint, EndpointSource, ExternalAccount, FieldEdit, Files, FixedAnswer, Interim,
-    Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log, NameSource, Otlp, Pool, Probe,
-    Queue, QueueAnswer, Rate, RequestKey, Server, ServiceSource, Split, SplitPart, Sticky, Tickets,
-    Upstream, UpstreamTimeouts,
+    Drain, Endpoint, EndpointSource, ErrorPage, Errors, ExternalAccount, FieldEdit, Files,
+    FixedAnswer, Interim, Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log,
+    NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Rate, RequestKey, Server, ServiceSource,
+    Split, SplitPart, Sticky, Tickets, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -396,6 +396,8 @@ pub struct Route {
     pub sticky: Option<Box<Sticky>>,
     /// How often its requests may come. A request has to pass all of them.
     pub limits: Box<[Limit]>,
+    /// Its error pages: the first one that is for an error is taken.
+    pub error_pages: Box<[ErrorPage]>,
 }
 
 /// What a route changes of its requests and responses.

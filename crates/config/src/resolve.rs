@@ -8,6 +8,7 @@ mod acme;
 mod cache;
 mod captures;
 mod edits;
+mod errors;
 mod networks;
 mod shared_store;
 mod sticky;
@@ -365,6 +366,7 @@ fn routes(
             let edits = edits::edits(it, file)?;
             let path_regexes = captures::path_regexes(it, file, || rule(it, names), report);
             let sticky = sticky::sticky(it, surroundings, report);
+            let error_pages = errors::pages(it, surroundings, report);
             Some(Route {
                 name: it.name_at(index),
                 action: action(it, names, surroundings, report)?,
@@ -372,6 +374,7 @@ fn routes(
                 path_regexes: path_regexes?,
                 edits,
                 sticky: sticky?,
+                error_pages: error_pages?,
                 limits: match &it.limit.value {
                     Some(limits) => limits.resolve()?.into(),
                     None => Box::default(),

@@ -35,6 +35,8 @@ reasons! {
         Loop => 508, "loop", "the request came back to the proxy that sent it";
         /// More requests of one client, or another key, than the route's `limit` allows.
         RateLimited => 429, "rate-limited", "more requests came than are allowed";
+        /// An operator has switched the route, or its upstream, to maintenance.
+        Maintenance => 503, "maintenance", "this is under maintenance";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
         /// The queue of the upstream is full.

@@ -1,8 +1,8 @@
 //! Answers to commands: as text or as JSON, or why there is none.
 
-use serde::Serialize;
+use std::fmt::Display;
 
-use crate::admin::operate::Unknown;
+use serde::Serialize;
 
 /// How an answer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Format {
 pub(super) type Answer = Result<String, String>;
 
 /// An error, with the names that would have been right.
-pub(super) fn with_names<'a>(error: &Unknown, names: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn with_names<'a>(error: &impl Display, names: impl Iterator<Item = &'a str>) -> String {
     /// Names that are listed.
     const MOST: usize = 10;
     let mut names: Vec<_> = names.map(|name| format!("`{name}`")).collect();

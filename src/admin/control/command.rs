@@ -47,6 +47,7 @@ rates [SECONDS]              what happens in the next second, or so many
 drain UPSTREAM/ENDPOINT...   finish what is in flight there, send nothing new
 ready UPSTREAM/ENDPOINT...   send requests there again
 stop UPSTREAM/ENDPOINT...    out of service, for the operator's reasons
+maintenance on|off NAME      refuse requests of a route or upstream; or: list them
 weight UPSTREAM/ENDPOINT N   another share of the traffic, 0 to 1000000
 reload ...                   load the configuration again: confirm TIME, require-healthy
 confirm                      have it stay that goes back otherwise
@@ -363,6 +364,7 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
                 )),
             }
         }
+        ["maintenance", ref words @ ..] => super::maintenance::run(caller, words, format),
         ["endpoint"] => Err("endpoint takes add, remove or set".to_owned()),
         ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
         ["set", "log-level", level] => set_log_level(level, caller.operator, format),
@@ -576,7 +578,7 @@ mod tests {
         for (words, expected) in [
             (
                 &["frob"][..],
-                "there are show, rates, drain, ready, stop, weight, reload, confirm, diff, endpoint, \
+                "there are show, rates, drain, ready, stop, maintenance, weight, reload, confirm, diff, endpoint, \
                  upgrade, shutdown, renew, purge, set",
             ),
             (

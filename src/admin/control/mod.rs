@@ -10,6 +10,7 @@ mod answer;
 mod command;
 mod endpoint;
 mod haproxy;
+mod maintenance;
 mod show;
 mod table;
 

@@ -117,6 +117,7 @@ async fn routes(figures: &Figures, out: &mut impl Writer) {
     let label = |it: &RouteFigures| Labels::new(&[("route", it.name.as_str())]);
     let labels: Vec<_> = figures.routes.iter().map(label).collect();
     let routes: Vec<_> = labels.iter().zip(&figures.routes).collect();
+    each(RouteFigures::METRICS, "evenkeel_route_", &routes, out).await;
     exchanges("evenkeel_route_", &routes, |it| &it.exchanges, out).await;
     let files = routes.iter();
     let files: Vec<_> = files

@@ -19,6 +19,7 @@ use crate::certificates::AcmeServerFigures;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
 use crate::limits::route_limits;
+use crate::maintenance::Maintenance;
 use crate::metrics::BufferMemory;
 use crate::observe::counters::{Counters, Phases};
 use crate::observe::figures::{Sources, Started};
@@ -57,6 +58,7 @@ fn sources(endpoints: usize) -> Sources {
         tickets,
         caches: caches(&config, &[]).unwrap(),
         limits: route_limits(&config, &[]),
+        maintenance: Maintenance::of(&config, &Maintenance::default()),
         discovered: Arc::default(),
         generation: 0,
         loaded: Started::now(),

@@ -24,7 +24,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
     };
     match failure {
         // As an answer that is configured.
-        Failure::NoRoute => (b'L', b'R'),
+        Failure::NoRoute | Failure::Maintenance => (b'L', b'R'),
         Failure::HeadTimeout
         | Failure::FirstBytesTimeout
         | Failure::ProxyHeaderTimeout

@@ -23,6 +23,8 @@ figures! {
     given name: String;
     /// Names of the upstreams that it goes to, if it goes to any.
     given upstream: Option<String>;
+    /// Whether it is under maintenance.
+    given maintenance: bool => gauge "maintenance";
     /// Its files, if it serves any.
     given files: Option<FileFigures>;
     /// What its cache does for it, if it has one.
@@ -164,6 +166,7 @@ impl Sources {
         let given = RouteGiven {
             name: settings.name.clone(),
             upstream: (!upstreams.is_empty()).then(|| upstreams.join(", ")),
+            maintenance: self.maintenance.has_route(index),
             files: None,
             cache: None,
             limits: None,

@@ -30,6 +30,8 @@ figures! {
     given waiting: u64 => gauge "queue_length";
     /// Most exchanges that may wait.
     given queue_max: u64 => gauge "queue_limit";
+    /// Whether it is under maintenance.
+    given maintenance: bool => gauge "maintenance";
     /// Endpoints that take exchanges now.
     given eligible: usize => gauge "endpoints_eligible" after "queued_total";
     /// Exchanges that waited.
@@ -88,6 +90,7 @@ impl Sources {
             in_flight: endpoints.iter().map(|it| u64::from(it.in_flight)).sum(),
             waiting: dispatcher.waiting() as u64,
             queue_max: settings.queue.settings.max as u64,
+            maintenance: self.maintenance.has_upstream(index),
             eligible: eligible.count(),
             source_failures: failures.total(),
             source_failures_by_reason: failures.occurred(),

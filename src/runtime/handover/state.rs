@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::config;
 use crate::discovery::{ChangesKept, Discovery};
+use crate::maintenance::UnderMaintenance;
 use crate::net::clock;
 use crate::observe::figures::{AdminWord, Sources};
 use crate::observe::inquiry::LearnedSide;
@@ -40,6 +41,8 @@ pub(in crate::runtime) struct Known {
     learned: Vec<BTreeMap<String, Learned>>,
     /// The keys of tickets.
     ticket_keys: KeptTicketKeys,
+    /// What is under maintenance.
+    maintenance: UnderMaintenance,
 }
 
 /// Keys of tickets, in base64. Safety: they are secret, and stay between the two processes.
@@ -155,6 +158,7 @@ impl Known {
             changes: discovery.keep_changes(),
             learned: learned.into_iter().map(learned_by_upstream).collect(),
             ticket_keys: KeptTicketKeys::of(sources.tickets.keys()),
+            maintenance: sources.maintenance.under(),
         }
     }
 
@@ -167,6 +171,7 @@ impl Known {
         discovery: &Discovery,
     ) -> LearnedByUpstream {
         self.ticket_keys.restore(sources.tickets.keys());
+        sources.maintenance.restore(&self.maintenance);
         discovery.restore_changes(self.changes);
         let configured = sources.config.upstreams.iter().enumerate();
         for ((index, config), shared) in configured.zip(upstreams) {

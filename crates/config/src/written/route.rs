@@ -3,8 +3,9 @@
 use super::forms::short_for;
 use super::upstream::content_type_default;
 use super::{
-    CachingTable, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders, RequestKeyText,
-    ResponseHeaders, RouteCache, ShortSticky, SplitTable, Switch, WrittenEdits,
+    CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders,
+    RequestKeyText, ResponseHeaders, RouteCache, ShortErrorPage, ShortSticky, SplitTable, Switch,
+    WrittenEdits,
 };
 use crate::file_value::{FolderPath, Front};
 use crate::reserved::AnswerField;
@@ -72,6 +73,11 @@ macro_rules! route {
                 /// How often requests may come, by client or another key: a table, or a list
                 /// of them, each of which a request has to pass.
                 limit: OneOrMore<LimitTable> = Optional("no limit"),
+                /// Pages for errors, in the place of a short text that says why: a status,
+                /// statuses (`502-504`, `5xx`) or a reason (`queue-timeout`), and a file or a
+                /// table. They are for Evenkeel's own errors: those of endpoints go on as they
+                /// are.
+                errors: Map<Errors, ShortErrorPage> = Default("{}"),
                 /// Of the upstream's `lanes`, the one that these requests are kept to.
                 lane: Text = Optional("all of the upstream's slots"),
                 /// Who leaves the upstream's queue first: requests of a higher

@@ -1,0 +1,141 @@
+//! Error pages: what a client gets in the place of a short text that says why.
+
+use std::ops::RangeInclusive;
+
+use evenkeel_metrics::end::End;
+
+use super::forms::short_for;
+use super::upstream::content_type_default;
+use crate::diagnostics::nearest;
+use crate::reserved::AnswerField;
+use crate::setting::{Bounded, Boxed, Fault, FromText, Map, options};
+use crate::tree::Node;
+use crate::value::{FieldValue, FilePath, Text};
+
+options! {
+    /// A page for errors.
+    pub struct ErrorPageTable as "an error page"
+    for #[derive(Debug, Clone)] ErrorPage with ErrorPageParts {
+        /// The errors that it is for.
+        errors: Errors,
+        /// The body, as sent.
+        body: Vec<u8>,
+    } {
+        /// The file with the page, at most 1 MiB: an absolute path, or one from the
+        /// folder of the configuration file. It is read when the configuration is loaded.
+        file: FilePath = RequiredWithout("body") => by_hand,
+        /// The page itself, in the place of `file`.
+        body: Text = Optional("`file` says") => by_hand,
+        /// Value of `Content-Type`.
+        content_type: FieldValue = Depends(page_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
+        /// Status code, in the place of the error's.
+        status: Bounded<u16, 200, 599> = Optional("that of the error"),
+        /// Further header fields: name to value.
+        headers: Map<AnswerField, FieldValue> = Default("{}"),
+    }
+}
+
+fn page_type_default(page: &Node) -> Option<String> {
+    content_type_default(page).or_else(|| Some("'text/plain; charset=utf-8'".into()))
+}
+
+short_for!(
+    /// A page for errors: a file, or a table.
+    ShortErrorPage, Boxed<ErrorPageTable>, "file", FilePath
+);
+
+/// Some of the errors that Evenkeel answers with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Errors {
+    /// Those of one reason, by its word in the access log.
+    Reason(&'static str),
+    /// Those with one of these statuses.
+    Statuses(RangeInclusive<u16>),
+}
+
+impl Errors {
+    /// Whether an error is one of these.
+    pub fn has(&self, reason: &str, status: u16) -> bool {
+        match self {
+            Errors::Reason(word) => *word == reason,
+            Errors::Statuses(statuses) => statuses.contains(&status),
+        }
+    }
+
+    /// How many there are: pages for fewer errors go before those for more.
+    pub(crate) fn breadth(&self) -> u16 {
+        match self {
+            Errors::Reason(_) => 0,
+            Errors::Statuses(statuses) => statuses.end() - statuses.start() + 1,
+        }
+    }
+}
+
+/// The statuses of errors.
+const STATUSES: RangeInclusive<u16> = 400..=599;
+
+impl FromText for Errors {
+    const FORM: &'static str =
+        "a status, statuses, or a reason, such as `503`, `502-504`, `5xx` or `queue-timeout`";
+
+    fn from_text(text: &str) -> Result<Self, Fault> {
+        let words = || End::all().filter(|it| STATUSES.contains(&it.status()));
+        if let Some(end) = words().find(|it| it.word() == text) {
+            return Ok(Errors::Reason(end.word()));
+        }
+        let statuses = match text {
+            "4xx" => Some(400..=499),
+            "5xx" => Some(500..=599),
+            _ => {
+                let (first, last) = text.split_once('-').unwrap_or((text, text));
+                let number = |text: &str| text.trim().parse::<u16>().ok();
+                number(first)
+                    .zip(number(last))
+                    .map(|(first, last)| first..=last)
+            }
+        };
+        match statuses {
+            Some(it) if it.is_empty() => Err(Fault::new(format!("`{text}` ends before it begins"))
+                .help(format!("write \"{}-{}\"", it.end(), it.start()))),
+            Some(it) if STATUSES.contains(it.start()) && STATUSES.contains(it.end()) => {
+                Ok(Errors::Statuses(it))
+            }
+            Some(_) => Err(Fault::new(format!("`{text}` is no error"))
+                .help("errors have the statuses 400 to 599")),
+            None => {
+                let words = words().map(End::word);
+                let help = match nearest(text, words) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("write {}", Self::FORM),
+                };
+                Err(Fault::new(format!("`{text}` is no error")).help(help))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_by_status_and_reason() {
+        for (text, expected) in [
+            ("503", Some(Errors::Statuses(503..=503))),
+            ("502-504", Some(Errors::Statuses(502..=504))),
+            ("5xx", Some(Errors::Statuses(500..=599))),
+            ("queue-timeout", Some(Errors::Reason("queue-timeout"))),
+            ("504-502", None),
+            ("200", None),
+            ("399-404", None),
+            ("3xx", None),
+            ("complete", None),
+            ("", None),
+        ] {
+            assert_eq!(Errors::from_text(text).ok(), expected, "{text:?}");
+        }
+        assert!(Errors::Statuses(500..=599).has("busy", 502));
+        assert!(!Errors::Statuses(500..=501).has("busy", 502));
+        assert!(Errors::Reason("busy").has("busy", 418));
+    }
+}
