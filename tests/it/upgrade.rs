@@ -135,6 +135,8 @@ fn a_drained_endpoint_and_the_counters_go_on() {
         let place = format!("app/{}", origin.address);
         let drained = evenkeel(&proxy, &["ctl", "drain", &place]);
         assert!(drained.status.success(), "{drained:?}");
+        let closed = evenkeel(&proxy, &["ctl", "maintenance", "on", "upstream/app"]);
+        assert!(closed.status.success(), "{closed:?}");
         let before = figures(&proxy);
         let successors = Successors(&proxy);
         successors.upgrade();
@@ -153,6 +155,7 @@ fn a_drained_endpoint_and_the_counters_go_on() {
             assert_eq!(endpoint(&after, key), endpoint(&before, key), "{key}");
         }
         assert_eq!(endpoint(&after, "admin"), "drain");
+        assert_eq!(after["upstreams"][0]["maintenance"], true);
         // None of it is in the seconds that the status page shows.
         let plots = || -> serde_json::Value {
             serde_json::from_slice(&ask_status(&proxy, "/plots.json", "").body).unwrap()
