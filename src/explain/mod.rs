@@ -21,7 +21,7 @@ use evenkeel_cache::freshness::OnError;
 use evenkeel_policy::chooser::Chooser;
 use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook, Pin};
 use evenkeel_policy::limit::Standing;
-use evenkeel_policy::route::{BalanceKey, Check, Condition, Facts, Trial};
+use evenkeel_policy::route::{Access, BalanceKey, Check, Condition, Facts, Trial};
 use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::edit::EditKind;
 use evenkeel_proto::http1::write::{self, ClientInfo, Relayed};
@@ -58,10 +58,10 @@ use crate::observe::figures::{EndpointStatus, effective_weight};
 use crate::upstream::{SharedUpstream, explained_endpoint};
 use asked::Asked;
 pub use steps::{
-    AbsentStep, ActionStep, AnswerStep, AskedEndpointStep, CacheStep, CandidateStep, ConditionStep,
-    EndpointStep, Explanation, FilesStep, KeyStep, LaneStep, LearnedStep, ListenerStep, NowStep,
-    QueueStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep, StickyStep,
-    TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
+    AbsentStep, AccessStep, ActionStep, AnswerStep, AskedEndpointStep, CacheStep, CandidateStep,
+    ConditionStep, EndpointStep, Explanation, FilesStep, KeyStep, LaneStep, LearnedStep,
+    ListenerStep, NowStep, QueueStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep,
+    SourceStep, StickyStep, TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
 };
 
 impl Refused {
@@ -138,6 +138,7 @@ fn explain_on(
         cache: None,
         is_redirected_to_https: false,
         action: None,
+        access: None,
         limits: Vec::new(),
         response_edits: Vec::new(),
         refused: None,
@@ -172,10 +173,15 @@ fn explain_connection(
     explanation: &mut Explanation,
 ) -> Option<Prospect> {
     explain_routes(config, facts, explanation);
-    let Ok((_, proxying)) = facts.find_route(config) else {
+    let Ok((route, proxying)) = facts.find_route(config) else {
         explanation.refused = Some(Refused::new(Failure::NoRoute.into(), None));
         return None;
     };
+    explanation.access = access_step(&config.routes[route], facts.client);
+    if explanation.access.as_ref().is_some_and(|it| !it.is_allowed) {
+        explanation.refused = Some(Refused::new(Failure::Denied.into(), None));
+        return None;
+    }
     let key = BalanceKey::Client;
     let prospect = prospect_of(proxying, key.hash(facts));
     let settings = &config.upstreams[proxying.upstream];
@@ -274,6 +280,11 @@ fn explain_request(
                 route: &config.routes[route],
             };
             let config::Route { action, cache, .. } = routed.route;
+            explanation.access = access_step(routed.route, facts.client);
+            if explanation.access.as_ref().is_some_and(|it| !it.is_allowed) {
+                explanation.refused = Some(Refused::new(Failure::Denied.into(), None));
+                return None;
+            }
             if routed.is_ambiguous() {
                 explanation.refused = Some(Refused::new(Failure::AmbiguousPath.into(), None));
                 return None;
@@ -301,6 +312,24 @@ fn explain_request(
             None
         }
     }
+}
+
+/// What the access list of a route says of a client, if it has one.
+fn access_step(route: &config::Route, client: Option<IpAddr>) -> Option<AccessStep> {
+    let list = route.access.as_deref()?;
+    let access = handler::access_of(route, client);
+    let why = match access {
+        Access::Allowed if list.allowed().is_some() => "`allow` has it, and `deny` has not",
+        Access::Allowed => "`deny` has it not",
+        Access::Denied => "`deny` has it",
+        Access::NotAllowed => "`allow` has it not",
+    };
+    Some(AccessStep {
+        allow: list.allowed(),
+        deny: list.denied(),
+        is_allowed: access == Access::Allowed,
+        why: why.to_owned(),
+    })
 }
 
 /// What the route's cache does with a request; `caches` are those of a running process.

@@ -37,6 +37,9 @@ pub struct Explanation {
     /// looks at it; the first is the normal form.
     #[serde(default)]
     pub readings: Vec<ReadingStep>,
+    /// What the route's `allow` and `deny` say of the client, where it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessStep>,
     /// The limits of the route that the request is counted by, each in a few words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
@@ -53,6 +56,19 @@ pub struct Explanation {
     pub response_edits: Vec<String>,
     /// Why the request is refused whatever the endpoints do.
     pub refused: Option<Refused>,
+}
+
+/// Who may use a route, by address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessStep {
+    /// The networks and files of `allow`; `None` without it.
+    pub allow: Option<Vec<String>>,
+    /// The networks and files of `deny`; `None` without it.
+    pub deny: Option<Vec<String>>,
+    /// Whether the client is served.
+    pub is_allowed: bool,
+    /// Why, or why not, in half a sentence.
+    pub why: String,
 }
 
 /// The cache of a route.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    ActionStep, AnswerStep, CacheStep, ConditionStep, EndpointStep, Explanation, FilesStep,
-    LearnedStep, NowStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep, SourceStep,
-    UpstreamStep, WorkerStep,
+    AccessStep, ActionStep, AnswerStep, CacheStep, ConditionStep, EndpointStep, Explanation,
+    FilesStep, LearnedStep, NowStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep,
+    SourceStep, UpstreamStep, WorkerStep,
 };
 use crate::config::Colour;
 use crate::metrics::quantity::counted;
@@ -83,6 +83,9 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         page.line(&line);
     }
     page.readings(&explanation.readings);
+    if let Some(access) = &explanation.access {
+        page.access(access);
+    }
     for limit in &explanation.limits {
         page.line(&format!("limit: {limit}"));
     }
@@ -133,6 +136,21 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
 }
 
 impl Page {
+    fn access(&mut self, access: &AccessStep) {
+        let (tone, word) = if access.is_allowed {
+            (Tone::Good, "allowed")
+        } else {
+            (Tone::Bad, "denied")
+        };
+        let word = self.paint(tone, word);
+        self.line(&format!("access: {word}, for {}", access.why));
+        for (key, list) in [("allow", &access.allow), ("deny", &access.deny)] {
+            if let Some(list) = list {
+                self.line(&format!("  {key}: {}", tame(&list.join(", "))));
+            }
+        }
+    }
+
     fn paint(&self, tone: Tone, text: &str) -> String {
         let text = tame(text);
         let code = match tone {

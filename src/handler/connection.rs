@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use evenkeel_policy::route::{BalanceKey, Facts};
+use evenkeel_policy::route::{Access, BalanceKey, Facts};
 use evenkeel_proto::client_hello::ClientHello;
 
+use super::access_of;
 use crate::config::{Action, Config, Proxying};
 use crate::exchange::tcp::{self, First};
 use crate::exchange::{Exchange, Moment, TlsClient};
@@ -25,7 +26,7 @@ pub async fn handle_connection(exchange: &mut Exchange<'_>, first: Option<Box<Fi
 /// Finds the connection's route: its upstream, and the key that balancers may go by.
 ///
 /// # Errors
-/// See [`find_route`](ConnectionFacts::find_route).
+/// See [`find_route`](ConnectionFacts::find_route); or the route does not serve the client.
 fn choose(exchange: &mut Exchange<'_>, first: Option<&First>) -> Result<(Proxying, u64), Failure> {
     let context = exchange.context;
     let facts = ConnectionFacts::new(exchange, first);
@@ -35,6 +36,10 @@ fn choose(exchange: &mut Exchange<'_>, first: Option<&First>) -> Result<(Proxyin
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
+    let client = exchange.client.remote().address;
+    if access_of(&context.config().routes[route], client) != Access::Allowed {
+        return Err(Failure::Denied);
+    }
     Ok((proxying, key))
 }
 

@@ -3,6 +3,7 @@
 //! Each action has a file here, with its `Handler`. The table of actions is in the
 //! configuration; [`with_action!`] calls the handler of one.
 
+mod access;
 pub(crate) mod cache;
 mod connection;
 pub(crate) mod files;
@@ -17,7 +18,7 @@ mod step;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
+use evenkeel_policy::route::{Access, Facts, RouteTable, Unrouted};
 use evenkeel_proto::Scheme;
 use evenkeel_proto::{LoopId, Method, RequestHead};
 
@@ -26,6 +27,7 @@ use crate::exchange::answer::{self, Answer};
 use crate::exchange::limits;
 use crate::exchange::{Exchange, Moment, Next, Outcome, TlsClient, box_cold};
 use crate::metrics::end::{End, Failure};
+pub(crate) use access::access_of;
 pub(crate) use connection::ConnectionFacts;
 pub use connection::handle_connection;
 use files::FilesPlan;
@@ -107,6 +109,10 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
+    let client = exchange.client.remote().address;
+    if access_of(&context.config().routes[route], client) != Access::Allowed {
+        return box_cold(refuse(exchange, Failure::Denied)).await;
+    }
     if context.generation().maintenance.has_route(route) {
         return box_cold(refuse(exchange, Failure::Maintenance)).await;
     }

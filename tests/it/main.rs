@@ -14,6 +14,7 @@ mod setup;
 mod snippets;
 mod words;
 
+mod access;
 mod access_log;
 mod bad_input;
 mod balance;

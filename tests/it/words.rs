@@ -66,6 +66,7 @@ pub const BODY_TIMEOUT: Reason = reason(408, "body-timeout", "body");
 pub const AMBIGUOUS_PATH: Reason = reason(400, "ambiguous-path", "lead to different routes");
 
 pub const MAINTENANCE: Reason = reason(503, "maintenance", "this is under maintenance");
+pub const DENIED: Reason = reason(403, "denied", "this address may not");
 pub const RATE_LIMITED: Reason = reason(429, "rate-limited", "more requests came");
 
 // What is not done here.

@@ -3,6 +3,7 @@
 //! All of them run over all of the configuration, whatever an earlier one
 //! found, so that every mistake is reported at once.
 
+mod access;
 mod access_log;
 mod cache;
 mod edits;
@@ -50,6 +51,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     sticky::check(file, report);
     limits::check(file, report);
     errors::check(file, report);
+    access::check(file, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use evenkeel_net::Address;
-use evenkeel_policy::route::{Facts, Network, NetworkFile, RegexPattern, RouteTable};
+use evenkeel_policy::route::{AccessList, Facts, Network, NetworkFile, RegexPattern, RouteTable};
 use evenkeel_tls::policy::PolicyError;
 use evenkeel_tls::{Pin, Policy, Source};
 
@@ -394,6 +394,8 @@ pub struct Route {
     pub edits: Option<Box<Edits>>,
     /// The cookie that keeps a client at an endpoint; `None` for none.
     pub sticky: Option<Box<Sticky>>,
+    /// The clients that it serves; `None` for everybody.
+    pub access: Option<Box<AccessList>>,
     /// How often its requests may come. A request has to pass all of them.
     pub limits: Box<[Limit]>,
     /// Its error pages: the first one that is for an error is taken.

@@ -389,8 +389,13 @@ const KEYS: &[(&str, Meaning)] = &[
         key("route.match", "query"),
     ),
     (
-        "allow deny block ip_allow_list ip_white_list whitelist blacklist denylist allowlist",
-        Advice("write a route: match = { client = \"10.0.0.0/8\" }, answer = { status = 403 }"),
+        "allow allowed allow_from ip_allow_list ip_white_list whitelist allowlist source_range \
+         whitelist_source_range",
+        key("route", "allow"),
+    ),
+    (
+        "deny denied deny_from block ip_deny_list blacklist denylist blocklist",
+        key("route", "deny"),
     ),
     (
         "websocket websockets upgrade ws",

@@ -3,6 +3,7 @@
 //! First everything that takes more than one option to see is checked, for
 //! all of the configuration; only one without a mistake is then built.
 
+mod access;
 mod access_log;
 mod acme;
 mod cache;
@@ -375,6 +376,7 @@ fn routes(
                 edits,
                 sticky: sticky?,
                 error_pages: error_pages?,
+                access: access::access(it, names)?,
                 limits: match &it.limit.value {
                     Some(limits) => limits.resolve()?.into(),
                     None => Box::default(),

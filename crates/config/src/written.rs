@@ -35,6 +35,7 @@ pub(super) use acme::{
 };
 pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
 pub(super) use cache::{CacheStoreParts, CachingParts};
+pub(crate) use conditions::clients;
 pub use conditions::{Bypass, Match};
 pub(super) use edits::WrittenEdits;
 pub use edits::{EditsTable, FieldEdit, RequestHeaders, ResponseHeaders};

@@ -37,6 +37,8 @@ reasons! {
         RateLimited => 429, "rate-limited", "more requests came than are allowed";
         /// An operator has switched the route, or its upstream, to maintenance.
         Maintenance => 503, "maintenance", "this is under maintenance";
+        /// The client's address is none that the route's `allow` and `deny` let in.
+        Denied => 403, "denied", "this address may not ask for this";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
         /// The queue of the upstream is full.

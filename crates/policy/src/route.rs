@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
+mod access;
 pub mod condition;
 mod cover;
 pub mod explain;
@@ -31,6 +32,7 @@ mod regex_pattern;
 pub mod rewriting;
 mod time;
 
+pub use access::{Access, AccessList};
 pub use condition::{AllOf, Condition, ValuePattern};
 pub use cover::Covered;
 pub use explain::{Check, Reading, Trial};

@@ -64,7 +64,8 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         Failure::AmbiguousPath
         | Failure::BadPath
         | Failure::FileForbidden
-        | Failure::RateLimited => (b'P', b'R'),
+        | Failure::RateLimited
+        | Failure::Denied => (b'P', b'R'),
         Failure::NoDescriptor | Failure::AnswerMemory | Failure::Connections => (b'R', b'R'),
         // The disk is to a file what an endpoint is to a request.
         Failure::DiskBusy => (b'S', b'Q'),
@@ -103,6 +104,7 @@ mod tests {
             (F::NoRoute, Local, "LR--"),
             (F::AmbiguousPath, Local, "PR--"),
             (F::RateLimited, Local, "PR--"),
+            (F::Denied, Local, "PR--"),
             (F::HeadTimeout, Head, "cR--"),
             (F::FirstBytesTimeout, Local, "cR--"),
             (F::ProxyHeader, Head, "PR--"),

@@ -63,15 +63,25 @@ pub(super) fn read_files(
 fn written(file: &File) -> Vec<&Placed<FilePath>> {
     fn of(clients: &Field<OneOrMore<ClientItem>>) -> impl Iterator<Item = &Placed<FilePath>> {
         let items = clients.value.iter().flat_map(|it| &it.0);
-        items.filter_map(|it| match it {
+        items.filter_map(file_of)
+    }
+    fn file_of(item: &ClientItem) -> Option<&Placed<FilePath>> {
+        match item {
             ClientItem::File(path) => Some(path),
             ClientItem::In(_) => None,
-        })
+        }
+    }
+    fn of_list(
+        clients: &Field<OneOrMore<Placed<ClientItem>>>,
+    ) -> impl Iterator<Item = &Placed<FilePath>> {
+        let items = clients.value.iter().flat_map(|it| &it.0);
+        items.filter_map(|it| file_of(&it.value))
     }
     let mut found: Vec<&Placed<FilePath>> = Vec::new();
     for route in file.route.value.iter().flatten() {
         let matches = route.r#match.value.iter().flat_map(|it| it.each());
         matches.for_each(|it| found.extend(of(&it.client)));
+        found.extend([&route.allow, &route.deny].into_iter().flat_map(of_list));
         let bypass = route.caching().and_then(|it| it.bypass.value.as_ref());
         let bypass = bypass.into_iter().flat_map(|it| &it.0);
         bypass.for_each(|it| found.extend(of(&it.client)));

@@ -20,6 +20,9 @@ impl FromText for Client {
         text.parse().map(Self).map_err(|error| {
             let fault = Fault::new(format!("`{text}` is no address or network"));
             match error {
+                NetworkError::Address if matches!(text, "all" | "any" | "*") => fault.help(
+                    "everybody is [\"0.0.0.0/0\", \"::/0\"]; with `allow`, all others are denied anyway",
+                ),
                 NetworkError::Address => match networks_between(text) {
                     Some(networks) => fault.help(format!("write networks: [{networks}]")),
                     None => fault.help("write it as in \"10.0.0.1\" or \"10.0.0.0/8\""),

@@ -222,14 +222,22 @@ fn listener(wanted: &OneOrMore<Placed<Text>>, names: &Names<'_>) -> Option<Vec<C
 }
 
 fn client(wanted: &OneOrMore<ClientItem>, names: &Names<'_>) -> Option<Vec<Condition>> {
+    Some(vec![clients(wanted.0.iter(), names)?.into()])
+}
+
+/// The clients that these items name.
+pub(crate) fn clients<'a>(
+    items: impl Iterator<Item = &'a ClientItem>,
+    names: &Names<'_>,
+) -> Option<condition::Client> {
     let (mut networks, mut files) = (Vec::new(), Vec::new());
-    for item in &wanted.0 {
+    for item in items {
         match item {
             ClientItem::In(network) => networks.push(*network),
             ClientItem::File(path) => files.push(names.network_file(&path.value.0)?),
         }
     }
-    Some(vec![condition::Client::new(networks, files).into()])
+    Some(condition::Client::new(networks, files))
 }
 
 /// Conditions that must all hold stand beside those of the match that they are in.

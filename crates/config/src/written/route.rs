@@ -11,7 +11,7 @@ use crate::file_value::{FolderPath, Front};
 use crate::reserved::AnswerField;
 use crate::setting::{Bounded, Boxed, Field, Map, OneOrMore, Placed, options};
 use crate::tree::{Node, SourcePlace};
-use crate::value::{FieldValue, FilePath, Name, Text};
+use crate::value::{ClientItem, FieldValue, FilePath, Name, Text};
 use crate::variable::TargetText;
 use std::path::PathBuf;
 
@@ -68,6 +68,12 @@ macro_rules! route {
                 request_headers: Boxed<RequestHeaders> = Optional("none"),
                 /// Changes of a response's header fields.
                 response_headers: Boxed<ResponseHeaders> = Optional("none"),
+                /// The clients that are served, by address or network, or by a file of them
+                /// as in `match`. Others get 403 `denied`.
+                allow: OneOrMore<Placed<ClientItem>> = Optional("everybody"),
+                /// The clients that are not served, written as in `allow`. A client that is
+                /// in both is not served.
+                deny: OneOrMore<Placed<ClientItem>> = Optional("nobody"),
                 /// A cookie by which a client stays at the endpoint that answered it first.
                 sticky: ShortSticky = Optional("balanced each time"),
                 /// How often requests may come, by client or another key: a table, or a list

@@ -43,7 +43,7 @@ pub use time::Time;
 pub use value::ValuePattern;
 
 /// What every kind of condition does.
-trait Ask: Sized {
+pub(super) trait Ask: Sized {
     /// What of a request it looks at, as the configuration names it: `host`,
     /// `header x-user`.
     fn subject(&self) -> String;

@@ -79,7 +79,7 @@ impl Network {
     }
 
     /// Whether every address of `other` lies in it.
-    pub(super) fn covers(&self, other: &Network) -> bool {
+    pub fn covers(&self, other: &Network) -> bool {
         let is_wider = self.mask & other.mask == self.mask;
         self.family == other.family && is_wider && other.base & self.mask == self.base
     }

@@ -37,7 +37,8 @@ impl Client {
         &self.files
     }
 
-    fn contains(&self, client: IpAddr) -> bool {
+    /// Whether it is about the client at this address.
+    pub fn contains(&self, client: IpAddr) -> bool {
         let is_written = match &self.set {
             Some(set) => set.contains(client),
             None => self.networks.iter().any(|it| it.contains(client)),
