@@ -19,6 +19,7 @@ pub mod lifecycle;
 pub mod limits;
 pub mod maintenance;
 pub mod observe;
+pub mod passwords;
 pub mod runtime;
 pub mod scheduling;
 pub mod shared_server;

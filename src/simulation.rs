@@ -157,6 +157,7 @@ fn plan_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> GenerationPl
         caches: crate::cache::caches(config, &[]).unwrap(),
         limits: crate::limits::route_limits(config, &[]),
         maintenance: crate::maintenance::Maintenance::of(config, &Default::default()),
+        passwords: Arc::new(crate::passwords::Passwords::new().unwrap()),
         disks: Arc::new(Disks::start(config).unwrap()),
         outlets: outlets(config, shared),
         counters: Arc::new(Counters::new(config)),

@@ -20,13 +20,14 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::Visit;
 
 /// The crates, from the bottom up.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "evenkeel_proto",
     "evenkeel_policy",
     "evenkeel_cache",
     "evenkeel_metrics",
     "evenkeel_tls",
     "evenkeel_acme",
+    "evenkeel_passwords",
     "evenkeel_net",
     "evenkeel_config",
     "evenkeel_origin",
@@ -37,7 +38,7 @@ const CRATES: [&str; 13] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 18] = [
+const LAYERS: [&str; 19] = [
     "scheduling",
     "lifecycle",
     "watching",
@@ -45,6 +46,7 @@ const LAYERS: [&str; 18] = [
     "shared_server",
     "limits",
     "maintenance",
+    "passwords",
     "cache",
     "certificates",
     "observe",

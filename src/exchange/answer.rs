@@ -294,16 +294,16 @@ pub fn refusal(worker: &Worker, end: End) -> Vec<u8> {
 }
 
 /// What a refused request is answered with, but for fields of that refusal.
-pub(super) struct Page<'a> {
-    pub status: u16,
-    pub content_type: &'a str,
-    pub headers: &'a [(String, String)],
-    pub body: Cow<'a, [u8]>,
+struct Page<'a> {
+    status: u16,
+    content_type: &'a str,
+    headers: &'a [(String, String)],
+    body: Cow<'a, [u8]>,
 }
 
 impl Page<'_> {
     /// The value of `Retry-After`, unless the page has one of its own.
-    pub fn retry_after_s(&self, seconds: Option<u32>) -> Option<u32> {
+    fn retry_after_s(&self, seconds: Option<u32>) -> Option<u32> {
         let mut names = self.headers.iter().map(|(name, _)| name);
         let has_own = names.any(|it| it.eq_ignore_ascii_case("retry-after"));
         seconds.filter(|_| !has_own)
@@ -312,7 +312,7 @@ impl Page<'_> {
 
 /// The page that the route has for an error, or else a short text that says why: with
 /// `detail` at its end.
-pub(super) fn page<'a>(exchange: &Exchange<'a>, end: End, status: u16, detail: &str) -> Page<'a> {
+fn page<'a>(exchange: &Exchange<'a>, end: End, status: u16, detail: &str) -> Page<'a> {
     match own_page(exchange, end, status) {
         Some(page) => Page {
             status: page.status.unwrap_or(status),
@@ -398,6 +398,30 @@ pub async fn refuse(exchange: &mut Exchange<'_>, end: End, unread: Option<Box<Un
             };
             Outcome::new(end, Next::Linger { sender }, consumed)
         }
+    }
+}
+
+/// Refuses a request of which nothing but the head was read, with these fields besides.
+pub(crate) async fn refuse_with(
+    exchange: &mut Exchange<'_>,
+    end: End,
+    status: u16,
+    fields: &[(String, String)],
+    retry_after_s: Option<u32>,
+) -> Outcome {
+    let page = page(exchange, end, status, "");
+    let answer = Answer {
+        status: page.status,
+        content_type: page.content_type,
+        retry_after_s: page.retry_after_s(retry_after_s),
+        headers: &[page.headers, fields].concat(),
+        body: &page.body,
+        ..Answer::EMPTY
+    };
+    let persistence = self::persistence(exchange);
+    match send(exchange, &answer, persistence).await {
+        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
+        Ok(()) => outcome(exchange, end, persistence),
     }
 }
 

@@ -32,6 +32,7 @@ use crate::observe::failures::Failures;
 use crate::observe::otlp::SpanSender;
 use crate::observe::outlets::Outlets;
 use crate::observe::sessions::{Routed, RoutedNames, Sessions};
+use crate::passwords::Passwords;
 use crate::upstream::{PinnedConnections, SharedUpstream, Upstream, UpstreamSides};
 
 pub(crate) use listener::{CountedConnection, OfClient};
@@ -117,6 +118,8 @@ pub struct GenerationPlan {
     pub limits: RouteLimits,
     /// What of it is under maintenance.
     pub maintenance: Arc<Maintenance>,
+    /// What verifies passwords.
+    pub passwords: Arc<Passwords>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The disks that its files are on.
@@ -143,6 +146,8 @@ pub struct Generation {
     pub limits: RouteLimits,
     /// What of it is under maintenance.
     pub maintenance: Arc<Maintenance>,
+    /// What verifies passwords.
+    pub passwords: Arc<Passwords>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// Of whom its certificates are ordered, if any are.
@@ -200,6 +205,7 @@ impl Generation {
             caches: plan.caches.clone(),
             limits: plan.limits.clone(),
             maintenance: plan.maintenance.clone(),
+            passwords: plan.passwords.clone(),
             acme: (plan.tls.iter().flatten()).find_map(|it| it.acme().cloned()),
             tls: plan.tls.clone(),
             files: Rc::new(match before {

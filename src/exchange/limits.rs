@@ -11,7 +11,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::limit::Standing;
 
-use super::answer::{self, Answer};
+use super::answer;
 use super::request_key::{Keyed, with_key};
 use super::variables::Values;
 use super::{Exchange, Gone, Outcome, box_cold};
@@ -142,8 +142,7 @@ async fn refuse(
     let end = End::Failure(Failure::RateLimited);
     let route = exchange.progress.figures.route.unwrap_or_default() as usize;
     let refusing = exchange.context.generation().limits[route][limit].clone();
-    let page = answer::page(exchange, end, refusing.settings.status, "");
-    let mut headers = page.headers.to_vec();
+    let mut headers = Vec::new();
     // Otherwise all answers have them.
     if !refusing.settings.headers {
         headers.push(("RateLimit-Policy".to_owned(), policy(limit, &refusing)));
@@ -152,21 +151,9 @@ async fn refuse(
             service_limit(limit, &refusing, standing),
         ));
     }
-    let answer = Answer {
-        status: page.status,
-        content_type: page.content_type,
-        retry_after_s: page.retry_after_s(Some(
-            u32::try_from(whole_seconds(retry_after)).unwrap_or(u32::MAX),
-        )),
-        headers: &headers,
-        body: &page.body,
-        ..Answer::EMPTY
-    };
-    let persistence = answer::persistence(exchange);
-    match answer::send(exchange, &answer, persistence).await {
-        Err(failure) => Outcome::after_head(exchange, failure.into(), super::Next::Cut),
-        Ok(()) => answer::outcome(exchange, end, persistence),
-    }
+    let retry_after_s = u32::try_from(whole_seconds(retry_after)).unwrap_or(u32::MAX);
+    let status = refusing.settings.status;
+    answer::refuse_with(exchange, end, status, &headers, Some(retry_after_s)).await
 }
 
 impl Exchange<'_> {

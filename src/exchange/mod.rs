@@ -106,6 +106,8 @@ pub struct Rare {
     pub cache_effect: Option<CacheEffect>,
     /// Where the limits of its route count it as in flight.
     pub in_flight: Vec<InFlight>,
+    /// The user, once the client has shown who it is.
+    pub user: Option<Box<str>>,
 }
 
 impl<'a> Exchange<'a> {
@@ -136,6 +138,11 @@ impl<'a> Exchange<'a> {
     /// What few exchanges have, which this one has from now on.
     pub fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    /// The user, if the client has shown who it is.
+    pub fn user(&self) -> Option<&str> {
+        self.rare.as_ref()?.user.as_deref()
     }
 
     /// The head, unless what came is none.

@@ -103,13 +103,13 @@ impl<'a> Progress<'a> {
         Some(endpoint.config().name.clone())
     }
 
-    /// Whether it failed or was refused: a client that left or asked for a file
-    /// that is not there did neither, and a configured answer is as it should
+    /// Whether it failed or was refused: a client that left, asked for a file
+    /// that is not there or is asked for its password did neither, and a configured answer is as it should
     /// be, whatever its status.
     fn is_failed(&self, is_error: bool) -> bool {
         match self.figures.end {
             End::Complete | End::Tunnel => is_error,
-            End::Failure(Failure::ClientGone | Failure::NoFile) => false,
+            End::Failure(Failure::ClientGone | Failure::NoFile | Failure::Unauthorized) => false,
             _ => true,
         }
     }
@@ -172,6 +172,7 @@ impl Exchange<'_> {
             client: client.remote().text.as_bytes(),
             buf: bytes,
             head: self.head_read(),
+            user: self.user().map(str::as_bytes),
             request_id: progress.identity.request_id(bytes, &mut room),
             trace_id: trace_id.as_ref().map(|it| &it[..]),
             open: &|| self.open(),

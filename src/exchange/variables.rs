@@ -232,6 +232,11 @@ fn push_variable(out: &mut Vec<u8>, variable: Variable, values: &Values<'_>) {
         Variable::Referer => field(values, "referer"),
         Variable::UserAgent => field(values, "user-agent"),
         Variable::ServerName => values.server_name,
+        Variable::User => values
+            .exchange
+            .and_then(|it| it.user())
+            .unwrap_or_default()
+            .as_bytes(),
         Variable::RequestId => {
             let id = values.identity.request_id(bytes, &mut room);
             id.unwrap_or_default()

@@ -139,6 +139,7 @@ fn explain_on(
         is_redirected_to_https: false,
         action: None,
         access: None,
+        auth: None,
         limits: Vec::new(),
         response_edits: Vec::new(),
         refused: None,
@@ -294,6 +295,7 @@ fn explain_request(
                 return None;
             }
             explanation.limits = routed.limits(kept.limits.get(route));
+            explanation.auth = routed.route.auth.as_deref().map(auth_text);
             let edits = routed.route.edits.iter().flat_map(|it| &it.response);
             explanation.response_edits = edits.map(edit_text).collect();
             let caches = kept.caches;
@@ -310,6 +312,22 @@ fn explain_request(
         Err(failure) => {
             explanation.refused = Some(Refused::new(failure.into(), None));
             None
+        }
+    }
+}
+
+/// What a client is asked for, in a few words.
+fn auth_text(auth: &config::Auth) -> String {
+    match auth {
+        config::Auth::Basic(basic) => {
+            let (name, len) = (basic.users.name(), basic.users.users().len());
+            let mistake = match basic.users.mistake() {
+                Some(mistake) => format!(" (of before: {mistake})"),
+                None => String::new(),
+            };
+            format!(
+                "a password of one of {len} users in {name}{mistake}; without one the answer is 401 unauthorized"
+            )
         }
     }
 }

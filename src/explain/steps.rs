@@ -40,6 +40,9 @@ pub struct Explanation {
     /// What the route's `allow` and `deny` say of the client, where it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessStep>,
+    /// How the client would have to show who it is, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<String>,
     /// The limits of the route that the request is counted by, each in a few words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,

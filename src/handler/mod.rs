@@ -4,6 +4,7 @@
 //! configuration; [`with_action!`] calls the handler of one.
 
 mod access;
+mod auth;
 pub(crate) mod cache;
 mod connection;
 pub(crate) mod files;
@@ -117,6 +118,11 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
         return box_cold(refuse(exchange, Failure::Maintenance)).await;
     }
     if let Some(held_up) = limits::held_up(exchange, route)
+        && let Some(outcome) = held_up.await
+    {
+        return outcome;
+    }
+    if let Some(held_up) = auth::held_up(exchange, route)
         && let Some(outcome) = held_up.await
     {
         return outcome;

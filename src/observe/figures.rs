@@ -37,6 +37,7 @@ use crate::config::Config;
 use crate::files::{DiskFigures, Disks};
 use crate::limits::RouteLimits;
 use crate::maintenance::Maintenance;
+use crate::passwords::Passwords;
 
 pub use super::generation::{GenerationFigures, LoadedConfig};
 use counters::Counters;
@@ -66,6 +67,8 @@ pub struct Sources {
     pub limits: RouteLimits,
     /// What of it is under maintenance.
     pub maintenance: Arc<Maintenance>,
+    /// What verifies passwords, from the start of the process on.
+    pub passwords: Arc<Passwords>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The keys of the tickets of all listeners, from the start of the process on.

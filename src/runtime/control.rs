@@ -306,6 +306,7 @@ impl Control {
         let certificates = self.process.certificates.keep(folders.clone());
         tokio::task::spawn_local(certificates);
         tokio::task::spawn_local(self.process.networks.keep(folders.clone()));
+        tokio::task::spawn_local(self.process.users.keep(folders.clone()));
         tokio::task::spawn_local(self.process.sources().tickets.share());
         tokio::task::spawn_local(self.process.certificates.order());
         let mut ended = pin!(duties.run());

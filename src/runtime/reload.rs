@@ -711,6 +711,7 @@ impl Process {
         sources.reloads.begin(sources.loaded_config());
         go_on_counting(&sources.caches, &before.caches);
         self.networks.follow(sources.config.network_files.clone());
+        self.users.follow(sources.config.user_files.clone());
         self.certificates
             .follow(&sources.tls, tls_of(&self.upstreams), &sources.tickets);
         self.current.replace(sources);

@@ -6,16 +6,16 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::file_watch::RereadFiles;
 use super::handover::{CountsBefore, Inheritance};
 use super::health;
 use super::heartbeat::{Beating, Heartbeat};
 use super::listeners::Listeners;
-use super::network_watch::NetworkWatch;
 use super::worker::{Order, Parts, WorkerThread};
 use crate::admin;
 use crate::cache::{Cache, caches};
 use crate::certificates::{CertificateWatch, ServedTls, Tickets, UpstreamTls, served_tls};
-use crate::config::{Config, Listener};
+use crate::config::{Config, Listener, WatchedNetworks, WatchedUsers};
 use crate::discovery::Discovery;
 use crate::exchange::context::GenerationPlan;
 use crate::files::Disks;
@@ -39,6 +39,7 @@ use crate::observe::otlp::Exporters;
 use crate::observe::outlets::Outlets;
 use crate::observe::paths::paths_lost;
 use crate::observe::probes::Probes;
+use crate::passwords::Passwords;
 use crate::upstream::{SharedUpstream, prepare_own_key, shared_upstreams};
 
 /// The running process, as the control thread owns it.
@@ -66,7 +67,9 @@ pub(super) struct Process {
     /// The certificates that are read again whenever their files change.
     pub certificates: CertificateWatch,
     /// The files of networks, watched.
-    pub networks: NetworkWatch,
+    pub networks: RereadFiles<WatchedNetworks>,
+    /// The files of users, watched.
+    pub users: RereadFiles<WatchedUsers>,
     /// Of the status page.
     pub status_file: Option<SocketFile>,
     pub control_file: Option<SocketFile>,
@@ -110,6 +113,7 @@ struct Opened {
     tls: Vec<Option<Arc<ServedTls>>>,
     tickets: Arc<Tickets>,
     disks: Arc<Disks>,
+    passwords: Arc<Passwords>,
     buffer_memory: Arc<BufferMemory>,
     /// Of each worker.
     sockets: Vec<Vec<BoundListener>>,
@@ -141,6 +145,7 @@ impl Opened {
             tls: served_tls(&config, &[], &tickets)?,
             tickets,
             disks: Arc::new(Disks::start(&config)?),
+            passwords: Arc::new(Passwords::new()?),
             buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
             config: Arc::new(config),
             status_file: admin_files.status,
@@ -324,7 +329,8 @@ impl Process {
                 log_writer: observation.log_writer,
             }),
             current,
-            networks: NetworkWatch::new(opened.config.network_files.clone()),
+            networks: RereadFiles::new(opened.config.network_files.clone()),
+            users: RereadFiles::new(opened.config.user_files.clone()),
             certificates: CertificateWatch::new(
                 &opened.tls,
                 tls_of(&opened.upstreams),
@@ -433,6 +439,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         caches: opened.caches.clone(),
         limits: route_limits(config, &[]),
         maintenance: Maintenance::of(config, &Maintenance::default()),
+        passwords: opened.passwords.clone(),
         tls: opened.tls.clone(),
         tickets: opened.tickets.clone(),
         log_lines_lost: observation.log_writer.lost(),
@@ -477,6 +484,7 @@ pub(super) fn plans(
         caches: sources.caches.clone(),
         limits: sources.limits.clone(),
         maintenance: sources.maintenance.clone(),
+        passwords: sources.passwords.clone(),
         tls: sources.tls.clone(),
         disks: sources.disks.clone(),
         outlets: outlets.clone(),

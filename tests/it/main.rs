@@ -16,6 +16,7 @@ mod words;
 
 mod access;
 mod access_log;
+mod auth;
 mod bad_input;
 mod balance;
 mod bodies;

@@ -67,6 +67,8 @@ pub const AMBIGUOUS_PATH: Reason = reason(400, "ambiguous-path", "lead to differ
 
 pub const MAINTENANCE: Reason = reason(503, "maintenance", "this is under maintenance");
 pub const DENIED: Reason = reason(403, "denied", "this address may not");
+pub const UNAUTHORIZED: Reason = reason(401, "unauthorized", "a user and its password");
+pub const AUTH_BUSY: Reason = reason(503, "auth-busy", "wait to be verified");
 pub const RATE_LIMITED: Reason = reason(429, "rate-limited", "more requests came");
 
 // What is not done here.

@@ -5,6 +5,7 @@
 
 mod access;
 mod access_log;
+mod auth;
 mod cache;
 mod edits;
 mod errors;
@@ -52,6 +53,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     limits::check(file, report);
     errors::check(file, report);
     access::check(file, report);
+    auth::check(file, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use evenkeel_net::Address;
+use evenkeel_passwords::UserFile;
 use evenkeel_policy::route::{AccessList, Facts, Network, NetworkFile, RegexPattern, RouteTable};
 use evenkeel_tls::policy::PolicyError;
 use evenkeel_tls::{Pin, Policy, Source};
@@ -56,6 +57,7 @@ mod tls_value;
 mod tree;
 mod twice;
 mod unknown;
+pub mod user_file;
 mod value;
 mod variable;
 mod written;
@@ -97,6 +99,8 @@ pub struct Config {
     pub route_table: RouteTable,
     /// Files of networks that routes name.
     pub network_files: Vec<WatchedNetworks>,
+    /// Files of users that routes name.
+    pub user_files: Vec<WatchedUsers>,
     /// What to do for each route, in the order written.
     pub routes: Vec<Route>,
     /// Named groups of endpoints, in order of their names.
@@ -135,6 +139,31 @@ pub struct WatchedNetworks {
     pub path: PathBuf,
     /// What routes look at.
     pub file: Arc<NetworkFile>,
+}
+
+/// A file of users, and what routes know of it.
+#[derive(Debug, Clone)]
+pub struct WatchedUsers {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What routes look at.
+    pub file: Arc<UserFile>,
+}
+
+/// How clients of a route show who they are.
+#[derive(Debug, Clone)]
+pub enum Auth {
+    /// By a password (RFC 7617).
+    Basic(BasicAuth),
+}
+
+/// Who has a password.
+#[derive(Debug, Clone)]
+pub struct BasicAuth {
+    /// The users.
+    pub users: Arc<UserFile>,
+    /// Value of `WWW-Authenticate`.
+    pub challenge: String,
 }
 
 impl Config {
@@ -396,6 +425,8 @@ pub struct Route {
     pub sticky: Option<Box<Sticky>>,
     /// The clients that it serves; `None` for everybody.
     pub access: Option<Box<AccessList>>,
+    /// How clients show who they are; `None` for not at all.
+    pub auth: Option<Box<Auth>>,
     /// How often its requests may come. A request has to pass all of them.
     pub limits: Box<[Limit]>,
     /// Its error pages: the first one that is for an error is taken.

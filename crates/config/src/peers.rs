@@ -112,9 +112,16 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "auth basic_auth auth_basic auth_basic_user_file auth_request forward_auth digest_auth jwt \
-         oidc oauth oauth2 htpasswd userlist ext_authz",
-        Missing("authentication is", NOTHING),
+        "auth authentication basic_auth auth_basic htpasswd userlist auth_type http_auth",
+        key("route", "auth"),
+    ),
+    (
+        "auth_basic_user_file auth_user_file users users_file user_file",
+        key("route.auth", "basic"),
+    ),
+    (
+        "auth_request forward_auth digest_auth jwt oidc oauth oauth2 ext_authz",
+        Missing("authentication but by a password is", NOTHING),
     ),
     (
         "error_page error_pages errorfile errorfiles error_file handle_errors errors \

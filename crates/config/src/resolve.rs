@@ -6,6 +6,7 @@
 mod access;
 mod access_log;
 mod acme;
+mod auth;
 mod cache;
 mod captures;
 mod edits;
@@ -52,6 +53,7 @@ pub(super) fn resolve(
     let mut names = Names::collect(file);
     check::check(file, &names, report);
     let network_files = networks::read_files(file, &mut names, surroundings, report);
+    let user_files = auth::read_files(file, &mut names, surroundings, report);
     if surroundings.lookup != NameLookup::Skip {
         check::surroundings::check(file, report);
     }
@@ -101,6 +103,7 @@ pub(super) fn resolve(
         listeners,
         route_table,
         network_files,
+        user_files,
         routes: routes?,
         upstreams: upstreams?,
         caches: caches?,
@@ -377,6 +380,7 @@ fn routes(
                 sticky: sticky?,
                 error_pages: error_pages?,
                 access: access::access(it, names)?,
+                auth: auth::auth(it, names)?,
                 limits: match &it.limit.value {
                     Some(limits) => limits.resolve()?.into(),
                     None => Box::default(),

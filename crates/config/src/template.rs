@@ -69,6 +69,7 @@ fields! {
     BytesIn => "bytes_in", "bytes of the request, head and body";
     BytesOut => "bytes_out", "bytes of the response, head and body";
     BodyBytesOut => "body_bytes_out", "bytes of the response's body";
+    User => "user", "the user, on a route with `auth`";
     RequestId => "request_id", "the request's id, with `request_id` of the listener";
     TraceId => "trace_id", "the id of the request's trace, with `trace` of the listener";
     Attempts => "attempts", "attempts made";

@@ -43,6 +43,8 @@ macro_rules! variables {
 pub enum Known {
     /// Once the request has a route.
     WithRequest,
+    /// Once the client has shown who it is: after the route's limits.
+    WithUser,
     /// Once there is a response.
     WithResponse,
 }
@@ -62,6 +64,7 @@ variables! {
     Referer => "referer", WithRequest, "value of `Referer`";
     UserAgent => "user_agent", WithRequest, "value of `User-Agent`";
     ServerName => "server_name", WithRequest, "the name that the client asks for over TLS (SNI)";
+    User => "user", WithUser, "the user, on a route with `auth`";
     RequestId => "request_id", WithRequest, "the request's id, with `request_id` of the listener";
     TraceId => "trace_id", WithRequest, "the id of the request's trace, with `trace` of the listener";
     Status => "status", WithResponse, "status sent to the client";
@@ -147,6 +150,12 @@ impl Expression {
             ExpressionPart::Capture(name) => Some(&**name),
             _ => None,
         })
+    }
+
+    /// Whether it has the user in it, who is not known before the limits of a route.
+    pub(super) fn has_user(&self) -> bool {
+        let user = ExpressionPart::Variable(Variable::User);
+        self.parts.contains(&user)
     }
 
     /// The first variable in it that only a response has.

@@ -10,6 +10,7 @@ use super::value::{
 };
 
 mod acme;
+mod auth;
 mod cache;
 mod conditions;
 mod edits;
@@ -33,6 +34,7 @@ pub use acme::{Acme, ExternalAccount, Issuer, OnDemand};
 pub(super) use acme::{
     AcmeParts, AcmeTable, DnsTable, ExternalAccountTable, ListenerAcmeTable, OnDemandTable,
 };
+pub use auth::AuthTable;
 pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
 pub(super) use cache::{CacheStoreParts, CachingParts};
 pub(crate) use conditions::clients;

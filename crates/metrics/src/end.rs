@@ -39,6 +39,10 @@ reasons! {
         Maintenance => 503, "maintenance", "this is under maintenance";
         /// The client's address is none that the route's `allow` and `deny` let in.
         Denied => 403, "denied", "this address may not ask for this";
+        /// The client has not shown who it is, or not rightly.
+        Unauthorized => 401, "unauthorized", "a user and its password are needed";
+        /// Too many passwords are to be verified.
+        AuthBusy => 503, "auth-busy", "too many passwords wait to be verified";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
         /// The queue of the upstream is full.

@@ -59,6 +59,7 @@ fn sources(endpoints: usize) -> Sources {
         caches: caches(&config, &[]).unwrap(),
         limits: route_limits(&config, &[]),
         maintenance: Maintenance::of(&config, &Maintenance::default()),
+        passwords: Arc::new(crate::passwords::Passwords::new().unwrap()),
         discovered: Arc::default(),
         generation: 0,
         loaded: Started::now(),

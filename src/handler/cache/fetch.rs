@@ -70,6 +70,7 @@ pub(super) fn begin(
     let client = exchange.client.for_fetch();
     let identity = exchange.progress.identity.of_copy(&request.head);
     let (route, proxying) = (cached.route, *cached.proxying);
+    let user = exchange.user().map(Box::from);
     tasks::spawn(async move {
         if is_shared
             && cache
@@ -105,6 +106,9 @@ pub(super) fn begin(
             &request.head,
             progress,
         );
+        if user.is_some() {
+            exchange.rare().user = user;
+        }
         let outcome = forward(&mut exchange, &proxying).await;
         let (figures, endpoint) = exchange.conclude_fetch(outcome.end);
         side.conclude(figures, endpoint);

@@ -1,13 +1,18 @@
 //! The format `combined` of Apache and nginx.
 
 use super::clock::Seconds;
-use super::escape::push_quoted;
+use super::escape::{push_quoted, push_word};
 use super::line::Line;
 use super::record::{Basics, LoggedRequest};
 
 pub(super) fn write(line: &mut Line<'_>, basics: &Basics<'_>, seconds: &mut Seconds) {
     line.bytes(basics.client);
-    line.literal(b" - - [");
+    line.literal(b" - ");
+    match basics.user {
+        Some(user) if !user.is_empty() => push_word(line, user),
+        _ => line.byte(b'-'),
+    }
+    line.literal(b" [");
     line.bytes(seconds.of(basics.unix_us).combined.as_bytes());
     line.literal(b"] \"");
     push_request_line(line, basics);

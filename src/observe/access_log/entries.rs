@@ -48,7 +48,7 @@ pub struct Batch {
 
 /// What `combined` shows of an exchange, and others show too. Its texts are the
 /// client's address, the method, the target or the line that came in place of a
-/// head, the referrer and the user agent.
+/// head, the referrer, the user agent and the user.
 #[derive(Debug, Clone, Copy)]
 struct LogEntry {
     ended: Instant,
@@ -114,6 +114,7 @@ impl Entries {
                 Some(head.map_or_else(|| exchange.raw_line(), |head| head.target.of(buf))),
                 value_of(FieldKind::Referer),
                 value_of(FieldKind::UserAgent),
+                exchange.user,
             ],
         );
         if !matches!(format, AccessLogFormat::Combined) {
@@ -202,11 +203,12 @@ impl<'a> Reader<'a> {
     pub fn next(&mut self) -> Option<(&'a AccessLogFormat, Basics<'a>)> {
         let entry = self.entries.next()?;
         let Texts { texts, is_plain } = take_texts(&mut self.text);
-        let [client, method, target, referer, user_agent] = texts;
+        let [client, method, target, referer, user_agent, user] = texts;
         let target = target.unwrap_or_default();
         let basics = Basics {
             unix_us: self.batch.clock.unix_us(entry.ended),
             client: client.unwrap_or_default(),
+            user,
             request: match entry.version {
                 Some(version) => LoggedRequest::Read {
                     method: method.unwrap_or_default(),
@@ -267,6 +269,7 @@ mod tests {
                 client: b"unix",
                 buf: b"",
                 head: None,
+                user: None,
                 request_id: None,
                 trace_id: None,
                 open: &Open::default,

@@ -102,6 +102,7 @@ pub fn line(data: &[u8]) {
         client: b"192.0.2.7",
         buf,
         head: has(4).then_some(&head),
+        user: has(6).then(|| &buf[..buf.len().min(9)]),
         request_id: has(3).then(|| &buf[..buf.len().min(20)]),
         trace_id: has(3).then_some(&trace_id[..]),
         open: &|| Open {

@@ -57,6 +57,9 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     if let Some(value) = record.basics.user_agent {
         text(line, b",\"user_agent\":\"", value, is_plain);
     }
+    if let Some(user) = record.basics.user {
+        text(line, b",\"user\":\"", user, is_plain);
+    }
     number(line, b",\"status\":", u64::from(figures.status));
     number(line, b",\"bytes_in\":", figures.bytes_in);
     number(line, b",\"bytes_out\":", figures.bytes_out);

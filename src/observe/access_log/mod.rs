@@ -373,6 +373,7 @@ mod tests {
                 client: b"unix",
                 buf: b"",
                 head: None,
+                user: None,
                 request_id: None,
                 trace_id: None,
                 open: &Open::default,

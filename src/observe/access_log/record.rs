@@ -25,6 +25,8 @@ pub struct Exchange<'a> {
     pub buf: &'a [u8],
     /// The request's head; `None` if it was refused.
     pub head: Option<&'a RequestHead>,
+    /// The user, where the client has shown who it is.
+    pub user: Option<&'a [u8]>,
     /// Its request id, where there is one to log.
     pub request_id: Option<&'a [u8]>,
     /// Id of its trace in hexadecimal, where it is part of one.
@@ -172,6 +174,7 @@ pub(super) struct Basics<'a> {
     /// When it ended, in microseconds since 1970.
     pub unix_us: u64,
     pub client: &'a [u8],
+    pub user: Option<&'a [u8]>,
     pub request: LoggedRequest<'a>,
     pub referer: Option<&'a [u8]>,
     pub user_agent: Option<&'a [u8]>,

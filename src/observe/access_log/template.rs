@@ -65,6 +65,7 @@ fn push_field(
         LogField::Request => push_request_line(line, basics),
         LogField::Referer => push_text(line, basics.referer),
         LogField::UserAgent => push_text(line, basics.user_agent),
+        LogField::User => push_text(line, basics.user),
         LogField::Status => line.number(u64::from(figures.status)),
         LogField::BytesIn => line.number(figures.bytes_in),
         LogField::BytesOut => line.number(figures.bytes_out),

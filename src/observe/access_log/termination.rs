@@ -65,7 +65,9 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         | Failure::BadPath
         | Failure::FileForbidden
         | Failure::RateLimited
-        | Failure::Denied => (b'P', b'R'),
+        | Failure::Denied
+        | Failure::Unauthorized => (b'P', b'R'),
+        Failure::AuthBusy => (b'R', b'R'),
         Failure::NoDescriptor | Failure::AnswerMemory | Failure::Connections => (b'R', b'R'),
         // The disk is to a file what an endpoint is to a request.
         Failure::DiskBusy => (b'S', b'Q'),
@@ -105,6 +107,8 @@ mod tests {
             (F::AmbiguousPath, Local, "PR--"),
             (F::RateLimited, Local, "PR--"),
             (F::Denied, Local, "PR--"),
+            (F::Unauthorized, Local, "PR--"),
+            (F::AuthBusy, Local, "RR--"),
             (F::HeadTimeout, Head, "cR--"),
             (F::FirstBytesTimeout, Local, "cR--"),
             (F::ProxyHeader, Head, "PR--"),

@@ -8,8 +8,22 @@ pub(super) fn check(file: &File, report: &mut Report) {
     let routes = file.route.value.iter().flatten();
     let limits = routes.filter_map(|it| it.limit.value.as_ref());
     for limit in limits.flat_map(|it| &it.0) {
+        check_user(limit, report);
         check_bound(limit, report);
         check_prefixes(limit, report);
+    }
+}
+
+/// Limits are asked before passwords: they bound how many can be tried.
+fn check_user(limit: &LimitTable, report: &mut Report) {
+    let key = limit.key.value.as_ref();
+    if key.is_some_and(|it| matches!(&it.0, RequestKey::Text(text) if text.has_user())) {
+        report
+            .mistake(
+                &limit.key.place,
+                "`{user}` is not known before the limits are asked",
+            )
+            .help("limit by \"client\": so nobody can try many passwords");
     }
 }
 

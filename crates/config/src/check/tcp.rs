@@ -42,7 +42,8 @@ fn check_listener(name: &str, listener: &ListenerTable, file: &File, report: &mu
     }
 }
 
-fn may_meet(route: &Route, listener: &str) -> bool {
+/// Whether requests or connections of the listener of this name may take a route.
+pub(super) fn may_meet(route: &Route, listener: &str) -> bool {
     let wanted = route.r#match.value.as_ref();
     let wanted = wanted.and_then(|it| it.listener.value.as_ref());
     wanted.is_none_or(|it| it.0.iter().any(|it| it.value.0 == listener))
@@ -77,6 +78,14 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
                 "`cache` stores responses to requests, and this route has connections of TCP",
             )
             .help("leave it out");
+    }
+    if route.auth.written && all_speak(ClientProtocol::Tcp) {
+        report
+            .mistake(
+                &route.auth.place,
+                "`auth` is of requests, and this route has connections of TCP",
+            )
+            .help("`allow` and `deny` go by the address of a client");
     }
     if route.limit.written && all_speak(ClientProtocol::Tcp) {
         report

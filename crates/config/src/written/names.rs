@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use evenkeel_passwords::UserFile;
 use evenkeel_policy::route::NetworkFile;
 
 use super::{File, UpstreamTable};
@@ -21,6 +22,8 @@ pub(crate) struct Names<'a> {
     pub(crate) caches: Vec<&'a str>,
     /// The files of networks that could be read, by their paths as written.
     pub(crate) network_files: HashMap<PathBuf, Arc<NetworkFile>>,
+    /// The same of files of users.
+    pub(crate) user_files: HashMap<PathBuf, Arc<UserFile>>,
 }
 
 impl<'a> Names<'a> {
@@ -39,6 +42,7 @@ impl<'a> Names<'a> {
             lanes,
             caches: caches(file),
             network_files: HashMap::new(),
+            user_files: HashMap::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::forms::short_for;
 use super::upstream::content_type_default;
 use super::{
-    CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders,
+    AuthTable, CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders,
     RequestKeyText, ResponseHeaders, RouteCache, ShortErrorPage, ShortSticky, SplitTable, Switch,
     WrittenEdits,
 };
@@ -74,6 +74,9 @@ macro_rules! route {
                 /// The clients that are not served, written as in `allow`. A client that is
                 /// in both is not served.
                 deny: OneOrMore<Placed<ClientItem>> = Optional("nobody"),
+                /// How clients show who they are. Others get 401 `unauthorized`. See
+                /// [who may use a route](authentication.md).
+                auth: Boxed<AuthTable> = Optional("not at all"),
                 /// A cookie by which a client stays at the endpoint that answered it first.
                 sticky: ShortSticky = Optional("balanced each time"),
                 /// How often requests may come, by client or another key: a table, or a list
