@@ -12,7 +12,7 @@ use std::task::Poll;
 
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::BodyDecoder;
-use evenkeel_proto::http1::write::{self, ClientInfo};
+use evenkeel_proto::http1::write::{self, ClientInfo, Forward};
 use evenkeel_proto::{Credentials, ResponseError};
 use evenkeel_tls::handshake_fault::is_handshake_refusal;
 
@@ -21,7 +21,7 @@ use self::head::{Interim, Received, response_buffer};
 use self::open::{Opened, Origin, open, take_idle};
 use super::body::{PumpEnd, SPLICED_MIN, TAILROOM};
 use super::drain::Body;
-use super::edits::edit_request;
+use super::edits::{edit_request, set_request_fields};
 use super::identity::ROOM;
 use super::outcome::Outcome;
 use super::pace::{Pace, Verdict};
@@ -335,7 +335,7 @@ impl<'a, 'e> Sent<'a, 'e> {
             address: client.remote().told(),
             scheme: client.scheme(),
             relayed: client.relayed(),
-            forward: self.slot.upstream().config().forward,
+            forward: self.told(),
             default_host: self.slot.config().authority().as_bytes(),
             certificate: client.tls().and_then(|it| it.certificate_field.as_deref()),
             is_early: client.tls().is_some_and(|it| it.is_early),
@@ -345,6 +345,10 @@ impl<'a, 'e> Sent<'a, 'e> {
         };
         let head_start = scratch.len();
         write::request_head(&mut scratch, request.bytes, request.head, info);
+        if let Some(fields) = self.exchange.set_fields() {
+            let unedited = &mut context.unedited.borrow_mut();
+            set_request_fields(&mut scratch, head_start, unedited, fields);
+        }
         if let Some(edits) = self.exchange.edits()
             && edits.change_requests()
         {
@@ -373,6 +377,16 @@ impl<'a, 'e> Sent<'a, 'e> {
             self.pump = Some(Box::new(pump));
         }
         Ok(())
+    }
+
+    /// Which fields tell the endpoint of the client. Another exchange that asks for itself
+    /// tells what every server that is asked expects.
+    fn told(&self) -> Forward {
+        let forward = self.slot.upstream().config().forward;
+        Forward {
+            x_forwarded: forward.x_forwarded || self.exchange.side.is_subrequest(),
+            ..forward
+        }
     }
 
     /// What is read at once of the response, at most.

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
 use super::store_side::StoreSide;
+use super::subrequest::Subrequest;
 use crate::net::pipe::Pipe;
 use crate::net::stream::{Follow, Stream};
 
@@ -22,6 +23,8 @@ pub enum Carrier<'a> {
     Connection(&'a mut Stream),
     /// A cache, which takes a response.
     Store(&'a mut StoreSide),
+    /// Another exchange, which keeps a response.
+    Subrequest(&'a mut Subrequest),
     /// One of many streams on a connection.
     #[cfg(test)]
     Multiplexed(&'a mut MultiplexedStream),
@@ -39,6 +42,7 @@ macro_rules! with_carrier {
         match $carrier {
             Carrier::Connection($it) => $result,
             Carrier::Store($it) => $result,
+            Carrier::Subrequest($it) => $result,
             #[cfg(test)]
             Carrier::Multiplexed($it) => $result,
         }

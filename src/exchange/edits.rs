@@ -10,8 +10,8 @@ use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::edit::{self, EditKind, SameName, edit_head};
 use evenkeel_proto::http1::{BodyDecoder, is_authority};
 
-use super::Exchange;
 use super::variables::{Values, expand, expand_target};
+use super::{Exchange, SetField};
 use crate::config::{Edits, FieldEdit};
 
 impl<'a> Exchange<'a> {
@@ -101,6 +101,41 @@ pub(crate) fn edit_request(
         values,
         SameName::AsVariable,
     );
+}
+
+/// Has fields of the request in the head that stands in `out` from `start` on have these
+/// values alone. It is kept in `head` meanwhile.
+///
+/// Invariant: nothing that the client sent under one of these names goes on, in whichever
+/// spelling.
+#[cold]
+pub(crate) fn set_request_fields(
+    out: &mut Vec<u8>,
+    start: usize,
+    head: &mut Vec<u8>,
+    fields: &[SetField],
+) {
+    head.clear();
+    head.extend_from_slice(&out[start..]);
+    out.truncate(start);
+    let removed = fields.iter().map(|it| edit::FieldEdit {
+        kind: EditKind::Remove,
+        name: it.name.as_bytes(),
+    });
+    let lines = fields.iter().flat_map(|it| {
+        let name = it.name.as_bytes();
+        let values = it.values.iter();
+        values.map(move |value| (name, value))
+    });
+    let added = lines.clone().map(|(name, _)| edit::FieldEdit {
+        kind: EditKind::Add,
+        name,
+    });
+    let mut values = lines.map(|(_, value)| value);
+    let edits = removed.chain(added);
+    edit_head(out, head, None, edits, SameName::AsVariable, |out, _| {
+        out.extend(values.next().into_iter().flatten());
+    });
 }
 
 /// Appends the head of a response with the edits made.

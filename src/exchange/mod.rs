@@ -34,6 +34,7 @@ pub mod room;
 mod side;
 pub(crate) mod sticky;
 pub mod store_side;
+mod subrequest;
 pub mod tcp;
 mod tunnel;
 pub(crate) mod variables;
@@ -41,6 +42,7 @@ mod watch;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -67,6 +69,7 @@ pub use moment::Moment;
 pub use outcome::Outcome;
 pub use record::Progress;
 pub use side::{ClientSide, Http1Side};
+pub use subrequest::{KeptHead, KeptResponse, Subrequest};
 
 /// One request and its response, from the head's last byte to the line in the log.
 ///
@@ -108,6 +111,18 @@ pub struct Rare {
     pub in_flight: Vec<InFlight>,
     /// The user, once the client has shown who it is.
     pub user: Option<Box<str>>,
+    /// Fields that an endpoint gets in place of the client's.
+    pub set_fields: Option<Rc<[SetField]>>,
+}
+
+/// A field of a request that an endpoint gets with these values alone, whatever the client
+/// has sent under its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetField {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its values, a line each; none where the field is removed.
+    pub values: Vec<Vec<u8>>,
 }
 
 impl<'a> Exchange<'a> {
@@ -143,6 +158,11 @@ impl<'a> Exchange<'a> {
     /// The user, if the client has shown who it is.
     pub fn user(&self) -> Option<&str> {
         self.rare.as_ref()?.user.as_deref()
+    }
+
+    /// Fields that an endpoint gets in place of the client's.
+    pub fn set_fields(&self) -> Option<&[SetField]> {
+        self.rare.as_ref()?.set_fields.as_deref()
     }
 
     /// The head, unless what came is none.

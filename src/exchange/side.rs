@@ -35,6 +35,7 @@ use super::context::{ListenerSide, Worker};
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
 use super::store_side::StoreSide;
+use super::subrequest::Subrequest;
 use crate::net::clock;
 use crate::net::stream::{Follow, Peeked, Stream};
 
@@ -45,6 +46,8 @@ pub enum ClientSide<'a> {
     Http1(&'a mut Http1Side),
     /// A cache, which asks for what it does not have.
     Store(&'a mut StoreSide),
+    /// Another exchange, which asks for itself.
+    Subrequest(&'a mut Subrequest),
     /// One of many streams on a connection.
     #[cfg(test)]
     Multiplexed(&'a mut MultiplexedStream),
@@ -84,6 +87,7 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(http1) => Carrier::Connection(&mut http1.stream),
             ClientSide::Store(store) => Carrier::Store(store),
+            ClientSide::Subrequest(kept) => Carrier::Subrequest(kept),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => Carrier::Multiplexed(stream),
         }
@@ -94,7 +98,7 @@ impl ClientSide<'_> {
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             ClientSide::Http1(http1) => http1.stream.local_address(),
-            ClientSide::Store(_) => None,
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => None,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => None,
         }
@@ -110,7 +114,7 @@ impl ClientSide<'_> {
     ) -> Persistence {
         match self {
             ClientSide::Http1(_) => http1_persistence(listener, head, rest),
-            ClientSide::Store(_) => Persistence::Keep,
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => Persistence::Keep,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => Persistence::Keep,
         }
@@ -121,7 +125,7 @@ impl ClientSide<'_> {
         match (self, persistence) {
             (ClientSide::Http1(_), Persistence::Close) => Follow::Close,
             (ClientSide::Http1(_), _) => Follow::Anything,
-            (ClientSide::Store(_), _) => Follow::Anything,
+            (ClientSide::Store(_) | ClientSide::Subrequest(_), _) => Follow::Anything,
             #[cfg(test)]
             (ClientSide::Multiplexed(_), _) => Follow::Close,
         }
@@ -132,8 +136,9 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(_) => BodySink::of_client(request.version, framing),
             // Content alone, as for a client that knows no chunks.
-            // Content alone.
-            ClientSide::Store(_) => BodySink::of_client(Version::Http10, framing),
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => {
+                BodySink::of_client(Version::Http10, framing)
+            }
             #[cfg(test)]
             ClientSide::Multiplexed(_) => BodySink::of_client(Version::Http10, framing),
         }
@@ -147,7 +152,7 @@ impl ClientSide<'_> {
                 Transcode::Raw => framing == BodyFraming::UntilClose,
                 Transcode::Chunk => false,
             },
-            ClientSide::Store(_) => false,
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
         }
@@ -176,6 +181,13 @@ impl ClientSide<'_> {
                     by: None,
                 }
             }
+            ClientSide::Subrequest(kept) => {
+                kept.take_head(bytes, head);
+                ReplacedHead {
+                    len: head.wire.end,
+                    by: None,
+                }
+            }
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => {
                 stream.keep_head(bytes, head);
@@ -192,7 +204,7 @@ impl ClientSide<'_> {
     pub(super) fn begin_response(&mut self, progress: &Progress<'_>) {
         match self {
             // The head goes in front of the body.
-            ClientSide::Http1(_) => {}
+            ClientSide::Http1(_) | ClientSide::Subrequest(_) => {}
             ClientSide::Store(store) => store.begin_response(progress),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.send_kept_head(),
@@ -206,7 +218,7 @@ impl ClientSide<'_> {
             // The framing says it, or the end of the connection.
             ClientSide::Http1(_) => {}
             // The exchange says it.
-            ClientSide::Store(_) => {}
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.end(),
         }
@@ -226,7 +238,7 @@ impl ClientSide<'_> {
             // It is text already.
             ClientSide::Http1(http1) => http1.stream.poll_write(cx, bytes, follow),
             // Who follows is told why there is no response.
-            ClientSide::Store(_) => Poll::Ready(Ok(bytes.len())),
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => Poll::Ready(Ok(bytes.len())),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) if head_len > 0 => {
                 stream.poll_write_text(cx, bytes, head_len, follow)
@@ -243,6 +255,8 @@ impl ClientSide<'_> {
             ClientSide::Http1(http1) => http1.stream.poll_ended(cx).map(|()| http1.stream.peek()),
             // A stream carries one request, and ends with it.
             ClientSide::Store(store) => store.poll_broken(cx).map(|()| Peeked::Broken),
+            // Who asks drops it.
+            ClientSide::Subrequest(_) => Poll::Pending,
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.poll_broken(cx).map(|()| Peeked::Broken),
         }
@@ -253,6 +267,7 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(http1) => http1.stream.poll_broken(cx),
             ClientSide::Store(store) => store.poll_broken(cx),
+            ClientSide::Subrequest(_) => Poll::Pending,
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => stream.poll_broken(cx),
         }
@@ -261,23 +276,28 @@ impl ClientSide<'_> {
     /// Whether the exchange rather fails than waits for an endpoint.
     pub(super) fn is_impatient(&self) -> bool {
         match self {
-            ClientSide::Http1(_) => false,
+            ClientSide::Http1(_) | ClientSide::Subrequest(_) => false,
             ClientSide::Store(store) => store.may_serve_stale(),
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
         }
     }
 
-    /// Whether it is a cache, which stores responses as they come.
+    /// Whether it is a cache or another exchange: they take responses as they come.
     pub(super) fn is_store(&self) -> bool {
-        matches!(self, ClientSide::Store(_))
+        matches!(self, ClientSide::Store(_) | ClientSide::Subrequest(_))
+    }
+
+    /// Whether it is another exchange, which asks for itself.
+    pub(super) fn is_subrequest(&self) -> bool {
+        matches!(self, ClientSide::Subrequest(_))
     }
 
     /// Whether the client was found to have closed its sending side alone.
     pub(super) fn is_half_closed(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.is_half_closed,
-            ClientSide::Store(_) => false,
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
         }
@@ -288,7 +308,7 @@ impl ClientSide<'_> {
     pub(super) fn set_half_closed(&mut self) {
         match self {
             ClientSide::Http1(http1) => http1.is_half_closed = true,
-            ClientSide::Store(_) => {}
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(_) => {}
         }
@@ -305,7 +325,7 @@ impl ClientSide<'_> {
     pub(super) fn unacknowledged_len(&self) -> u64 {
         match self {
             ClientSide::Http1(http1) => http1.stream.unacknowledged_len(),
-            ClientSide::Store(_) => 0,
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => 0,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => 0,
         }
@@ -315,7 +335,7 @@ impl ClientSide<'_> {
     pub(super) fn watch_peer(&mut self, dead_after: Duration) {
         match self {
             ClientSide::Http1(http1) => http1.stream.watch_peer(dead_after),
-            ClientSide::Store(_) => {}
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(_) => {}
         }
@@ -325,7 +345,7 @@ impl ClientSide<'_> {
     pub(super) fn abort_on_close(&mut self) {
         match self {
             ClientSide::Http1(http1) => http1.stream.abort_on_close(),
-            ClientSide::Store(_) => {}
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(_) => {}
         }
@@ -335,7 +355,7 @@ impl ClientSide<'_> {
     pub fn can_send_file(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.stream.can_send_file(),
-            ClientSide::Store(_) => false,
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
         }
@@ -352,7 +372,9 @@ impl ClientSide<'_> {
     ) -> Poll<io::Result<usize>> {
         match self {
             ClientSide::Http1(http1) => http1.stream.poll_send_file(cx, file, offset, len),
-            ClientSide::Store(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
             #[cfg(test)]
             ClientSide::Multiplexed(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use evenkeel_policy::route::condition::{cookies, parameters};
 use evenkeel_policy::route::{RegexPattern, path};
+use evenkeel_proto::http1::edit::{SameName, is_same};
 use evenkeel_proto::identity::hex;
 
 use evenkeel_proto::{RequestHead, Scheme};
 
-use super::Exchange;
 use super::identity::{Identity, ROOM};
+use super::{Exchange, SetField};
 use crate::config::{Expression, ExpressionPart, Variable};
 
 /// What the variables of a request stand for.
@@ -208,6 +209,12 @@ fn push_capture(out: &mut Vec<u8>, regexes: &[RegexPattern], name: &str, path: &
 /// The value of the first field of this name in the request; may be empty.
 fn field<'a>(values: &Values<'a>, name: &str) -> &'a [u8] {
     let Values { bytes, head, .. } = *values;
+    let set = values.exchange.and_then(Exchange::set_fields);
+    let is_same =
+        |it: &&SetField| is_same(it.name.as_bytes(), name.as_bytes(), SameName::AsVariable);
+    if let Some(set) = set.and_then(|it| it.iter().find(is_same)) {
+        return set.values.first().map_or(&[], |it| it);
+    }
     let mut fields = head.fields.iter();
     let found = fields.find(|it| it.name.of(bytes).eq_ignore_ascii_case(name.as_bytes()));
     found.map_or(&[], |it| it.value.of(bytes))

@@ -36,14 +36,14 @@ use crate::config::{
     Split, Sticky, without_passwords,
 };
 use crate::exchange::answer::refusal_status;
-use crate::exchange::edits::{changed_target, edit_request};
+use crate::exchange::edits::{changed_target, edit_request, set_request_fields};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::limits::{key_text, standing_of};
 use crate::exchange::remote::{RelayedClient, Remote};
 use crate::exchange::request_key::hash_of;
 use crate::exchange::sticky;
 use crate::exchange::variables::Values;
-use crate::exchange::{Moment, TlsClient, refused_end};
+use crate::exchange::{Moment, SetField, TlsClient, refused_end};
 use crate::handler::cache::{self, CacheNow};
 use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
 use crate::handler::split::weighted_part;
@@ -295,7 +295,7 @@ fn explain_request(
                 return None;
             }
             explanation.limits = routed.limits(kept.limits.get(route));
-            explanation.auth = routed.route.auth.as_deref().map(auth_text);
+            explanation.auth = (routed.route.auth.as_deref()).map(|it| auth_text(config, it));
             let edits = routed.route.edits.iter().flat_map(|it| &it.response);
             explanation.response_edits = edits.map(edit_text).collect();
             let caches = kept.caches;
@@ -317,7 +317,7 @@ fn explain_request(
 }
 
 /// What a client is asked for, in a few words.
-fn auth_text(auth: &config::Auth) -> String {
+fn auth_text(config: &Config, auth: &config::Auth) -> String {
     match auth {
         config::Auth::Basic(basic) => {
             let (name, len) = (basic.users.name(), basic.users.users().len());
@@ -327,6 +327,17 @@ fn auth_text(auth: &config::Auth) -> String {
             };
             format!(
                 "a password of one of {len} users in {name}{mistake}; without one the answer is 401 unauthorized"
+            )
+        }
+        config::Auth::Forward(forward) => {
+            let upstream = &config.upstreams[forward.proxying.upstream].name;
+            let copied = match &forward.copy[..] {
+                [] => String::new(),
+                copy => format!(" with its {}", copy.join(", ")),
+            };
+            format!(
+                "upstream {upstream} would be asked for GET {}; after 2xx the request goes on{copied}, any other answer is the client's",
+                forward.path
             )
         }
     }
@@ -611,6 +622,14 @@ impl Routed<'_> {
         };
         let mut out = Vec::new();
         write::request_head(&mut out, facts.bytes, facts.head, info);
+        if let Some(config::Auth::Forward(auth)) = self.route.auth.as_deref() {
+            let fields = auth.copy.iter().map(|name| SetField {
+                name: name.as_str().into(),
+                values: vec![b"(of the answer)".to_vec()],
+            });
+            let fields: Vec<_> = fields.collect();
+            set_request_fields(&mut out, 0, &mut Vec::new(), &fields);
+        }
         if let Some(edits) = self.route.edits.as_ref().filter(|it| it.change_requests()) {
             edit_request(
                 &mut out,

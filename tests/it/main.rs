@@ -41,6 +41,7 @@ mod files_more;
 mod fixed_answers;
 mod foreign_clients;
 mod foreign_origins;
+mod forward_auth;
 mod guard;
 mod half_close;
 mod halog;

@@ -44,6 +44,9 @@ pub struct Rules {
     /// Names of request fields, in lower case, that the endpoint gets with other values
     /// than the client sent.
     pub edited: Vec<String>,
+    /// Whether every request has shown who it is from, whichever fields it has: its response
+    /// is stored only where that says that it is for all.
+    pub is_authorized: bool,
 }
 
 impl Rules {

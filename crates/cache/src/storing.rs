@@ -333,7 +333,8 @@ impl Facts {
         if directives.private {
             return Err(NotStored::Private);
         }
-        if request.is_authorized() && !directives.permit_authorized() {
+        let is_authorized = request.is_authorized() || rules.is_authorized;
+        if is_authorized && !directives.permit_authorized() {
             return Err(NotStored::Authorization);
         }
         let is_for_all = directives.public || directives.s_maxage.is_some();

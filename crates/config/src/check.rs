@@ -53,7 +53,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     limits::check(file, report);
     errors::check(file, report);
     access::check(file, report);
-    auth::check(file, report);
+    auth::check(file, names, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {
@@ -396,33 +396,8 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
     if report.is_syntax_broken() {
         return;
     }
-    for Placed {
-        value: Text(name),
-        place,
-    } in route.upstreams()
-    {
-        if names.upstream(name).is_some() {
-            continue;
-        }
-        let found = report.mistake(place, format!("there is no upstream named `{name}`"));
-        if let Some(address) = endpoint_in(name) {
-            let own = names.upstreams.first().copied().unwrap_or("app");
-            found.help(format!(
-                "name an upstream, and its endpoints there:\nupstream = \"{own}\"\n\n\
-                 [upstream.{own}]\nendpoints = [\"{address}\"]"
-            ));
-        } else if Name::from_text(name).is_err() {
-            found.help(
-                "write the name of an upstream, as in upstream = \"app\" for `[upstream.app]`",
-            );
-        } else if names.upstreams.is_empty() {
-            found.help(format!(
-                "add it:\n[upstream.{name}]\nendpoints = [\"10.0.0.1:8080\"]"
-            ));
-        } else {
-            found.help(format!("there are {}", names.upstreams.join(", ")));
-            found.propose(name, names.upstreams.iter().copied());
-        }
+    for upstream in route.upstreams() {
+        check_upstream_name("upstream", upstream, names, report);
     }
     let matches = route.r#match.value.iter().flat_map(|it| it.each());
     let wanted = matches.filter_map(|it| it.listener.value.as_ref());
@@ -437,6 +412,36 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
                 .help(format!("there are {}", names.listeners.join(", ")))
                 .propose(name, names.listeners.iter().map(String::as_str));
         }
+    }
+}
+
+/// Reports a name that no upstream has; `key` is what it stands at.
+fn check_upstream_name(key: &str, upstream: &Placed<Text>, names: &Names<'_>, report: &mut Report) {
+    let Placed {
+        value: Text(name),
+        place,
+    } = upstream;
+    if names.upstream(name).is_some() {
+        return;
+    }
+    let found = report.mistake(place, format!("there is no upstream named `{name}`"));
+    if let Some(address) = endpoint_in(name) {
+        let own = names.upstreams.first().copied().unwrap_or("app");
+        found.help(format!(
+            "name an upstream, and its endpoints there:\n{key} = \"{own}\"\n\n\
+             [upstream.{own}]\nendpoints = [\"{address}\"]"
+        ));
+    } else if Name::from_text(name).is_err() {
+        found.help(format!(
+            "write the name of an upstream, as in {key} = \"app\" for `[upstream.app]`"
+        ));
+    } else if names.upstreams.is_empty() {
+        found.help(format!(
+            "add it:\n[upstream.{name}]\nendpoints = [\"10.0.0.1:8080\"]"
+        ));
+    } else {
+        found.help(format!("there are {}", names.upstreams.join(", ")));
+        found.propose(name, names.upstreams.iter().copied());
     }
 }
 

@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_net::Address;
 use evenkeel_passwords::UserFile;
@@ -155,6 +156,23 @@ pub struct WatchedUsers {
 pub enum Auth {
     /// By a password (RFC 7617).
     Basic(BasicAuth),
+    /// As another server says.
+    Forward(ForwardAuth),
+}
+
+/// The server that says who may use a route.
+#[derive(Debug, Clone)]
+pub struct ForwardAuth {
+    /// How it is asked.
+    pub proxying: Proxying,
+    /// The path that is asked for.
+    pub path: String,
+    /// Fields of its answer that endpoints get, in place of the client's.
+    pub copy: Box<[String]>,
+    /// The field of its answer that names the user.
+    pub user: String,
+    /// How long its answer may take.
+    pub timeout: Duration,
 }
 
 /// Who has a password.

@@ -120,8 +120,24 @@ const KEYS: &[(&str, Meaning)] = &[
         key("route.auth", "basic"),
     ),
     (
-        "auth_request forward_auth digest_auth jwt oidc oauth oauth2 ext_authz",
-        Missing("authentication but by a password is", NOTHING),
+        "auth_request forward_auth ext_authz auth_url address authz",
+        In(
+            "route",
+            &Advice(
+                "write `auth = { forward = \"NAME\", path = \"/…\" }`, and the server as `[upstream.NAME]`",
+            ),
+        ),
+    ),
+    (
+        "auth_response_headers copy_headers auth_request_set authorization_response",
+        key("route.auth", "copy"),
+    ),
+    (
+        "digest_auth jwt auth_jwt oidc oauth oauth2",
+        Missing(
+            "authentication by tokens and digests is",
+            "a server that checks them can be asked: `auth = { forward = \"NAME\" }`",
+        ),
     ),
     (
         "error_page error_pages errorfile errorfiles error_file handle_errors errors \

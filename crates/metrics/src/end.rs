@@ -43,6 +43,10 @@ reasons! {
         Unauthorized => 401, "unauthorized", "a user and its password are needed";
         /// Too many passwords are to be verified.
         AuthBusy => 503, "auth-busy", "too many passwords wait to be verified";
+        /// The server that says who may use the route did not answer in time.
+        AuthTimeout => 504, "auth-timeout", "the server that says who may come in did not answer in time";
+        /// The server that says who may use the route could not be asked, or fails.
+        AuthFailed => 502, "auth-failed", "the server that says who may come in could not be asked";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
         /// The queue of the upstream is full.

@@ -68,4 +68,3 @@ async fn unauthorized(exchange: &mut Exchange<'_>, basic: &BasicAuth) -> Outcome
     let challenge = ("WWW-Authenticate".to_owned(), basic.challenge.clone());
     answer::refuse_with(exchange, end, end.status(), &[challenge], None).await
 }
-}

@@ -4,6 +4,7 @@
 
 mod basic;
 mod credentials;
+mod forward;
 
 use std::pin::Pin;
 
@@ -22,5 +23,6 @@ pub(super) fn held_up<'e>(
     let context = exchange.context;
     match context.config().routes[route].auth.as_deref()? {
         Auth::Basic(basic) => basic::held_up(exchange, basic),
+        Auth::Forward(forward) => Some(forward::held_up(exchange, forward)),
     }
 }

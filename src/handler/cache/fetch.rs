@@ -71,6 +71,8 @@ pub(super) fn begin(
     let identity = exchange.progress.identity.of_copy(&request.head);
     let (route, proxying) = (cached.route, *cached.proxying);
     let user = exchange.user().map(Box::from);
+    let rare = exchange.rare.as_ref();
+    let set_fields = rare.and_then(|it| it.set_fields.clone());
     tasks::spawn(async move {
         if is_shared
             && cache
@@ -106,8 +108,9 @@ pub(super) fn begin(
             &request.head,
             progress,
         );
-        if user.is_some() {
-            exchange.rare().user = user;
+        if user.is_some() || set_fields.is_some() {
+            let rare = exchange.rare();
+            (rare.user, rare.set_fields) = (user, set_fields);
         }
         let outcome = forward(&mut exchange, &proxying).await;
         let (figures, endpoint) = exchange.conclude_fetch(outcome.end);

@@ -68,6 +68,9 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         | Failure::Denied
         | Failure::Unauthorized => (b'P', b'R'),
         Failure::AuthBusy => (b'R', b'R'),
+        // What is asked is to a route what an endpoint is.
+        Failure::AuthTimeout => (b's', b'H'),
+        Failure::AuthFailed => (b'S', b'H'),
         Failure::NoDescriptor | Failure::AnswerMemory | Failure::Connections => (b'R', b'R'),
         // The disk is to a file what an endpoint is to a request.
         Failure::DiskBusy => (b'S', b'Q'),
@@ -109,6 +112,8 @@ mod tests {
             (F::Denied, Local, "PR--"),
             (F::Unauthorized, Local, "PR--"),
             (F::AuthBusy, Local, "RR--"),
+            (F::AuthTimeout, Local, "sH--"),
+            (F::AuthFailed, Local, "SH--"),
             (F::HeadTimeout, Head, "cR--"),
             (F::FirstBytesTimeout, Local, "cR--"),
             (F::ProxyHeader, Head, "PR--"),

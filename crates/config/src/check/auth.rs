@@ -1,19 +1,88 @@
 //! The checks of how clients show who they are.
 
 use evenkeel_net::Address;
+use evenkeel_proto::http1::edit::{SameName, is_same};
 
+use super::check_upstream_name;
 use super::tcp::may_meet;
 use crate::ClientProtocol;
 use crate::diagnostics::Report;
 use crate::setting::Placed;
 use crate::value::{Bind, Peer};
-use crate::written::{File, ListenerTable, Route};
+use crate::written::{AuthTable, File, ListenerTable, Names, Route};
 
 /// Warns of what is doubtful about the authentication of routes.
-pub(super) fn check(file: &File, report: &mut Report) {
+pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     for route in file.route.value.iter().flatten() {
-        if route.auth.value.is_some() {
-            check_encryption(route, file, report);
+        let Some(auth) = &route.auth.value else {
+            continue;
+        };
+        check_kind(auth, report);
+        if let Some(upstream) = &auth.forward.value
+            && !report.is_syntax_broken()
+        {
+            check_upstream_name("forward", upstream, names, report);
+        }
+        check_encryption(route, file, report);
+        check_cache_key(route, report);
+    }
+}
+
+/// Reports keys that have no meaning beside each other.
+fn check_kind(auth: &AuthTable, report: &mut Report) {
+    if auth.basic.written && auth.forward.written {
+        report
+            .mistake(
+                &auth.forward.place,
+                "`forward` and `basic` exclude each other",
+            )
+            .related(&auth.basic.place, "the other one")
+            .help("write one of them, or two routes");
+        return;
+    }
+    let (of, others) = if auth.forward.written {
+        (
+            "basic",
+            vec![("realm", auth.realm.written, &auth.realm.place)],
+        )
+    } else {
+        let others = vec![
+            ("path", auth.path.written, &auth.path.place),
+            ("copy", auth.copy.written, &auth.copy.place),
+            ("user", auth.user.written, &auth.user.place),
+            ("timeout", auth.timeout.written, &auth.timeout.place),
+        ];
+        ("forward", others)
+    };
+    for (key, is_written, place) in others {
+        if is_written {
+            report
+                .mistake(place, format!("`{key}` goes with `{of}`"))
+                .help("leave it out");
+        }
+    }
+    if auth.forward.written && !auth.path.written && !report.is_syntax_broken() {
+        report
+            .mistake(&auth.forward.place, "`forward` without `path`")
+            .help("write the path that it is asked for, such as path = \"/api/authz/forward-auth\" of Authelia or \"/oauth2/auth\" of oauth2-proxy");
+    }
+}
+
+/// A field that the other server sets can't be a part of a cache's key: that is made of the
+/// client's request.
+fn check_cache_key(route: &Route, report: &mut Report) {
+    let key = route.caching().and_then(|it| it.key.value.as_ref());
+    let headers = key.and_then(|it| it.headers.value.as_ref());
+    for header in headers.into_iter().flatten() {
+        let is_same = |it: &str| is_same(it.as_bytes(), header.0.as_bytes(), SameName::AsVariable);
+        if route.copied_fields().any(is_same) {
+            let title = format!(
+                "`{}` is set by `auth`, and the key has what the client sends",
+                header.0
+            );
+            report.mistake(&route.cache.place, title).help(
+                "leave it out of `key.headers`: a client could ask for what is stored for others",
+            );
         }
     }
 }

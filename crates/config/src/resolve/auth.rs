@@ -15,7 +15,7 @@ use crate::surroundings::{NameLookup, Surroundings};
 use crate::user_file::{ReadError, read};
 use crate::value::FilePath;
 use crate::written::{AuthTable, File, Names, Route};
-use crate::{Auth, BasicAuth, WatchedUsers};
+use crate::{Auth, BasicAuth, ForwardAuth, Proxying, WatchedUsers};
 
 /// What browsers are told where neither `realm` nor the route's `name` is written.
 const REALM: &str = "evenkeel";
@@ -91,8 +91,29 @@ pub(super) fn auth(route: &Route, names: &Names<'_>) -> Option<Option<Box<Auth>>
     match &route.auth.value {
         None if route.auth.written => None,
         None => Some(None),
-        Some(table) => basic(route, table, names).map(|it| Some(Box::new(it))),
+        Some(table) => {
+            let auth = match &table.forward.value {
+                Some(upstream) => forward(table, names.upstream(&upstream.value.0)?)?,
+                None => basic(route, table, names)?,
+            };
+            Some(Some(Box::new(auth)))
+        }
     }
+}
+
+fn forward(table: &AuthTable, upstream: usize) -> Option<Auth> {
+    let copy = table.copy.value.as_ref()?.iter();
+    Some(Auth::Forward(ForwardAuth {
+        proxying: Proxying {
+            upstream,
+            lane: None,
+            priority: 0,
+        },
+        path: table.path.value.as_ref()?.0.clone(),
+        copy: copy.map(|it| it.value.0.clone()).collect(),
+        user: table.user.value.as_ref()?.0.clone(),
+        timeout: table.timeout.value.as_ref()?.0,
+    }))
 }
 
 fn basic(route: &Route, table: &AuthTable, names: &Names<'_>) -> Option<Auth> {

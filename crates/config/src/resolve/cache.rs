@@ -6,7 +6,7 @@ use evenkeel_cache::Rules;
 use evenkeel_cache::key::{KeyRules, QueryRules};
 use evenkeel_policy::route::Rule;
 
-use super::edits::names_that_vary;
+use super::edits::{hyphened, names_that_vary};
 use super::{peers, shared_store};
 use crate::diagnostics::Report;
 use crate::setting::{OneOrMore, Resolve};
@@ -71,7 +71,7 @@ pub(super) fn caching(
     let bypass = table.bypass.value.iter().flat_map(|it| &it.0);
     let caching = table.resolve_with(CachingParts {
         store: names.cache(name)?,
-        rules: rules(table, edits)?,
+        rules: rules(route, table, edits)?,
         bypass: bypass
             .map(|it| it.conditions(names).map(Rule::new))
             .collect::<Option<_>>()?,
@@ -86,7 +86,9 @@ pub(super) fn caching(
     Some(Some(Arc::new(caching)))
 }
 
-fn rules(table: &CachingTable, edits: Option<&Edits>) -> Option<Rules> {
+fn rules(route: &written::Route, table: &CachingTable, edits: Option<&Edits>) -> Option<Rules> {
+    let mut edited = edits.map_or_else(Vec::new, names_that_vary);
+    edited.extend(route.copied_fields().map(hyphened));
     let key = table.key.value.as_ref()?;
     let query = key.query.value.as_ref()?;
     let patterns = |written: &Option<OneOrMore<_>>| match written {
@@ -112,6 +114,7 @@ fn rules(table: &CachingTable, edits: Option<&Edits>) -> Option<Rules> {
         stores_cookies: table.store_cookies.value?,
         client_directives: table.client_directives.value?,
         max_body_bytes: table.max_object.value?.0,
-        edited: edits.map_or_else(Vec::new, names_that_vary),
+        edited,
+        is_authorized: route.auth.written,
     })
 }

@@ -61,6 +61,10 @@ fn add_fields(edits: &mut Vec<FieldEdit>, added: Vec<FieldEdit>) {
 /// The fields, in lower case and with hyphens, that two requests may be sent on with different values in.
 pub(super) fn names_that_vary(edits: &Edits) -> Vec<String> {
     let varying = edits.request.iter().filter(|it| !it.value.is_constant());
-    let hyphened = |it: &FieldEdit| it.name.to_ascii_lowercase().replace('_', "-");
-    varying.map(hyphened).collect()
+    varying.map(|it| hyphened(&it.name)).collect()
+}
+
+/// A name in lower case, and with hyphens.
+pub(super) fn hyphened(name: &str) -> String {
+    name.to_ascii_lowercase().replace('_', "-")
 }

@@ -205,6 +205,18 @@ impl Route {
         }
     }
 
+    /// The fields that its requests get of the server that says who may use it.
+    pub(crate) fn copied_fields(&self) -> impl Iterator<Item = &str> {
+        let auth = self.auth.value.iter();
+        let copied = auth.flat_map(|it| it.copy.value.iter().flatten());
+        copied.map(|it| it.value.0.as_str())
+    }
+
+    /// The upstream that says who may use it, if one does.
+    pub(crate) fn auth_upstream(&self) -> Option<&Placed<Text>> {
+        self.auth.value.as_ref()?.forward.value.as_ref()
+    }
+
     /// The settings of its cache, if it has one.
     pub(crate) fn caching(&self) -> Option<&CachingTable> {
         match &self.cache.value.as_ref()?.0 {
