@@ -220,3 +220,28 @@ pub(crate) fn changed_target(
     }
     Ok(Some(target))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_fields_are_the_only_ones_of_their_names() {
+        let head = "GET / HTTP/1.1\r\nHost: a\r\nRemote-User: root\r\nremote_user: root\r\nX-A: 1\r\n\
+                    Remote_Groups: wheel\r\nContent-Length: 3\r\n\r\n";
+        let fields = [
+            ("Remote-User", &["kim"][..]),
+            ("Remote-Groups", &[]),
+            ("X-B", &["1", "2"]),
+        ]
+        .map(|(name, values)| SetField {
+            name: name.into(),
+            values: values.iter().map(|it| it.as_bytes().to_vec()).collect(),
+        });
+        let mut out = format!("before{head}").into_bytes();
+        set_request_fields(&mut out, "before".len(), &mut Vec::new(), &fields);
+        let expected = "beforeGET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\nContent-Length: 3\r\n\
+                        Remote-User: kim\r\nX-B: 1\r\nX-B: 2\r\n\r\n";
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+}

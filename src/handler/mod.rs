@@ -19,13 +19,12 @@ mod step;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use evenkeel_policy::route::{Access, Facts, RouteTable, Unrouted};
+use evenkeel_policy::route::{Facts, RouteTable, Unrouted};
 use evenkeel_proto::Scheme;
 use evenkeel_proto::{LoopId, Method, RequestHead};
 
 use crate::config::{self, Action, Config, Proxying, Split, with_action};
 use crate::exchange::answer::{self, Answer};
-use crate::exchange::limits;
 use crate::exchange::{Exchange, Moment, Next, Outcome, TlsClient, box_cold};
 use crate::metrics::end::{End, Failure};
 pub(crate) use access::access_of;
@@ -110,19 +109,7 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
-    let client = exchange.client.remote().address;
-    if access_of(&context.config().routes[route], client) != Access::Allowed {
-        return box_cold(refuse(exchange, Failure::Denied)).await;
-    }
-    if context.generation().maintenance.has_route(route) {
-        return box_cold(refuse(exchange, Failure::Maintenance)).await;
-    }
-    if let Some(held_up) = limits::held_up(exchange, route)
-        && let Some(outcome) = held_up.await
-    {
-        return outcome;
-    }
-    if let Some(held_up) = auth::held_up(exchange, route)
+    if let Some(held_up) = access::held_up(exchange, route)
         && let Some(outcome) = held_up.await
     {
         return outcome;

@@ -182,7 +182,7 @@ answer = { body = "outside" }
         let users = users(&format!("kim:{SECRET}\n"));
         fs::create_dir(users.join("files")).unwrap();
         fs::write(users.join("files/a.txt"), "a file").unwrap();
-        let routes = ROUTES.replace("$FILES", users.join("files").to_str().unwrap());
+        let routes = ROUTES.replace("$FILES", users.path().to_str().unwrap());
         let (_origin, proxy) = start(&routes, &users);
         let mut client = proxy.client();
         // What is stored is for those who may ask for it.

@@ -27,7 +27,13 @@ impl Endpoint {
                     stream.read_len(len.parse().unwrap()).unwrap();
                 }
                 match answer(&head) {
-                    Some(answer) => stream.send(answer).unwrap(),
+                    Some(answer) => {
+                        let is_last = answer.contains("Connection: close\r\n");
+                        stream.send(answer).unwrap();
+                        if is_last {
+                            return;
+                        }
+                    }
                     // It stays silent until it is left.
                     None => drop(stream.read_head()),
                 }
