@@ -401,15 +401,17 @@ pub async fn refuse(exchange: &mut Exchange<'_>, end: End, unread: Option<Box<Un
     }
 }
 
-/// Refuses a request of which nothing but the head was read, with these fields besides.
+/// Refuses a request of which nothing but the head was read, with these fields besides; a
+/// text that says why ends in `detail`.
 pub(crate) async fn refuse_with(
     exchange: &mut Exchange<'_>,
     end: End,
     status: u16,
+    detail: &str,
     fields: &[(String, String)],
     retry_after_s: Option<u32>,
 ) -> Outcome {
-    let page = page(exchange, end, status, "");
+    let page = page(exchange, end, status, detail);
     let answer = Answer {
         status: page.status,
         content_type: page.content_type,

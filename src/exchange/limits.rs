@@ -153,7 +153,7 @@ async fn refuse(
     }
     let retry_after_s = u32::try_from(whole_seconds(retry_after)).unwrap_or(u32::MAX);
     let status = refusing.settings.status;
-    answer::refuse_with(exchange, end, status, &headers, Some(retry_after_s)).await
+    answer::refuse_with(exchange, end, status, "", &headers, Some(retry_after_s)).await
 }
 
 impl Exchange<'_> {

@@ -9,7 +9,7 @@ use evenkeel_passwords::Users;
 use super::credentials::Credentials;
 use crate::config::BasicAuth;
 use crate::exchange::answer;
-use crate::exchange::{Exchange, Gone, Next, Outcome, box_cold};
+use crate::exchange::{Exchange, Gone, Outcome, box_cold};
 use crate::handler::refuse;
 use crate::metrics::end::{End, Failure};
 
@@ -66,5 +66,5 @@ async fn verify(
 async fn unauthorized(exchange: &mut Exchange<'_>, basic: &BasicAuth) -> Outcome {
     let end = End::Failure(Failure::Unauthorized);
     let challenge = ("WWW-Authenticate".to_owned(), basic.challenge.clone());
-    answer::refuse_with(exchange, end, end.status(), &[challenge], None).await
+    answer::refuse_with(exchange, end, end.status(), "", &[challenge], None).await
 }

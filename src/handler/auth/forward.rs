@@ -22,7 +22,7 @@ use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{Field, FieldKind, Method, RequestHead};
 
 use crate::config::ForwardAuth;
-use crate::exchange::answer::{self, Answer, end_head, put, refusal_text};
+use crate::exchange::answer::{self, end_head, put};
 use crate::exchange::{
     ClientSide, Exchange, Gone, KeptHead, KeptResponse, Next, Outcome, Progress, SetField,
     Subrequest, box_cold,
@@ -245,17 +245,8 @@ async fn unanswered(exchange: &mut Exchange<'_>, end: End) -> Outcome {
 }
 
 async fn failed(exchange: &mut Exchange<'_>, end: End, detail: &str) -> Outcome {
-    let text = refusal_text(end.status(), end, &format!(": {detail}"));
-    let answer = Answer {
-        status: end.status(),
-        body: text.as_bytes(),
-        ..Answer::EMPTY
-    };
-    let persistence = answer::persistence(exchange);
-    match answer::send(exchange, &answer, persistence).await {
-        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
-        Ok(()) => answer::outcome(exchange, end, persistence),
-    }
+    let detail = format!(": {detail}");
+    answer::refuse_with(exchange, end, end.status(), &detail, &[], None).await
 }
 
 /// Answers with what the upstream has said: a page to log in, or a redirect there.
