@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_passwords::{UserFile, Users};
@@ -68,7 +68,7 @@ pub(super) fn read_files(
 }
 
 fn report_unusable(
-    path: &PathBuf,
+    path: &Path,
     place: &crate::tree::SourcePlace,
     error: &ReadError,
     report: &mut Report,
