@@ -469,13 +469,18 @@ async fn send_refusal(
         }
     };
     let is_for_now = status == 503 || overload.is_some();
+    let mut headers = page.headers.to_vec();
+    if end == End::Failure(Failure::CodedRequest) {
+        // What a client may send instead (RFC 9110 §12.5.3).
+        headers.push(("Accept-Encoding".to_owned(), "identity".to_owned()));
+    }
     let answer = Answer {
         status: page.status,
         content_type: page.content_type,
         allow: (status == 405).then_some("GET, HEAD"),
         retry_after_s: page
             .retry_after_s(is_for_now.then(|| queue_answer.map_or(1, |it| it.retry_after_s))),
-        headers: page.headers,
+        headers: &headers,
         body: &page.body,
         ..Answer::EMPTY
     };
@@ -586,6 +591,7 @@ pub(crate) fn reason_phrase(status: u16) -> &'static str {
         412 => "Precondition Failed",
         413 => "Content Too Large",
         414 => "URI Too Long",
+        415 => "Unsupported Media Type",
         416 => "Range Not Satisfiable",
         417 => "Expectation Failed",
         418 => "I'm a teapot",

@@ -15,6 +15,7 @@ use std::time::Duration;
 use evenkeel_proto::{LoopId, RequestHead, ResponseHead};
 
 use super::TimedOut;
+use super::encoder::Encoders;
 use super::identity::{self, IdSource};
 use super::known_room::Room;
 use crate::cache::Cache;
@@ -85,6 +86,8 @@ pub struct Worker {
     pub room: Room,
     /// Connections to endpoints that belong to one client each.
     pub pinned: PinnedConnections,
+    /// Encoders of responses to be used again.
+    pub encoders: Encoders,
 }
 
 /// The parts of a worker that it does not make itself.
@@ -348,6 +351,7 @@ impl Worker {
             failures: Failures::default(),
             room: parts.room,
             pinned: PinnedConnections::default(),
+            encoders: Encoders::default(),
         }
     }
 

@@ -157,6 +157,24 @@ impl Pump {
         self.ready + self.pipe.as_ref().map_or(0, Pipe::held)
     }
 
+    /// The bytes that it holds for the sink, where they are [`copied`](Self::copied).
+    pub fn held(&self) -> &[u8] {
+        let buffer = self.buffer.as_ref();
+        buffer.map_or(&[], |it| &it.filled()[..self.ready])
+    }
+
+    /// Somebody else has taken the first `len` bytes of those that it holds.
+    pub fn take_held(&mut self, len: usize) {
+        debug_assert!(len <= self.ready, "it holds no more");
+        self.ready -= len;
+        if let Some(buffer) = &mut self.buffer {
+            buffer.consume(len);
+            if buffer.is_empty() {
+                self.buffer = None;
+            }
+        }
+    }
+
     /// Bytes that the source still has for the body, where that is known.
     pub fn unseen_len(&self) -> u64 {
         self.source.unseen_len()

@@ -2,14 +2,16 @@
 //! the other way.
 
 mod ahead;
+mod coded;
 
 use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Persistence;
 
-use self::ahead::{Ahead, fits, take_ahead};
+use self::ahead::{Ahead, Backlog, fits, take_ahead};
 use super::body::{BodySink, BodySource, PumpEnd};
 use super::drain::Bounds;
 use super::pace::{Pace, Verdict, taken};
@@ -32,6 +34,8 @@ pub(super) struct Response {
     pub status: u16,
     /// Whether it tells of events as they happen.
     pub is_event_stream: bool,
+    /// The content coding that its body gets, if it gets one.
+    pub coding: Option<Coding>,
     /// Length of the rewritten head.
     pub head_len: usize,
     /// Bytes at the front of the buffer that can be sent: the head and what
@@ -79,6 +83,8 @@ pub(super) enum Stop {
     ClientGone,
     ClientSlow,
     TimedOut(WaitsFor),
+    /// There is no memory to compress the response.
+    EncoderFailed,
     /// The client takes nothing now: the response is taken ahead of it.
     TakeAhead {
         bound: usize,
@@ -158,6 +164,18 @@ impl Relay<'_, '_> {
                 Ahead::Stopped(stop) => break stop,
             }
         };
+        self.ended(stop, response, pump, held).await
+    }
+
+    /// What came of a response that stopped so. `held` has what the client has yet to
+    /// take of one that is off the endpoint.
+    async fn ended(
+        &mut self,
+        stop: Stop,
+        response: Response,
+        pump: Pump,
+        held: Option<Backlog>,
+    ) -> Relayed {
         let sent = response.sent + pump.bytes_written;
         if held.is_none() {
             response.note(sent, &mut self.exchange.progress);
@@ -449,6 +467,7 @@ impl Relay<'_, '_> {
             Stop::Request(PumpEnd::TooLarge) => Failure::BodyTooLarge,
             Stop::Request(_) | Stop::ClientGone => Failure::ClientGone,
             Stop::ClientSlow => Failure::ClientSlow,
+            Stop::EncoderFailed => Failure::CompressionFailed,
             // It goes on.
             Stop::TakeAhead { .. } => return End::Complete,
             Stop::TimedOut(waits_for) => {

@@ -32,10 +32,11 @@ use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 use crate::cache::Cache;
 use crate::client::http1::check_limits;
 use crate::config::{
-    self, Action, Caching, Candidate, ClientProtocol, Config, FieldEdit, LimitBound, Proxying,
-    Split, Sticky, without_passwords,
+    self, Action, Caching, Candidate, ClientProtocol, CodedRequests, Config, FieldEdit, LimitBound,
+    Proxying, ResponseCompression, Split, Sticky, without_passwords,
 };
 use crate::exchange::answer::refusal_status;
+use crate::exchange::compression::{is_coded, wanted_coding};
 use crate::exchange::edits::{changed_target, edit_request, set_request_fields};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
 use crate::exchange::limits::{key_text, standing_of};
@@ -136,6 +137,7 @@ fn explain_on(
         not_reached: Vec::new(),
         readings: Vec::new(),
         cache: None,
+        compression: None,
         is_redirected_to_https: false,
         action: None,
         access: None,
@@ -280,7 +282,13 @@ fn explain_request(
                 relayed,
                 route: &config.routes[route],
             };
-            let config::Route { action, cache, .. } = routed.route;
+            let config::Route {
+                action,
+                cache,
+                compression,
+                coded_requests,
+                ..
+            } = routed.route;
             explanation.access = access_step(routed.route, facts.client);
             if explanation.access.as_ref().is_some_and(|it| !it.is_allowed) {
                 explanation.refused = Some(Refused::new(Failure::Denied.into(), None));
@@ -294,12 +302,18 @@ fn explain_request(
                 explanation.refused = Some(Refused::new(Failure::Maintenance.into(), None));
                 return None;
             }
+            if *coded_requests == CodedRequests::Refuse && is_coded(facts.head, facts.bytes) {
+                explanation.refused = Some(Refused::new(Failure::CodedRequest.into(), None));
+                return None;
+            }
             explanation.limits = routed.limits(kept.limits.get(route));
             explanation.auth = (routed.route.auth.as_deref()).map(|it| auth_text(config, it));
             let edits = routed.route.edits.iter().flat_map(|it| &it.response);
             explanation.response_edits = edits.map(edit_text).collect();
             let caches = kept.caches;
             explanation.cache = (cache.as_ref()).map(|it| cache_step(config, it, caches, &facts));
+            let compression = compression.as_deref();
+            explanation.compression = compression.map(|it| compression_text(it, &facts));
             let (step, prospect) = routed.action_step(action, &mut explanation.refused);
             explanation.action = Some(step);
             let upstream = prospect.as_ref().map(|it| it.upstream);
@@ -383,6 +397,19 @@ fn cache_step(
             .collect(),
         bypass: plan.bypassed.map(|it| it.word().to_owned()),
         finding,
+    }
+}
+
+/// The coding that a response would get, in half a sentence.
+fn compression_text(settings: &ResponseCompression, facts: &RequestFacts<'_>) -> String {
+    let names: Vec<_> = settings.codings.iter().map(|it| it.name()).collect();
+    match wanted_coding(settings, facts.head, facts.bytes) {
+        Some(coding) => format!(
+            "{}, for responses of its types with {} bytes or more",
+            coding.name(),
+            settings.min_bytes
+        ),
+        None => format!("none, as the request accepts none of {}", names.join(", ")),
     }
 }
 

@@ -49,6 +49,10 @@ pub struct Explanation {
     /// What the route's cache does, where it has one.
     #[serde(default)]
     pub cache: Option<CacheStep>,
+    /// The coding that a response would get, where the route compresses, in half a
+    /// sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<String>,
     /// Whether the listener redirects it, whatever its route.
     #[serde(default)]
     pub is_redirected_to_https: bool,

@@ -95,6 +95,9 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
     if let Some(cache) = &explanation.cache {
         page.cache(cache);
     }
+    if let Some(compression) = &explanation.compression {
+        page.line(&format!("compression: {compression}"));
+    }
     match &explanation.action {
         None => {}
         Some(ActionStep::Answer(AnswerStep {

@@ -121,6 +121,9 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     if exchange.check_path().is_err() {
         return box_cold(refuse(exchange, Failure::AmbiguousPath)).await;
     }
+    if exchange.has_refused_coding() {
+        return box_cold(refuse(exchange, Failure::CodedRequest)).await;
+    }
     if let Some(last) = last_hop(action, head, bytes) {
         return box_cold(answer_last(exchange, last)).await;
     }

@@ -45,7 +45,10 @@ pub(crate) use endpoint::effective_weight;
 pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, EndpointStatus};
 pub use exchanges::{ExchangeFigures, PhaseFigures};
 pub use listener::{ListenerFigures, ListenerGiven};
-pub use route::{CachingFigures, FileFigures, FileGiven, LimitFigures, RouteFigures, RouteGiven};
+pub use route::{
+    CachingFigures, CompressionFigures, FileFigures, FileGiven, LimitFigures, RouteFigures,
+    RouteGiven,
+};
 pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};
 
 /// Where the figures come from: what workers write and share.

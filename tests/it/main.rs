@@ -24,6 +24,7 @@ mod buffering;
 mod cache;
 mod cache_suite;
 mod changes;
+mod compression;
 mod control;
 mod counters;
 mod demo;

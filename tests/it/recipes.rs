@@ -485,6 +485,24 @@ fn a_cache_in_front() {
 }
 
 #[test]
+fn compressed_pages() {
+    test(|| {
+        let (recipe, _origin) = Recipe::of("Compressed pages").with_origins(["10.0.0.1:8080"]);
+        let site = recipe.start();
+        let coding = |path: &str| {
+            let response = site.ask(path, "Accept-Encoding: gzip, br\r\n");
+            assert_eq!(response.status, 200, "{response:?}");
+            let is_asked = response.text().to_lowercase().contains("accept-encoding");
+            assert!(!is_asked, "{response:?}");
+            response.field("content-encoding").map(str::to_owned)
+        };
+        assert_eq!(coding("/headers"), None, "it is short");
+        let long = "a".repeat(3000);
+        assert_eq!(coding(&format!("/headers?{long}")).as_deref(), Some("br"));
+    });
+}
+
+#[test]
 fn large_uploads() {
     test(|| {
         let (recipe, _origin) = Recipe::of("Large uploads").with_origins(["10.0.0.1:8080"]);

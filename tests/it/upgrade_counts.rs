@@ -57,6 +57,10 @@ const NOT_COUNTED: &[(&str, &str)] = &[
     ("evenkeel_route_limit_delayed_total", "no limit is in force"),
     ("evenkeel_route_limit_refused_total", "no limit is in force"),
     (
+        "evenkeel_route_compression_skipped_total",
+        "no queue is long",
+    ),
+    (
         "evenkeel_route_cache_stale_total",
         "what is stored stays fresh",
     ),
@@ -154,6 +158,7 @@ limit = {{ rate = "1/h", dry_run = true }}
 name = "narrow"
 match = {{ host = "narrow.example" }}
 upstream = "narrow"
+compress = {{ min = 1 }}
 
 [[route]]
 name = "cached"
@@ -283,6 +288,12 @@ fn traffic(proxy: &Proxy) {
     let cached = "GET /ping HTTP/1.1\r\nHost: cached.example\r\n\r\n";
     for _ in 0..2 {
         client.ask(cached).unwrap();
+    }
+    for coding in ["gzip", "br", "zstd"] {
+        let coded = format!(
+            "GET /ping HTTP/1.1\r\nHost: narrow.example\r\nAccept-Encoding: {coding}\r\n\r\n"
+        );
+        client.ask(coded).unwrap();
     }
     ask(proxy, "purge tag none");
     drop(client);

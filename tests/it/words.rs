@@ -71,6 +71,7 @@ pub const UNAUTHORIZED: Reason = reason(401, "unauthorized", "a user and its pas
 pub const AUTH_BUSY: Reason = reason(503, "auth-busy", "wait to be verified");
 pub const AUTH_TIMEOUT: Reason = reason(504, "auth-timeout", "did not answer in time");
 pub const AUTH_FAILED: Reason = reason(502, "auth-failed", "could not be asked");
+pub const CODED_REQUEST: Reason = reason(415, "coded-request", "compressed");
 pub const RATE_LIMITED: Reason = reason(429, "rate-limited", "more requests came");
 
 // What is not done here.

@@ -227,6 +227,11 @@ impl StoredHead {
         &self.lines
     }
 
+    /// Names and values of the field lines.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        lines(&self.lines).map(|line| (line.name, line.value))
+    }
+
     /// Whether the response answers another request too (RFC 9111 §4.1).
     pub fn answers(&self, request: &Request<'_>) -> bool {
         vary::selects(&self.selector, request)

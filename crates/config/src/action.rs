@@ -4,7 +4,7 @@
 //! as written are a table of `written`. The program's handler is a file of its own.
 
 mod answer;
-mod files;
+pub(crate) mod files;
 mod redirect;
 mod split;
 mod upstream;

@@ -7,6 +7,7 @@ mod access;
 mod access_log;
 mod auth;
 mod cache;
+mod compression;
 mod edits;
 mod errors;
 mod health;
@@ -54,6 +55,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     errors::check(file, report);
     access::check(file, report);
     auth::check(file, names, report);
+    compression::check(file, report);
 }
 
 fn check_names(file: &File, report: &mut Report) {

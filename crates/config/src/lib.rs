@@ -83,8 +83,8 @@ pub use written::{
     Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
     Drain, Endpoint, EndpointSource, ErrorPage, Errors, ExternalAccount, FieldEdit, Files,
     FixedAnswer, Interim, Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log,
-    NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Rate, RequestKey, Server, ServiceSource,
-    Split, SplitPart, Sticky, Tickets, Upstream, UpstreamTimeouts,
+    NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Rate, RequestKey, ResponseCompression,
+    Server, ServiceSource, Split, SplitPart, Sticky, Tickets, Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -449,6 +449,20 @@ pub struct Route {
     pub limits: Box<[Limit]>,
     /// Its error pages: the first one that is for an error is taken.
     pub error_pages: Box<[ErrorPage]>,
+    /// How responses of its upstream are compressed; `None` for not at all.
+    pub compression: Option<Box<ResponseCompression>>,
+    /// What becomes of requests whose body has a content coding.
+    pub coded_requests: CodedRequests,
+}
+
+/// What becomes of requests whose body has a content coding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CodedRequests {
+    /// They go on.
+    #[default]
+    Pass,
+    /// They are refused.
+    Refuse,
 }
 
 /// What a route changes of its requests and responses.

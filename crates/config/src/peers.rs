@@ -91,12 +91,41 @@ const KEYS: &[(&str, Meaning)] = &[
         key("", "include"),
     ),
     (
-        "compress compression gzip gzip_types brotli zstd encode compressor",
-        Missing(
-            "compression of proxied answers is",
-            "`compress` of `files` compresses files",
+        "compress compression gzip brotli zstd encode compressor compression_algo algo_res",
+        key("route", "compress"),
+    ),
+    (
+        "gzip_types brotli_types zstd_types compression_type includedcontenttypes",
+        key("route.compress", "types"),
+    ),
+    (
+        "content_type mime_types",
+        In("route.compress", &key("route.compress", "types")),
+    ),
+    (
+        "gzip_min_length brotli_min_length zstd_min_length minimum_length min_length \
+         min_content_length minresponsebodybytes compression_minsize_res",
+        key("route.compress", "min"),
+    ),
+    (
+        "encodings encoding algorithms algo",
+        In("route.compress", &key("route.compress", "codings")),
+    ),
+    (
+        "level compression_level",
+        In(
+            "route.compress",
+            &Advice(
+                "write `gzip_level`, `br_level` or `zstd_level`: each coding has its own scale",
+            ),
         ),
     ),
+    ("gzip_comp_level", key("route.compress", "gzip_level")),
+    (
+        "brotli_comp_level brotli_level",
+        key("route.compress", "br_level"),
+    ),
+    ("zstd_comp_level", key("route.compress", "zstd_level")),
     (
         "sticky sticky_cookie sticky_session sticky_sessions stickiness session_affinity affinity \
          stick appsession persist persistence stick_on",

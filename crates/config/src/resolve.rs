@@ -385,6 +385,11 @@ fn routes(
                     Some(limits) => limits.resolve()?.into(),
                     None => Box::default(),
                 },
+                compression: match it.compression() {
+                    Some(compression) => Some(Box::new(compression.resolve()?)),
+                    None => None,
+                },
+                coded_requests: it.coded_requests.value?,
             })
         })
         .collect();

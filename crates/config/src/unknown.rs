@@ -423,9 +423,9 @@ mod tests {
                 "write `request_headers` for what an endpoint gets",
             ),
             (
-                "route",
-                "compress",
-                "compression of proxied answers is not supported yet",
+                "route.compress",
+                "level",
+                "write `gzip_level`, `br_level` or `zstd_level`",
             ),
         ] {
             let title = format!("unknown key `{key}` in it: {expected}");

@@ -12,6 +12,7 @@ use super::value::{
 mod acme;
 mod auth;
 mod cache;
+mod compression;
 mod conditions;
 mod edits;
 mod errors;
@@ -37,6 +38,7 @@ pub(super) use acme::{
 pub use auth::AuthTable;
 pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
 pub(super) use cache::{CacheStoreParts, CachingParts};
+pub use compression::{ResponseCompression, ResponseCompressionTable, RouteCompression};
 pub(crate) use conditions::clients;
 pub use conditions::{Bypass, Match};
 pub(super) use edits::WrittenEdits;

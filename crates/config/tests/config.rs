@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use evenkeel_cache::rules::ClientDirectives;
 use evenkeel_config::{
-    AccessLogFormat, Action, BalanceKey, Check, Colour, Disk, Files, Loaded, NameLookup,
-    ProbeRequest, Proxying, Report, Upstream,
+    AccessLogFormat, Action, BalanceKey, Check, CodedRequests, Colour, Disk, Files, Loaded,
+    NameLookup, ProbeRequest, Proxying, Report, Upstream,
 };
 use evenkeel_net::Address;
 use evenkeel_policy::health::HealthSettings;
@@ -621,6 +621,27 @@ fn what_compresses_nothing_is_a_mistake() {
     assert!(files("false").compression.is_none());
     let with_all = |compress| format!("{:?}", files(compress).compression.unwrap());
     assert_eq!(with_all("true"), with_all("{}"));
+}
+
+#[test]
+fn what_compresses_no_response_is_a_mistake() {
+    let load = |lines: &str| load_text(&route_with(&format!("upstream = 'app'\n{lines}")));
+    for lines in ["compress.types = []", "compress.codings = []"] {
+        let shown = load(lines).unwrap_err().to_string();
+        assert!(shown.contains("nothing would be compressed"), "{shown}");
+    }
+    let route = |lines| load(lines).unwrap().config.routes.remove(0);
+    assert!(route("").compression.is_none());
+    assert!(route("compress = false").compression.is_none());
+    let with_all = |lines| format!("{:?}", route(lines).compression.unwrap());
+    assert_eq!(with_all("compress = true"), with_all("compress = {}"));
+    assert_eq!(route("").coded_requests, CodedRequests::Pass);
+    let refusing = route("coded_requests = 'refuse'").coded_requests;
+    assert_eq!(refusing, CodedRequests::Refuse);
+    let compression = route("compress = { types = ['Text/'], min = 0, br_level = 6 }").compression;
+    let compression = compression.unwrap();
+    assert_eq!(compression.types, ["text/"]);
+    assert_eq!((compression.min_bytes, compression.br_level), (0, 6));
 }
 
 #[test]

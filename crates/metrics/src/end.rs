@@ -29,6 +29,8 @@ reasons! {
         BodyTimeout => 408, "body-timeout", "the request body did not arrive in time";
         /// The body is over the limit.
         BodyTooLarge => 413, "body-too-large", "the request body is larger than the limit";
+        /// The body has a content coding, and the route takes none.
+        CodedRequest => 415, "coded-request", "the request body is compressed, and that is not taken here";
         /// CONNECT, which only a forward proxy serves.
         ConnectMethod => 501, "connect-method", "this is no forward proxy: CONNECT is not served";
         /// The request has been sent by this process before.
@@ -84,6 +86,8 @@ reasons! {
         UpstreamStalled => 504, "upstream-stalled", "the endpoint's answer stopped";
         /// The body of the endpoint's answer is malformed: likewise.
         UpstreamBody => 502, "upstream-body", "the body of the endpoint's answer is malformed";
+        /// There was no memory to compress a response: the client's connection is cut.
+        CompressionFailed => 500, "compression-failed", "the answer could not be compressed";
         /// Nothing moved in a tunnel for too long.
         TunnelIdle => 504, "tunnel-idle", "nothing moved in the tunnel for too long";
         /// The client closed before its exchange was over.
@@ -226,11 +230,13 @@ impl End {
 
     /// Whether a server is to blame: the endpoint, or this one.
     pub fn is_server_fault(self) -> bool {
-        use Failure::{DiskTimeout, FileChanged, FileFailed, UpstreamStale};
+        use Failure::{CompressionFailed, DiskTimeout, FileChanged, FileFailed, UpstreamStale};
         self.is_endpoint_fault()
             || matches!(
                 self,
-                End::Failure(DiskTimeout | FileChanged | FileFailed | UpstreamStale)
+                End::Failure(
+                    CompressionFailed | DiskTimeout | FileChanged | FileFailed | UpstreamStale
+                )
             )
     }
 

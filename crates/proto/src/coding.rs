@@ -33,3 +33,67 @@ impl Coding {
         }
     }
 }
+
+/// What compression can do for a media type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gain {
+    /// It may make it smaller.
+    Possible,
+    /// The type has compression of its own.
+    CompressedAlready,
+    /// The type is a stream of pieces that whoever reads it waits for.
+    Framed,
+}
+
+/// Beginnings of types that are compressed by what they are.
+const COMPRESSED: [&[u8]; 26] = [
+    b"video/",
+    b"audio/",
+    b"image/jpeg",
+    b"image/jpg",
+    b"image/png",
+    b"image/apng",
+    b"image/gif",
+    b"image/webp",
+    b"image/avif",
+    b"image/heic",
+    b"image/heif",
+    b"image/jxl",
+    b"image/jp2",
+    b"font/woff",
+    b"application/font-woff",
+    b"application/x-font-woff",
+    b"application/zip",
+    b"application/gzip",
+    b"application/x-gzip",
+    b"application/zstd",
+    b"application/x-7z-compressed",
+    b"application/x-bzip",
+    b"application/x-xz",
+    b"application/x-rar",
+    b"application/vnd.rar",
+    b"application/java-archive",
+];
+
+/// Beginnings of types whose pieces must not wait for others.
+const FRAMED: [&[u8]; 3] = [
+    b"text/event-stream",
+    b"application/grpc",
+    b"multipart/x-mixed-replace",
+];
+
+/// What compression can do for this media type, whatever a configuration says. Case does
+/// not count.
+pub fn gain_of(media_type: &[u8]) -> Gain {
+    let begins = |with: &&[u8]| {
+        let front = media_type.get(..with.len());
+        front.is_some_and(|it| it.eq_ignore_ascii_case(with))
+    };
+    if COMPRESSED.iter().any(begins) {
+        Gain::CompressedAlready
+    } else if FRAMED.iter().any(begins) {
+        Gain::Framed
+    } else {
+        Gain::Possible
+    }
+}

@@ -12,8 +12,9 @@ use crate::cache::shared::SharedFigures;
 use crate::files::DiskFigures;
 use crate::observe::discovered::SourceFigures;
 use crate::observe::figures::{
-    CachingFigures, EndpointFigures, ExchangeFigures, Figures, FileFigures, GenerationFigures,
-    LaneFigures, LimitFigures, ListenerFigures, PhaseFigures, RouteFigures, UpstreamFigures,
+    CachingFigures, CompressionFigures, EndpointFigures, ExchangeFigures, Figures, FileFigures,
+    GenerationFigures, LaneFigures, LimitFigures, ListenerFigures, PhaseFigures, RouteFigures,
+    UpstreamFigures,
 };
 
 /// Of the process, by the names that every exporter has for them.
@@ -129,6 +130,12 @@ async fn routes(figures: &Figures, out: &mut impl Writer) {
         .filter_map(|(labels, route)| Some((*labels, route.limits.as_ref()?)))
         .collect();
     each(LimitFigures::METRICS, "evenkeel_route_limit_", &limits, out).await;
+    let compression = routes.iter();
+    let compression: Vec<_> = compression
+        .filter_map(|(labels, route)| Some((*labels, route.compression.as_ref()?)))
+        .collect();
+    let scope = "evenkeel_route_compression_";
+    each(CompressionFigures::METRICS, scope, &compression, out).await;
     let caching = routes.iter();
     let caching: Vec<_> = caching
         .filter_map(|(labels, route)| Some((*labels, route.cache.as_ref()?)))

@@ -58,7 +58,7 @@ impl<'a, 'e> Sent<'a, 'e> {
     /// Writes a response that is there as a whole; `None` if it is not, or the
     /// client does not take all of it now: the rest is for [`Self::relay`].
     fn send_at_once(&mut self, response: &mut Response, buffer: &mut Buffer) -> Option<Relayed> {
-        if !response.source.is_done() || self.pump.is_some() {
+        if !response.source.is_done() || self.pump.is_some() || response.coding.is_some() {
             return None;
         }
         let bytes = &buffer.filled()[..response.ready];
@@ -96,7 +96,10 @@ impl<'a, 'e> Sent<'a, 'e> {
             bound,
             pace,
         };
-        let mut relayed = relay.response(response, buffer).await;
+        let mut relayed = match response.coding {
+            None => relay.response(response, buffer).await,
+            Some(coding) => box_cold(relay.coded_response(coding, response, buffer)).await,
+        };
         if let Some(pump) = self.pump.take() {
             let unread = self.unread_of(*pump);
             let goes_on = matches!(relayed.next, Next::KeepAlive | Next::Close);

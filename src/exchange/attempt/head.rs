@@ -3,13 +3,16 @@
 use std::cell::RefMut;
 use std::io;
 
+use evenkeel_proto::http1::recode::{Recoding, recode_head};
 use evenkeel_proto::http1::write::{Persistence, ResponseEdits, Transcode};
 use evenkeel_proto::http1::{Parsed, parse_odd_response, parse_response};
+use evenkeel_proto::representation::Codable;
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
 use super::{Attempt, Sending, Sent};
-use crate::config::FieldEdit;
-use crate::exchange::body::{BodySource, TAILROOM};
+use crate::config::{FieldEdit, ResponseCompression};
+use crate::exchange::body::{BodySink, BodySource, TAILROOM};
+use crate::exchange::compression::{Decision, ResponseFacts};
 use crate::exchange::edits::edit_response;
 use crate::exchange::identity::{ROOM, Room};
 use crate::exchange::pace::Verdict;
@@ -171,6 +174,54 @@ impl Sent<'_, '_> {
         out
     }
 
+    /// Decides whether the body gets a content coding on its way.
+    #[cold]
+    fn decide_coding(
+        &self,
+        settings: &ResponseCompression,
+        bytes: &[u8],
+        head: &ResponseHead,
+    ) -> Decision {
+        let fields = head.fields.iter();
+        let fields = fields.map(|it| (it.name.of(bytes), it.value.of(bytes)));
+        let response = ResponseFacts {
+            status: head.status,
+            fields: Codable::of(fields),
+            len: match head.wire.framing {
+                BodyFraming::Length { bytes } => Some(bytes),
+                _ => None,
+            },
+        };
+        let has_body = head.wire.framing != BodyFraming::None;
+        match self.exchange.decide_coding(settings, response) {
+            Decision::Body(_) if !has_body => Decision::AsItIs,
+            decision => decision,
+        }
+    }
+
+    /// The head as a client gets it whose body has a content coding, or could have one.
+    /// `head` is the endpoint's, of which `replaced` tells what goes to the client.
+    #[cold]
+    fn recoded<'c>(
+        &'c self,
+        replaced: ReplacedHead<'c>,
+        head: &[u8],
+        recoding: Recoding,
+    ) -> ReplacedHead<'c> {
+        let mut own = self.exchange.context.unedited.borrow_mut();
+        own.clear();
+        own.extend_from_slice(replaced.by.as_ref().map_or(&[][..], |it| &it[..]));
+        own.extend_from_slice(&head[replaced.len..]);
+        let scratch = || self.exchange.context.scratch.borrow_mut();
+        let mut out = replaced.by.unwrap_or_else(scratch);
+        out.clear();
+        recode_head(&mut out, &own, recoding);
+        ReplacedHead {
+            len: head.len(),
+            by: Some(out),
+        }
+    }
+
     /// Looks for a head that is odd but has one reading at the front of `buffer`,
     /// and puts it right.
     #[cold]
@@ -191,9 +242,21 @@ impl Sent<'_, '_> {
     /// body that came with the head.
     fn prepare(&self, buffer: &mut Buffer, head: &ResponseHead) -> Result<Response, End> {
         let side = &self.exchange.side;
-        let sink = side.body_sink(self.request.head, head.wire.framing);
+        let decision = match self.exchange.compression() {
+            None => Decision::AsItIs,
+            Some(settings) => self.decide_coding(settings, buffer.filled(), head),
+        };
+        let coding = decision.coding();
+        let sink = match coding {
+            None => side.body_sink(self.request.head, head.wire.framing),
+            // The content alone, for the encoder.
+            Some(_) => BodySink::http1(Transcode::Strip),
+        };
         let transcode = sink.transcode();
-        let ends_with_connection = side.ends_with_connection(transcode, head.wire.framing);
+        let ends_with_connection = match coding {
+            None => side.ends_with_connection(transcode, head.wire.framing),
+            Some(_) => self.request.head.version == Version::Http10,
+        };
         let rest_of_request = self.rest_of_body();
         let persistence = if ends_with_connection {
             Persistence::Close
@@ -217,7 +280,10 @@ impl Sent<'_, '_> {
         {
             effect.apply(self.exchange, bytes, head);
         }
-        let replaced = self.client_head(bytes, head, edits);
+        let mut replaced = self.client_head(bytes, head, edits);
+        if let Some(recoding) = decision.recoding(self.request.head.version) {
+            replaced = self.recoded(replaced, &bytes[..head.wire.end], recoding);
+        }
         // A head with `Keep-Alive` never stays as it is.
         let keep_alive = if replaced.len == head.wire.end {
             upstream::keep_alive(head, bytes)
@@ -241,6 +307,7 @@ impl Sent<'_, '_> {
         Ok(Response {
             status: head.status,
             is_event_stream,
+            coding,
             head_len,
             ready,
             sent: 0,

@@ -37,13 +37,18 @@ pub(in crate::exchange) struct Backlog {
 }
 
 impl Backlog {
-    fn new(context: &Context) -> Self {
+    pub(super) fn new(context: &Context) -> Self {
         Backlog {
             reserved: Reserved::none(context),
             pieces: VecDeque::new(),
             written: 0,
             len: 0,
         }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Bytes that fit into what is reserved.
@@ -54,13 +59,13 @@ impl Backlog {
     }
 
     /// Reserves room for `len` bytes; `false` where no memory is left.
-    fn reserve(&mut self, len: usize) -> bool {
+    pub(super) fn reserve(&mut self, len: usize) -> bool {
         let lacking = len.saturating_sub(self.room_len());
         lacking == 0 || self.reserved.grow(lacking.next_multiple_of(PIECE_LEN))
     }
 
     /// Adds bytes that there is room for.
-    fn append(&mut self, mut bytes: &[u8]) {
+    pub(super) fn append(&mut self, mut bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.room_len(), "room was reserved");
         self.len += bytes.len();
         while !bytes.is_empty() {
@@ -79,7 +84,7 @@ impl Backlog {
 
     /// Writes as much as the client takes; ready when all is written. `follow`
     /// is what follows the last byte.
-    fn poll_write(
+    pub(super) fn poll_write(
         &mut self,
         cx: &TaskContext<'_>,
         client: &mut Carrier<'_>,
@@ -116,7 +121,7 @@ impl Backlog {
     }
 
     /// Gives back what is reserved beyond its pieces.
-    fn trim(&mut self) {
+    pub(super) fn trim(&mut self) {
         let spare = self.reserved.len() - self.pieces.len() * PIECE_LEN;
         self.reserved.shrink(spare);
     }

@@ -1,5 +1,7 @@
 //! Sends what a cache has: stored responses, and such that still arrive.
 
+mod coded;
+
 use evenkeel_cache::Object;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,11 +20,13 @@ use super::view;
 use crate::cache::disk::Found;
 use crate::config::Caching;
 use crate::exchange::answer::{self, UnsentFile, end_head, put, put_file};
+use crate::exchange::compression::{Decision, recoded};
 use crate::exchange::{Exchange, Gone, Next, Outcome};
 use crate::files::is_in_page_cache;
 use crate::metrics::CacheResult;
 use crate::metrics::end::{End, Failure};
 use crate::net::stream::Follow;
+use coded::Outgoing;
 
 /// Bodies up to this length are copied behind their heads, which saves a system call, in
 /// bytes.
@@ -150,16 +154,29 @@ pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &To
     let figures = &mut exchange.progress.figures;
     figures.cache = Some(told.result);
     figures.cache_age_ms = u32::try_from(age.as_millis()).unwrap_or(u32::MAX);
-    let persistence = answer::persistence(exchange);
+    let body_len = body.as_ref().map_or(object.body_len(), |it| it.len);
+    let reply = reply(object, body_len, &request);
+    let (status, sent_len) = match &reply {
+        Reply::Whole => (object.status(), body_len),
+        Reply::NotModified => (304, 0),
+        Reply::Parts(_) => (206, body_len),
+        Reply::Unsatisfiable => (416, 0),
+    };
+    let decision = coded::decide(exchange, status, object.fields(), Some(sent_len));
     let sending = Sending {
         object,
         body: body.as_ref(),
-        body_len: body.as_ref().map_or(object.body_len(), |it| it.len),
+        body_len,
         age,
         told,
-        persistence,
+        persistence: coded::persistence(exchange, decision),
+        decision,
     };
-    let sent = match reply(object, sending.body_len, &request) {
+    let persistence = sending.persistence;
+    let sent = match reply {
+        Reply::Whole if let Some(coding) = decision.coding() => {
+            sending.coded(exchange, coding).await
+        }
         Reply::Whole => sending.whole(exchange).await,
         Reply::NotModified => sending.not_modified(exchange).await,
         Reply::Parts(parts) => sending.parts(exchange, &parts).await,
@@ -167,7 +184,10 @@ pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &To
     };
     match sent {
         Ok(()) => answer::outcome(exchange, End::Complete, persistence),
-        Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
+        Err(failure) => {
+            let next = coded::next_of_failed(exchange, decision);
+            Outcome::after_head(exchange, failure.into(), next)
+        }
     }
 }
 
@@ -179,6 +199,8 @@ struct Sending<'a> {
     age: Duration,
     told: &'a Told,
     persistence: Persistence,
+    /// Whether the body gets a content coding on its way.
+    decision: Decision,
 }
 
 impl Sending<'_> {
@@ -321,7 +343,10 @@ impl Sending<'_> {
         push_age(&mut out, self.age);
         self.told.push(&mut out, exchange);
         end_head(&mut out, exchange, self.persistence);
-        out
+        match self.decision.recoding(exchange.head.version) {
+            Some(recoding) => recoded(&out, recoding),
+            None => out,
+        }
     }
 }
 
@@ -387,10 +412,12 @@ pub(super) async fn arriving(
     figures.cache = Some(told.result);
     figures.unanswered = told.reason;
     let status = arrival.head.status;
+    let fields = arrival.head.fields();
+    let decision = coded::decide(exchange, status, fields, arrival.announced_len);
     let framing = match arrival.announced_len {
-        Some(len) => Framing::Length(len),
-        None if exchange.head.version == Version::Http10 => Framing::UntilClose,
-        None => Framing::Chunks,
+        Some(len) if decision.coding().is_none() => Framing::Length(len),
+        _ if exchange.head.version == Version::Http10 => Framing::UntilClose,
+        _ => Framing::Chunks,
     };
     let persistence = match framing {
         Framing::UntilClose => Persistence::Close,
@@ -413,6 +440,9 @@ pub(super) async fn arriving(
     }
     told.push(&mut bytes, exchange);
     end_head(&mut bytes, exchange, persistence);
+    if let Some(recoding) = decision.recoding(exchange.head.version) {
+        bytes = recoded(&bytes, recoding);
+    }
     exchange.progress.figures.status = status;
     let mut head_len = bytes.len();
     let failed_next = match framing {
@@ -422,20 +452,37 @@ pub(super) async fn arriving(
     let fail = |exchange: &Exchange<'_>, failure: Failure| {
         Outcome::after_head(exchange, failure.into(), failed_next)
     };
+    let mut outgoing = match Outgoing::new(exchange, decision, framing, arrival.announced_len) {
+        Ok(outgoing) => outgoing,
+        Err(failure) => return fail(exchange, failure),
+    };
     let mut body = Vec::new();
+    let mut has_paused = false;
     loop {
         exchange.set_timeout(Duration::MAX);
         let read = std::future::poll_fn(|cx| {
             body.clear();
             follower.poll_read(&mut body, READ_LEN, cx.waker())
         });
-        let read = if head_len > 0 {
+        let read = if head_len > 0 || outgoing.is_holding() {
             // What is there already goes out with the head.
             match read_now(&mut follower, &mut body) {
                 Some(read) => Ok(read),
+                // More may have come when others have had their turn: a flush costs bytes.
+                None if outgoing.is_holding() && !has_paused => {
+                    has_paused = true;
+                    tokio::task::yield_now().await;
+                    continue;
+                }
                 None => {
-                    let head = std::mem::take(&mut bytes);
-                    if let Err(failure) = put(exchange, &head, head_len, Follow::Anything).await {
+                    has_paused = false;
+                    let mut held = std::mem::take(&mut bytes);
+                    let flushed = outgoing.flush(&mut held);
+                    let sent = match flushed {
+                        Ok(()) => put(exchange, &held, head_len, Follow::Anything).await,
+                        Err(failure) => Err(failure),
+                    };
+                    if let Err(failure) = sent {
                         return fail(exchange, failure);
                     }
                     head_len = 0;
@@ -447,34 +494,35 @@ pub(super) async fn arriving(
         };
         let is_last = match read {
             Ok(Read::Bytes(_)) => {
-                framing.push(&mut bytes, &body);
+                has_paused = false;
+                if let Err(failure) = outgoing.push(&mut bytes, &body).await {
+                    return fail(exchange, failure);
+                }
                 false
             }
             Ok(Read::Spooled { from, len }) => {
-                framing.begin(&mut bytes, len);
-                let before = put(exchange, &bytes, head_len, Follow::More).await;
-                let sent = match (before, follower.file()) {
-                    (Err(failure), _) => Err(failure),
-                    (Ok(()), None) => Err(Failure::FileFailed),
-                    (Ok(()), Some(file)) => {
-                        let body = FilePart {
+                let file = follower.file().ok_or(Failure::FileFailed);
+                let sent = match file {
+                    Err(failure) => Err(failure),
+                    Ok(file) => {
+                        let part = FilePart {
                             file,
                             offset: 0,
                             len: from + len,
                         };
-                        file_part(exchange, &body, from, len).await
+                        let before = (&mut bytes, head_len);
+                        outgoing.spooled(exchange, before, &part, from).await
                     }
                 };
                 if let Err(failure) = sent {
                     return fail(exchange, failure);
                 }
-                (bytes, head_len) = (Vec::new(), 0);
-                framing.end(&mut bytes);
+                head_len = 0;
                 continue;
             }
             Ok(Read::End) => {
-                if matches!(framing, Framing::Chunks) {
-                    bytes.extend_from_slice(b"0\r\n\r\n");
+                if let Err(failure) = outgoing.finish(&mut bytes) {
+                    return fail(exchange, failure);
                 }
                 true
             }

@@ -52,6 +52,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         // It took no more of the request, or gave no more of its answer.
         Failure::UpstreamStalled => (b's', at),
         Failure::UpstreamBody => (b'P', b'D'),
+        Failure::CompressionFailed => (b'R', b'D'),
         Failure::TunnelIdle => (b's', b'D'),
         // While an answer of ours was sent.
         Failure::ClientGone | Failure::ClientStalled if phase == Phase::Local => match failure {
@@ -65,6 +66,7 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         | Failure::BadPath
         | Failure::FileForbidden
         | Failure::RateLimited
+        | Failure::CodedRequest
         | Failure::Denied
         | Failure::Unauthorized => (b'P', b'R'),
         Failure::AuthBusy => (b'R', b'R'),
@@ -114,6 +116,8 @@ mod tests {
             (F::AuthBusy, Local, "RR--"),
             (F::AuthTimeout, Local, "sH--"),
             (F::AuthFailed, Local, "SH--"),
+            (F::CodedRequest, Local, "PR--"),
+            (F::CompressionFailed, Data, "RD--"),
             (F::HeadTimeout, Head, "cR--"),
             (F::FirstBytesTimeout, Local, "cR--"),
             (F::ProxyHeader, Head, "PR--"),

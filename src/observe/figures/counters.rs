@@ -14,7 +14,9 @@ pub use super::endpoint::EndpointCounters;
 use super::exchanges::PhaseFigures;
 pub use super::exchanges::{ExchangeCounters, Phases};
 pub use super::listener::ListenerCounters;
-pub use super::route::{FileCounters, LimitCounters, RouteCaching, RouteCounters};
+pub use super::route::{
+    CompressionCounters, FileCounters, LimitCounters, RouteCaching, RouteCounters,
+};
 pub use super::upstream::UpstreamCounters;
 use crate::config::Config;
 pub use crate::observe::generation::GenerationCounters;
@@ -39,6 +41,8 @@ pub struct Counters {
     pub caching: Vec<Option<Arc<RouteCaching>>>,
     /// Per route: those of its limits, where it has any.
     pub limits: Vec<Option<Arc<LimitCounters>>>,
+    /// Per route: those of its compression, where responses may be compressed.
+    pub compression: Vec<Option<Arc<CompressionCounters>>>,
     /// Per upstream.
     pub upstreams: Vec<Arc<UpstreamCounters>>,
     /// Per upstream: those of its endpoints.
@@ -228,6 +232,9 @@ impl Counters {
             limits: (config.routes.iter())
                 .map(|it| (!it.limits.is_empty()).then(Arc::default))
                 .collect(),
+            compression: (config.routes.iter())
+                .map(|it| it.compression.as_ref().map(|_| Arc::default()))
+                .collect(),
             upstreams: zero(config.upstreams.len()),
             endpoints: zero(config.upstreams.len()),
         }
@@ -254,6 +261,10 @@ impl Counters {
             let kept = route.before.and_then(|at| self.limits[at].clone());
             route.has_limits.then(|| kept.unwrap_or_default())
         });
+        let compression = routes.iter().map(|route| {
+            let kept = route.before.and_then(|at| self.compression[at].clone());
+            route.has_compression.then(|| kept.unwrap_or_default())
+        });
         Counters {
             worker: self.worker.clone(),
             generation: Arc::default(),
@@ -261,6 +272,7 @@ impl Counters {
             files: files.collect(),
             caching: caching.collect(),
             limits: limits.collect(),
+            compression: compression.collect(),
             routes: kept_or_zero(&self.routes, routes.iter().map(|it| it.before)),
             upstreams: kept_or_zero(&self.upstreams, upstreams.iter().copied()),
             endpoints: kept_or_zero(&self.endpoints, upstreams.iter().copied()),
@@ -286,6 +298,8 @@ struct StayingRoute {
     has_cache: bool,
     /// Whether it has limits now.
     has_limits: bool,
+    /// Whether its responses may be compressed now.
+    has_compression: bool,
 }
 
 impl Staying {
@@ -306,6 +320,7 @@ impl Staying {
                     has_files: it.action.files().is_some(),
                     has_cache: it.cache.is_some(),
                     has_limits: !it.limits.is_empty(),
+                    has_compression: it.compression.is_some(),
                 })
                 .collect(),
             upstreams: (config.upstreams.iter())

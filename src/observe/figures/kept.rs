@@ -28,6 +28,9 @@ impl Counters {
             caching.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.counters.save())));
         let limits = routes().zip(&self.limits);
         let limits = limits.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.save())));
+        let compression = routes().zip(&self.compression);
+        let compression =
+            compression.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.save())));
         Saved::named([
             ("own", self.worker.own.save()),
             ("spans_dropped", self.worker.spans_dropped.save()),
@@ -46,6 +49,7 @@ impl Counters {
             ("files", Saved::named(files)),
             ("caching", Saved::named(caching)),
             ("limits", Saved::named(limits)),
+            ("compression", Saved::named(compression)),
             (
                 "upstreams",
                 Saved::named(
@@ -256,6 +260,7 @@ impl Sources {
         }
         let (routes, files) = (saved.of("routes"), saved.of("files"));
         let (caching, limits) = (saved.of("caching"), saved.of("limits"));
+        let compression = saved.of("compression");
         for (index, route) in config.routes.iter().enumerate() {
             counters.routes[index].raise(routes.of(&route.name));
             if let Some(cells) = &counters.files[index] {
@@ -266,6 +271,9 @@ impl Sources {
             }
             if let Some(cells) = &counters.limits[index] {
                 cells.raise(limits.of(&route.name));
+            }
+            if let Some(cells) = &counters.compression[index] {
+                cells.raise(compression.of(&route.name));
             }
         }
         let (upstreams, endpoints) = (saved.of("upstreams"), saved.of("endpoints"));

@@ -31,6 +31,8 @@ figures! {
     given cache: Option<CachingFigures>;
     /// What its limits did, if it has any.
     given limits: Option<LimitFigures>;
+    /// What was compressed of its responses, if any may be.
+    given compression: Option<CompressionFigures>;
     /// Its exchanges.
     nested exchanges: Lazy<ExchangeCounters>;
 }
@@ -71,6 +73,28 @@ figures! {
     counter refused => "refused_total";
     /// Requests that would have been refused, or would have waited, without `dry_run`.
     counter dry_run => "dry_run_total";
+}
+
+figures! {
+    /// What was compressed of a route's responses.
+    figures CompressionFigures;
+    /// Counters of what was compressed of a route's responses.
+    cells CompressionCounters;
+    /// What is known of it otherwise.
+    given CompressionGiven;
+
+    /// Responses that were compressed with gzip.
+    counter gzip => "gzip_total";
+    /// Responses that were compressed with Brotli.
+    counter br => "br_total";
+    /// Responses that were compressed with zstd.
+    counter zstd => "zstd_total";
+    /// Responses that were sent as they are, as too many requests waited for the upstream.
+    counter skipped => "skipped_total";
+    /// Bytes that were given to the encoders.
+    counter in_bytes => "in_bytes_total";
+    /// Bytes that came of it.
+    counter out_bytes => "out_bytes_total";
 }
 
 figures! {
@@ -170,6 +194,7 @@ impl Sources {
             files: None,
             cache: None,
             limits: None,
+            compression: None,
         };
         let cells = self.counters.iter().map(|it| &*it.routes[index]);
         let mut route = given.with(cells, detail);
@@ -194,6 +219,11 @@ impl Sources {
             let workers = self.counters.iter();
             let cells = workers.filter_map(|it| it.limits[index].as_deref());
             route.limits = Some(given.with(cells, detail));
+        }
+        if settings.compression.is_some() {
+            let workers = self.counters.iter();
+            let cells = workers.filter_map(|it| it.compression[index].as_deref());
+            route.compression = Some(CompressionGiven {}.with(cells, detail));
         }
         if let Some(caching) = &settings.cache {
             let given = CachingGiven {

@@ -118,7 +118,7 @@ fn check_patterns(files: &FilesTable, report: &mut Report) {
     }
 }
 
-fn check_codings(codings: &Field<Vec<Placed<Coding>>>, report: &mut Report) {
+pub(crate) fn check_codings(codings: &Field<Vec<Placed<Coding>>>, report: &mut Report) {
     let mut first_places: HashMap<Coding, &SourcePlace> = HashMap::new();
     for coding in codings.value.iter().flatten() {
         if let Some(first) = first_places.get(&coding.value) {
@@ -132,26 +132,23 @@ fn check_codings(codings: &Field<Vec<Placed<Coding>>>, report: &mut Report) {
     }
 }
 
+/// A list of what is compressed, or how, has something in it.
+pub(crate) fn check_not_empty<T>(list: &Field<Vec<T>>, report: &mut Report) {
+    // An item that is itself mistaken has been left out of the list.
+    if list.value.as_ref().is_some_and(Vec::is_empty) && !report.has_mistakes() {
+        report
+            .mistake(
+                &list.place,
+                "the list is empty, so nothing would be compressed",
+            )
+            .help("leave it out for the usual ones, or write compress = false");
+    }
+}
+
 fn check_compression(it: &CompressTable, report: &mut Report) {
     check_codings(&it.codings, report);
-    let lists = [
-        (
-            it.types.value.as_ref().is_some_and(Vec::is_empty),
-            &it.types.place,
-        ),
-        (
-            it.codings.value.as_ref().is_some_and(Vec::is_empty),
-            &it.codings.place,
-        ),
-    ];
-    for (_, place) in lists.into_iter().filter(|(is_empty, _)| *is_empty) {
-        // An item that is itself mistaken has been left out of the list.
-        if !report.has_mistakes() {
-            report
-                .mistake(place, "the list is empty, so nothing would be compressed")
-                .help("leave it out for the usual ones, or write compress = false");
-        }
-    }
+    check_not_empty(&it.types, report);
+    check_not_empty(&it.codings, report);
     if let (Some(min), Some(max)) = (it.min.value, it.max.value)
         && min.0 > max.0
     {

@@ -95,6 +95,14 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             )
             .help("`limits = { connections = N }` of a listener bounds connections");
     }
+    if route.compression().is_some() && all_speak(ClientProtocol::Tcp) {
+        report
+            .mistake(
+                &route.compress.place,
+                "`compress` is of responses to requests, and this route has connections of TCP",
+            )
+            .help("leave it out");
+    }
     for (key, is_written, place) in edits(route) {
         if is_written && all_speak(ClientProtocol::Tcp) {
             report

@@ -6,8 +6,8 @@ use crate::setting::Setting;
 use crate::shape::{Choice, Shape};
 use crate::tree::Node;
 use crate::{
-    Adopt, BalanceKey, Challenge, ClientAuthMode, ClientProtocol, EventFormat, Family, HalfClose,
-    Level, ProbeProtocol, ResolveTo, UntilIssued,
+    Adopt, BalanceKey, Challenge, ClientAuthMode, ClientProtocol, CodedRequests, EventFormat,
+    Family, HalfClose, Level, ProbeProtocol, ResolveTo, UntilIssued,
 };
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
@@ -92,6 +92,11 @@ choice!(UnknownName {
 choice!(ClientAuthMode {
     "required" => ClientAuthMode::Required, "a client without a certificate is refused";
     "optional" => ClientAuthMode::Optional, "a client may have none; a route asks for one by `client_certificate`";
+});
+
+choice!(CodedRequests {
+    "pass" => CodedRequests::Pass, "they go on";
+    "refuse" => CodedRequests::Refuse, "they are refused (415), as by an upstream that takes plain bodies alone";
 });
 
 choice!(Challenge {

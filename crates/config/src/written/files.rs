@@ -125,7 +125,7 @@ options! {
 }
 
 /// Text, and what is stored without compression of its own.
-const TYPES: &str = "[
+pub(super) const TYPES: &str = "[
     'text/', 'application/javascript', 'application/json', 'application/ld+json',
     'application/manifest+json', 'application/geo+json', 'application/xml',
     'application/xhtml+xml', 'application/atom+xml', 'application/rss+xml',

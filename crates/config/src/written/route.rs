@@ -4,9 +4,10 @@ use super::forms::short_for;
 use super::upstream::content_type_default;
 use super::{
     AuthTable, CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders,
-    RequestKeyText, ResponseHeaders, RouteCache, ShortErrorPage, ShortSticky, SplitTable, Switch,
-    WrittenEdits,
+    RequestKeyText, ResponseCompressionTable, ResponseHeaders, RouteCache, RouteCompression,
+    ShortErrorPage, ShortSticky, SplitTable, Switch, WrittenEdits,
 };
+use crate::CodedRequests;
 use crate::file_value::{FolderPath, Front};
 use crate::reserved::AnswerField;
 use crate::setting::{Bounded, Boxed, Field, Map, OneOrMore, Placed, options};
@@ -95,6 +96,11 @@ macro_rules! route {
                 /// Whether responses of the upstream are stored: a table, the name of a
                 /// `[cache.NAME]`, `true` for the default one, or `false`.
                 cache: RouteCache = Optional("`false`"),
+                /// Whether responses of the upstream are compressed for clients that take it:
+                /// a table, `true` for one with its defaults, or `false`.
+                compress: RouteCompression = Optional("`false`"),
+                /// What becomes of requests whose body has a `Content-Encoding`.
+                coded_requests: CodedRequests = Default("'pass'"),
                 /// Where its requests are logged: a table, `true` for one with the
                 /// listener's settings or the defaults, `false` for nowhere.
                 access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
@@ -221,6 +227,14 @@ impl Route {
     pub(crate) fn caching(&self) -> Option<&CachingTable> {
         match &self.cache.value.as_ref()?.0 {
             Switch::On(caching) => Some(caching),
+            Switch::Off => None,
+        }
+    }
+
+    /// How its responses are compressed, if they are.
+    pub(crate) fn compression(&self) -> Option<&ResponseCompressionTable> {
+        match self.compress.value.as_ref()? {
+            Switch::On(compression) => Some(compression),
             Switch::Off => None,
         }
     }

@@ -170,7 +170,7 @@ fn end_of_last(out: &[u8], start: usize, edit: &FieldEdit<'_>, same: SameName) -
 }
 
 /// The lines of a head, with their ends.
-fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = head;
     std::iter::from_fn(move || {
         let len = memchr::memchr(b'\n', rest)? + 1;
@@ -180,7 +180,8 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn name_of(line: &[u8]) -> &[u8] {
+/// The name of the field in a line; empty where there is none.
+pub(super) fn name_of(line: &[u8]) -> &[u8] {
     &line[..memchr::memchr(b':', line).unwrap_or(0)]
 }
 

@@ -11,6 +11,7 @@ mod diagnose;
 pub mod edit;
 mod fields;
 mod grammar;
+pub mod recode;
 mod request;
 mod response;
 mod restate;

@@ -5,10 +5,12 @@
 //! representation; nothing is kept between requests.
 
 mod accepted;
+mod codable;
 mod entity_tag;
 mod ranges;
 
 use accepted::Weights;
+pub use codable::Codable;
 use entity_tag::Comparison;
 pub use ranges::{ByteRange, MAX_RANGES, Ranges};
 
@@ -121,6 +123,15 @@ impl Conditions {
             return Precondition::NotModified;
         }
         Precondition::Met
+    }
+
+    /// Whether `If-None-Match` has the weak form of this strong tag. A client has that of
+    /// a response that got a content coding on its way.
+    pub fn has_weak_form(&self, bytes: &[u8], entity_tag: &[u8]) -> bool {
+        let weak = [b"W/", entity_tag].concat();
+        let has = |line: &[u8]| line.windows(weak.len()).any(|it| it == weak);
+        let lines = self.if_none_match.values(bytes);
+        entity_tag.starts_with(b"\"") && lines.is_some_and(|mut it| it.any(has))
     }
 
     /// The parts to answer a GET with, of a representation of `len` bytes.

@@ -306,3 +306,21 @@ fn codings_over_several_lines() {
         assert_eq!(conditions.has_accept_encoding(), is_sent, "{lines}");
     }
 }
+
+#[test]
+fn weak_forms_of_strong_tags() {
+    for (line, tag, found) in [
+        ("If-None-Match: W/\"v1\"", "\"v1\"", true),
+        ("If-None-Match: \"v0\", W/\"v1\"", "\"v1\"", true),
+        ("If-None-Match: \"v1\"", "\"v1\"", false),
+        ("If-None-Match: W/\"v11\"", "\"v1\"", false),
+        ("If-None-Match: W/\"v1\"", "W/\"v1\"", false),
+        ("If-None-Match: *", "\"v1\"", false),
+        ("If-Match: W/\"v1\"", "\"v1\"", false),
+        ("If-None-Match: W/\"v1\"", "", false),
+    ] {
+        let (conditions, bytes) = request(line);
+        let has = conditions.has_weak_form(&bytes, tag.as_bytes());
+        assert_eq!(has, found, "{line} {tag}");
+    }
+}

@@ -1,0 +1,357 @@
+//! Content codings that responses of an upstream get on their way to the client.
+//!
+//! A route says what may be coded; the response's head and the request decide. A body
+//! that is coded goes through a [`CodedBody`], which takes it piece by piece and holds no
+//! more than its encoder does. Per worker.
+//!
+//! ```text
+//! head ─▶ not for a coding ────────────────▶ as it is
+//!   │     for one, but not this client's ──▶ as it is, with `Vary`
+//!   └───▶ for this client's ───────────────▶ coded, with `Vary`, `Content-Encoding` and
+//!                                            a weak `ETag`
+//! ```
+//!
+//! What a cache stores is the response as it came: it is coded on its way to each client.
+
+use std::sync::Arc;
+
+use evenkeel_proto::coding::Coding;
+use evenkeel_proto::http1::recode::{CodedEnd, Recoding, recode_head};
+use evenkeel_proto::representation::{Codable, Conditions};
+use evenkeel_proto::{Method, RequestHead, Version};
+
+use super::context::Context;
+use super::encoder::{Encoder, level};
+use super::{ClientSide, Exchange};
+use crate::config::{CodedRequests, ResponseCompression};
+use crate::metrics::Counter;
+use crate::observe::counters::CompressionCounters;
+
+pub(crate) use super::encoder::EncoderFailed;
+
+/// Most that an encoder takes at once, in bytes: other connections have a turn after it.
+pub(crate) const SLICE_LEN: usize = 32 * 1024;
+
+/// Bytes from which on what was encoded is worth a chunk of its own.
+const CHUNK_MIN: usize = 4 * 1024;
+
+/// What a response's head decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// It goes on as it is.
+    AsItIs,
+    /// Its head changes alone.
+    Head(Recoding),
+    /// Its body gets this coding.
+    Body(Coding),
+}
+
+impl Decision {
+    /// The coding of the body, where that gets one.
+    pub fn coding(self) -> Option<Coding> {
+        match self {
+            Decision::Body(coding) => Some(coding),
+            Decision::AsItIs | Decision::Head(_) => None,
+        }
+    }
+
+    /// What the head says to a client that speaks `version`.
+    pub fn recoding(self, version: Version) -> Option<Recoding> {
+        match self {
+            Decision::AsItIs => None,
+            Decision::Head(recoding) => Some(recoding),
+            Decision::Body(coding) => Some(Recoding::Coded {
+                coding,
+                end: match version {
+                    Version::Http10 => CodedEnd::Connection,
+                    Version::Http11 => CodedEnd::Chunks,
+                },
+            }),
+        }
+    }
+}
+
+/// A response as the decision needs it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResponseFacts<'r> {
+    /// Its status.
+    pub status: u16,
+    /// Its fields.
+    pub fields: Codable<'r>,
+    /// The length of its body, where that is known otherwise than by its fields.
+    pub len: Option<u64>,
+}
+
+impl<'a> Exchange<'a> {
+    /// How its route compresses responses, if it does, and the response goes to a client.
+    pub(crate) fn compression(&self) -> Option<&'a ResponseCompression> {
+        let route = self.progress.figures.route? as usize;
+        let compression = self.context.config().routes[route].compression.as_deref()?;
+        matches!(self.side, ClientSide::Http1(_)).then_some(compression)
+    }
+
+    /// Whether its route refuses what it has for a body.
+    pub(crate) fn has_refused_coding(&self) -> bool {
+        let Some(route) = self.progress.figures.route else {
+            return false;
+        };
+        let coded = self.context.config().routes[route as usize].coded_requests;
+        coded == CodedRequests::Refuse && is_coded(self.head, self.bytes)
+    }
+
+    /// Decides what becomes of a response.
+    #[cold]
+    pub(crate) fn decide_coding(
+        &self,
+        settings: &ResponseCompression,
+        response: ResponseFacts<'_>,
+    ) -> Decision {
+        let conditions = Conditions::of(self.head, self.bytes);
+        if response.status == 304 {
+            return self.decide_unmodified(settings, &conditions, response.fields);
+        }
+        if response.status == 206 && response.fields.is_of(&settings.types) {
+            // The whole, which other requests are for, would have it.
+            return Decision::Head(Recoding::Negotiated);
+        }
+        let (types, min) = (&settings.types, settings.min_bytes);
+        let ResponseFacts {
+            status,
+            fields,
+            len,
+        } = response;
+        if !fields.gains(status, types, min, len) {
+            return Decision::AsItIs;
+        }
+        let coding = conditions.coding(self.bytes, &settings.codings);
+        let Some(coding) = coding.filter(|_| !self.is_too_busy(settings)) else {
+            return Decision::Head(Recoding::Negotiated);
+        };
+        if self.head.method == Method::Head {
+            let end = CodedEnd::Connection;
+            return Decision::Head(Recoding::Coded { coding, end });
+        }
+        Decision::Body(coding)
+    }
+
+    /// A 304 says the entity tag that the client knows: a weak one where the body had a
+    /// coding.
+    fn decide_unmodified(
+        &self,
+        settings: &ResponseCompression,
+        conditions: &Conditions,
+        fields: Codable<'_>,
+    ) -> Decision {
+        if conditions.has_weak_form(self.bytes, fields.entity_tag) {
+            Decision::Head(Recoding::Confirmed)
+        } else if fields.is_of(&settings.types) || !fields.has_type() {
+            Decision::Head(Recoding::Negotiated)
+        } else {
+            Decision::AsItIs
+        }
+    }
+
+    /// Whether more requests wait for the upstream, or more responses are compressed, than
+    /// the settings allow.
+    fn is_too_busy(&self, settings: &ResponseCompression) -> bool {
+        let waiting = match self.upstream_of_route() {
+            Some(upstream) => self.context.upstream(upstream).waiting(),
+            None => 0,
+        };
+        let is_full = self.context.encoders.in_use() >= settings.at_once;
+        let is_busy = is_full || waiting > settings.off_above_queue;
+        if is_busy {
+            self.count_compression(|it| &it.skipped);
+        }
+        is_busy
+    }
+
+    fn upstream_of_route(&self) -> Option<usize> {
+        let route = self.progress.figures.route? as usize;
+        let action = &self.context.config().routes[route].action;
+        action.proxying().map(|it| it.upstream)
+    }
+
+    fn compression_counters(&self) -> Option<&Arc<CompressionCounters>> {
+        let route = self.progress.figures.route? as usize;
+        let counters = &self.context.generation().counters;
+        counters.compression[route].as_ref()
+    }
+
+    fn count_compression(&self, counter: impl Fn(&CompressionCounters) -> &Counter) {
+        if let Some(counters) = self.compression_counters() {
+            counter(counters).add(1);
+        }
+    }
+
+    /// A body that gets this coding from now on, for the client of this exchange. `len` is
+    /// its length, where that is known: it has no other.
+    ///
+    /// # Errors
+    /// There is no memory for an encoder.
+    pub(crate) fn coded_body(
+        &self,
+        coding: Coding,
+        len: Option<u64>,
+    ) -> Result<CodedBody<'a>, EncoderFailed> {
+        let settings = self.compression().ok_or(EncoderFailed)?;
+        let encoder = self.context.encoders.take(coding, settings, len)?;
+        self.count_compression(|it| match coding {
+            Coding::Gzip => &it.gzip,
+            Coding::Brotli => &it.br,
+            Coding::Zstd => &it.zstd,
+        });
+        Ok(CodedBody {
+            context: self.context,
+            encoder: Some(encoder),
+            level: level(coding, settings),
+            framing: match self.head.version {
+                Version::Http10 => CodedEnd::Connection,
+                Version::Http11 => CodedEnd::Chunks,
+            },
+            pending: Vec::new(),
+            counters: self.compression_counters().cloned(),
+        })
+    }
+}
+
+/// The coding that a request asks for, of those of a route, for `explain`.
+pub(crate) fn wanted_coding(
+    settings: &ResponseCompression,
+    head: &RequestHead,
+    bytes: &[u8],
+) -> Option<Coding> {
+    Conditions::of(head, bytes).coding(bytes, &settings.codings)
+}
+
+/// Whether the body of a request has a content coding.
+pub(crate) fn is_coded(head: &RequestHead, bytes: &[u8]) -> bool {
+    let mut fields = head.fields.iter();
+    fields.any(|it| {
+        let value = it.value.of(bytes).trim_ascii();
+        it.is_read_as(b"content-encoding", bytes)
+            && !value.is_empty()
+            && !value.eq_ignore_ascii_case(b"identity")
+    })
+}
+
+/// Takes `head`, which is whole, and gives what the client gets in its place.
+pub(crate) fn recoded(head: &[u8], recoding: Recoding) -> Vec<u8> {
+    let mut out = Vec::with_capacity(head.len() + 128);
+    recode_head(&mut out, head, recoding);
+    out
+}
+
+/// A body on its way through an encoder, framed for the client.
+#[derive(Debug)]
+pub(crate) struct CodedBody<'c> {
+    context: &'c Context,
+    /// `None` once it is idle again.
+    encoder: Option<Encoder>,
+    level: u32,
+    framing: CodedEnd,
+    /// What was encoded, and is too little for a chunk.
+    pending: Vec<u8>,
+    counters: Option<Arc<CompressionCounters>>,
+}
+
+impl CodedBody<'_> {
+    /// Whether the client lacks some of what was taken.
+    pub fn is_holding(&self) -> bool {
+        self.encoder.as_ref().is_some_and(Encoder::is_holding)
+    }
+
+    /// Takes a piece of the body, at most [`SLICE_LEN`] of it. What comes of it is
+    /// appended to `out`. Gives how much was taken.
+    ///
+    /// # Errors
+    /// There is no memory: the body can't go on.
+    pub fn take(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<usize, EncoderFailed> {
+        let piece = &body[..body.len().min(SLICE_LEN)];
+        if let Some(counters) = &self.counters {
+            counters.in_bytes.add(piece.len() as u64);
+        }
+        let encoder = self.encoder.as_mut().ok_or(EncoderFailed)?;
+        encoder.take(piece, &mut self.pending)?;
+        if self.pending.len() >= CHUNK_MIN {
+            self.push_chunk(out);
+        }
+        Ok(piece.len())
+    }
+
+    /// Appends what it holds to `out`.
+    ///
+    /// # Errors
+    /// As of [`take`](Self::take).
+    pub fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), EncoderFailed> {
+        let encoder = self.encoder.as_mut().ok_or(EncoderFailed)?;
+        encoder.flush(&mut self.pending)?;
+        self.push_chunk(out);
+        Ok(())
+    }
+
+    /// Appends the end of the body to `out`.
+    ///
+    /// # Errors
+    /// As of [`take`](Self::take).
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), EncoderFailed> {
+        let encoder = self.encoder.as_mut().ok_or(EncoderFailed)?;
+        encoder.finish(&mut self.pending)?;
+        self.push_chunk(out);
+        if self.framing == CodedEnd::Chunks {
+            out.extend_from_slice(b"0\r\n\r\n");
+        }
+        Ok(())
+    }
+
+    /// Appends what is pending to `out`, in a chunk where there are chunks.
+    fn push_chunk(&mut self, out: &mut Vec<u8>) {
+        let len = self.pending.len();
+        if len == 0 {
+            return;
+        }
+        if let Some(counters) = &self.counters {
+            counters.out_bytes.add(len as u64);
+        }
+        if self.framing == CodedEnd::Chunks {
+            out.extend_from_slice(format!("{len:x}\r\n").as_bytes());
+        }
+        out.append(&mut self.pending);
+        if self.framing == CodedEnd::Chunks {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+impl Drop for CodedBody<'_> {
+    fn drop(&mut self) {
+        if let Some(encoder) = self.encoder.take() {
+            self.context.encoders.put(encoder, self.level);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_proto::http1::{Parsed, parse_request};
+
+    use super::*;
+
+    #[test]
+    fn what_a_request_has_for_a_body() {
+        for (line, expected) in [
+            ("Accept-Encoding: gzip", false),
+            ("Content-Encoding: gzip", true),
+            ("content_encoding: gzip", true),
+            ("Content-Encoding: identity", false),
+            ("Content-Encoding: identity, br", true),
+            ("Content-Encoding:", false),
+            ("Content-Encoding: x", true),
+        ] {
+            let bytes = format!("POST / HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n").into_bytes();
+            let mut head = RequestHead::default();
+            assert_eq!(parse_request(&bytes, &mut head), Ok(Parsed::Complete));
+            assert_eq!(is_coded(&head, &bytes), expected, "{line}");
+        }
+    }
+}
