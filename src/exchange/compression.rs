@@ -26,6 +26,7 @@ use super::{ClientSide, Exchange};
 use crate::config::{CodedRequests, ResponseCompression};
 use crate::metrics::Counter;
 use crate::observe::counters::CompressionCounters;
+use crate::upstream::Upstream;
 
 pub(crate) use super::encoder::EncoderFailed;
 
@@ -154,10 +155,7 @@ impl<'a> Exchange<'a> {
     /// Whether more requests wait for the upstream, or more responses are compressed, than
     /// the settings allow.
     fn is_too_busy(&self, settings: &ResponseCompression) -> bool {
-        let waiting = match self.upstream_of_route() {
-            Some(upstream) => self.context.upstream(upstream).waiting(),
-            None => 0,
-        };
+        let waiting: usize = self.upstreams_of_route().map(|it| it.waiting()).sum();
         let is_full = self.context.encoders.in_use() >= settings.at_once;
         let is_busy = is_full || waiting > settings.off_above_queue;
         if is_busy {
@@ -166,10 +164,11 @@ impl<'a> Exchange<'a> {
         is_busy
     }
 
-    fn upstream_of_route(&self) -> Option<usize> {
-        let route = self.progress.figures.route? as usize;
-        let action = &self.context.config().routes[route].action;
-        action.proxying().map(|it| it.upstream)
+    fn upstreams_of_route(&self) -> impl Iterator<Item = &'a Upstream> {
+        let route = self.progress.figures.route;
+        let route = route.map(|it| &self.context.config().routes[it as usize]);
+        let upstreams = route.into_iter().flat_map(|it| it.action.upstreams());
+        upstreams.map(|it| self.context.upstream(it))
     }
 
     fn compression_counters(&self) -> Option<&Arc<CompressionCounters>> {

@@ -11,7 +11,9 @@ use evenkeel_proto::{RequestHead, Scheme};
 
 use super::identity::{Identity, ROOM};
 use super::{Exchange, SetField};
-use crate::config::{Expression, ExpressionPart, Variable};
+use crate::config::{
+    Expression, ExpressionPart, Location, LocationPart, LocationVariable, Variable,
+};
 
 /// What the variables of a request stand for.
 pub(crate) struct Values<'a> {
@@ -123,6 +125,71 @@ pub(super) fn expand_target(
         query[1..].to_vec()
     });
     (out, query)
+}
+
+/// The value of `Location` for a request.
+///
+/// Safety: what leads to a path of the same host does so for each request: at the start of a
+/// target, two slashes lead to another host, and a backslash is a slash to browsers.
+pub(crate) fn expand_location(location: &Location, values: &Values<'_>) -> String {
+    let mut out = Vec::with_capacity(128);
+    for part in location.parts() {
+        match part {
+            LocationPart::Text(text) => out.extend_from_slice(text.as_bytes()),
+            LocationPart::Variable(variable) => push_of_request(&mut out, *variable, values),
+            LocationPart::Value(value) => push_in_place(&mut out, value, values),
+        }
+    }
+    if location.is_path() {
+        let slashes = out.iter().take_while(|it| b"/\\".contains(it)).count();
+        out.splice(..slashes, *b"/");
+    }
+    // The parser lets only ASCII through in targets and hosts.
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn push_of_request(out: &mut Vec<u8>, variable: LocationVariable, values: &Values<'_>) {
+    let Values { bytes, head, .. } = *values;
+    match variable {
+        LocationVariable::Scheme => out.extend_from_slice(values.scheme.as_str().as_bytes()),
+        LocationVariable::Host => out.extend_from_slice(head.host_name(bytes)),
+        LocationVariable::Path => out.extend_from_slice(head.path(bytes)),
+        LocationVariable::Query if head.query.is_empty() => {}
+        LocationVariable::Query => {
+            out.push(b'?');
+            out.extend_from_slice(head.query.of(bytes));
+        }
+    }
+}
+
+/// Appends a value to a location, encoded for where it stands.
+fn push_in_place(out: &mut Vec<u8>, part: &ExpressionPart, values: &Values<'_>) {
+    let mut value = Vec::new();
+    push_part(&mut value, part, values);
+    let is_in_query = out.contains(&b'?');
+    let authority = out.windows(3).position(|it| it == b"://").map(|at| at + 3);
+    let is_in_authority = authority.is_some_and(|at| !out[at..].contains(&b'/')) && !is_in_query;
+    let is_scheme_or_host = matches!(
+        part,
+        ExpressionPart::Variable(Variable::Scheme | Variable::Host | Variable::ServerName)
+    );
+    let is_of_path = matches!(
+        part,
+        ExpressionPart::Capture(_) | ExpressionPart::Variable(Variable::Path | Variable::Target)
+    );
+    match part {
+        _ if is_scheme_or_host && !is_in_query => out.extend_from_slice(&value),
+        ExpressionPart::Variable(Variable::Query) if is_in_query => {
+            out.extend_from_slice(&value);
+        }
+        ExpressionPart::Variable(Variable::Path | Variable::Target) if value.starts_with(b"/") => {
+            push_of_path(out, &value, is_in_query);
+        }
+        // Nothing of a client's ends the host, or is a scheme.
+        _ if is_in_authority => push_encoded(out, &value, true),
+        _ if is_of_path => push_of_path(out, &value, is_in_query),
+        _ => push_encoded(out, &value, is_in_query || out.is_empty()),
+    }
 }
 
 /// Appends a part of a path, which is encoded as such; in a query, with what separates there
@@ -292,5 +359,101 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
 fn push_millis(out: &mut Vec<u8>, time: Option<Duration>) {
     if let Some(time) = time {
         push_number(out, time.as_millis() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_policy::route::Case;
+    use evenkeel_proto::http1::{Parsed, parse_request};
+
+    /// The location that a template makes of a request for this target.
+    fn location(template: &str, target: &str) -> String {
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: a.example:80\r\nX-To: //evil.example/\r\nX-Host: evil.example/?\r\n\r\n"
+        );
+        let mut head = RequestHead::default();
+        let parsed = parse_request(request.as_bytes(), &mut head);
+        assert_eq!(parsed, Ok(Parsed::Complete));
+        let regexes = [RegexPattern::new("^/go/(?<to>.*)$", Case::Sensitive).unwrap()];
+        let values = Values {
+            bytes: request.as_bytes(),
+            head: &head,
+            client: b"192.0.2.1",
+            client_port: 0,
+            scheme: Scheme::Https,
+            server_name: b"",
+            listener: "web",
+            route: "app",
+            regexes: &regexes,
+            identity: &Identity::NONE,
+            exchange: None,
+        };
+        expand_location(&Location::new(template), &values)
+    }
+
+    #[test]
+    fn locations() {
+        for (template, target, expected) in [
+            (
+                "https://$host$path$query",
+                "/a/b?c=d",
+                "https://a.example/a/b?c=d",
+            ),
+            ("https://$host$path$query", "/a", "https://a.example/a"),
+            ("$scheme://$host/", "/a", "https://a.example/"),
+            ("$path", "/a", "/a"),
+            ("/x$path", "//b", "/x//b"),
+            ("/$hostname/$/$uri", "/", "/$hostname/$/$uri"),
+            ("/fixed", "/a?b", "/fixed"),
+            ("{scheme}://{host}{path}", "/a", "https://a.example:80/a"),
+            ("/p/{query:page}", "/a?page=1", "/p/1"),
+            (
+                "/p?of={query:page}&{query}",
+                "/a?page=1%262",
+                "/p?of=1%25262&page=1%262",
+            ),
+            ("/by/{client_ip}/{uri}", "/", "/by/192.0.2.1/{uri}"),
+            ("/to/{capture:to}", "/go/a/b", "/to/a/b"),
+        ] {
+            assert_eq!(location(template, target), expected, "{template}");
+        }
+    }
+
+    #[test]
+    fn no_client_is_sent_to_another_host_by_what_it_sends() {
+        for (template, target, expected) in [
+            ("$path", "//evil.example/", "/evil.example/"),
+            ("$path", "/\\evil.example/", "/evil.example/"),
+            ("/$path", "/evil.example/", "/evil.example/"),
+            ("{path}", "//evil.example/", "/evil.example/"),
+            ("{capture:to}", "/go///evil.example/", "/evil.example/"),
+            (
+                "{capture:to}",
+                "/go/https://evil.example/",
+                "/https:/evil.example/",
+            ),
+            ("/{capture:to}", "/go//evil.example", "/evil.example"),
+            ("{header:X-To}", "/", "%2F%2Fevil.example%2F"),
+            ("/{header:X-To}", "/", "/%2F%2Fevil.example%2F"),
+            (
+                "{query:to}",
+                "/?to=https://evil.example",
+                "https%3A%2F%2Fevil.example",
+            ),
+            (
+                "https://{header:X-Host}.example.com/",
+                "/",
+                "https://evil.example%2F%3F.example.com/",
+            ),
+            (
+                "https://example.com{query:to}",
+                "/?to=.evil.example/",
+                "https://example.com.evil.example%2F",
+            ),
+        ] {
+            assert_eq!(location(template, target), expected, "{template}");
+        }
     }
 }

@@ -47,6 +47,7 @@ use crate::exchange::variables::Values;
 use crate::exchange::{Moment, SetField, TlsClient, refused_end};
 use crate::handler::cache::{self, CacheNow};
 use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
+use crate::handler::redirect;
 use crate::handler::split::weighted_part;
 use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
 use crate::limits::RouteLimit;
@@ -263,11 +264,11 @@ fn explain_request(
     });
     let found = handler::find_route(&config.route_table, &name_of(running), &facts);
     let of_listener = &config.listeners[facts.listener];
-    if let Some(to) = handler::redirect_to_https(of_listener, &facts, &found)
-        && let Plan::Redirect(step) = handler::plan(&Action::Redirect(to.clone().into()), &facts)
-    {
+    if let Some(to) = handler::redirect_to_https(of_listener, &facts, &found) {
+        let remote = Remote::new(facts.client, 0);
+        let values = values(config, &facts, None, &remote, &Identity::NONE);
         explanation.is_redirected_to_https = true;
-        explanation.action = Some(ActionStep::Redirect(step));
+        explanation.action = Some(ActionStep::Redirect(redirect::step(to, &values)));
         return None;
     }
     if let Ok(_) | Err(Failure::NoRoute | Failure::AmbiguousPath) = found {
@@ -461,6 +462,29 @@ fn not_believed(
     names.chain(is_denied.then(|| "https".to_owned())).collect()
 }
 
+/// What variables stand for in a request that may have a route.
+fn values<'v>(
+    config: &'v Config,
+    facts: &'v RequestFacts<'_>,
+    route: Option<&'v config::Route>,
+    remote: &'v Remote,
+    identity: &'v Identity,
+) -> Values<'v> {
+    Values {
+        bytes: facts.bytes,
+        head: facts.head,
+        client: remote.told().unwrap_or_default(),
+        client_port: 0,
+        scheme: facts.scheme,
+        server_name: b"",
+        listener: &config.listeners[facts.listener].name,
+        route: route.map_or("", |it| &it.name),
+        regexes: route.map_or(&[], |it| &it.path_regexes),
+        identity,
+        exchange: None,
+    }
+}
+
 /// A request that has a route.
 struct Routed<'a> {
     config: &'a Config,
@@ -502,20 +526,7 @@ impl Routed<'_> {
 
     /// What variables stand for.
     fn values<'v>(&'v self, remote: &'v Remote, identity: &'v Identity) -> Values<'v> {
-        let facts = self.facts;
-        Values {
-            bytes: facts.bytes,
-            head: facts.head,
-            client: remote.told().unwrap_or_default(),
-            client_port: 0,
-            scheme: facts.scheme,
-            server_name: b"",
-            listener: &self.listener().name,
-            route: &self.route.name,
-            regexes: &self.route.path_regexes,
-            identity,
-            exchange: None,
-        }
+        values(self.config, self.facts, Some(self.route), remote, identity)
     }
 
     /// What the route does, and what an upstream is asked with. Says in `refused` why
@@ -528,6 +539,11 @@ impl Routed<'_> {
         match handler::plan(action, self.facts) {
             Plan::Answer(step) => (ActionStep::Answer(step), None),
             Plan::Redirect(step) => (ActionStep::Redirect(step), None),
+            Plan::RedirectTo(to) => {
+                let remote = Remote::new(self.facts.client, 0);
+                let step = redirect::step(to, &self.values(&remote, &Identity::NONE));
+                (ActionStep::Redirect(step), None)
+            }
             Plan::Files(plan) => self.files_step(&plan, refused),
             Plan::Forward(proxying) => {
                 *refused = refused_body(self.listener(), self.facts.head);

@@ -12,7 +12,7 @@ mod fixed;
 mod last_hop;
 mod multipart;
 mod proxy;
-mod redirect;
+pub(crate) mod redirect;
 pub(crate) mod split;
 mod step;
 
@@ -67,6 +67,8 @@ pub(crate) enum Plan<'a> {
     Answer(AnswerStep),
     /// Send the client elsewhere.
     Redirect(RedirectStep),
+    /// Send the client to a location that depends on the request.
+    RedirectTo(&'a config::Redirect),
     /// Look for files.
     Files(FilesPlan<'a>),
     /// Ask an upstream.

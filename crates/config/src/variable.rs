@@ -167,26 +167,37 @@ impl Expression {
     }
 }
 
-/// As it was written.
-impl std::fmt::Display for Expression {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for part in &self.parts {
-            match part {
-                ExpressionPart::Text(text) => {
-                    out.write_str(&text.replace('{', "{{").replace('}', "}}"))?;
-                }
-                ExpressionPart::Variable(variable) => write!(out, "{{{}}}", variable.word())?,
-                ExpressionPart::Header(name) => write!(out, "{{header:{name}}}")?,
-                ExpressionPart::Cookie(name) => write!(out, "{{cookie:{name}}}")?,
-                ExpressionPart::Query(name) => write!(out, "{{query:{name}}}")?,
-                ExpressionPart::Capture(name) => write!(out, "{{capture:{name}}}")?,
-            }
-        }
-        Ok(())
+impl ExpressionPart {
+    /// Whether only a response has it.
+    pub(super) fn needs_response(&self) -> bool {
+        matches!(self, ExpressionPart::Variable(it) if it.known() == Known::WithResponse)
     }
 }
 
-fn part(name: &str) -> Result<ExpressionPart, Fault> {
+/// As it was written.
+impl std::fmt::Display for Expression {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.parts.iter().try_for_each(|it| it.fmt(out))
+    }
+}
+
+/// As it was written.
+impl std::fmt::Display for ExpressionPart {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ExpressionPart::Text(text) => {
+                out.write_str(&text.replace('{', "{{").replace('}', "}}"))
+            }
+            ExpressionPart::Variable(variable) => write!(out, "{{{}}}", variable.word()),
+            ExpressionPart::Header(name) => write!(out, "{{header:{name}}}"),
+            ExpressionPart::Cookie(name) => write!(out, "{{cookie:{name}}}"),
+            ExpressionPart::Query(name) => write!(out, "{{query:{name}}}"),
+            ExpressionPart::Capture(name) => write!(out, "{{capture:{name}}}"),
+        }
+    }
+}
+
+pub(super) fn part(name: &str) -> Result<ExpressionPart, Fault> {
     let known = Variable::ALL.iter().find(|it| it.word() == name);
     if let Some(variable) = known {
         return Ok(ExpressionPart::Variable(*variable));

@@ -1,7 +1,7 @@
 //! Redirects.
 
 use super::super::diagnostics::Report;
-use super::super::location::{is_of_variable, unknown_words};
+use super::super::location::{is_of_variable, unknown_words, value_named};
 use super::super::written::{self, RedirectTable};
 use super::super::{Location, Redirect};
 use super::{Around, WrittenAction};
@@ -30,6 +30,11 @@ fn check(redirect: &RedirectTable, report: &mut Report) {
             .help("use 301, 302, 303, 307 or 308");
     }
     let Some(to) = &redirect.to.value else { return };
+    if Location::new(&to.value.0).may_lead_anywhere() {
+        report
+            .mistake(&to.place, "what a client sends chooses the host that it is sent to")
+            .help("end the host with text of your own, as in https://{capture:tenant}.example.com/, or write `$host`");
+    }
     if let Some(meant) = with_scheme(&to.value.0) {
         report
             .warning(
@@ -60,7 +65,7 @@ fn check(redirect: &RedirectTable, report: &mut Report) {
                 &to.place,
                 format!("{word} stands for nothing and is sent as it is"),
             )
-            .help("there are `$scheme`, `$host`, `$path` and `$query`");
+            .help("there are `$scheme`, `$host`, `$path` and `$query`, and variables in braces, such as `{query:page}`");
     }
 }
 
@@ -72,7 +77,9 @@ fn unknown_variables(to: &str) -> Vec<String> {
     let braces = to.match_indices('{').map(|(at, _)| &to[at..]);
     let names = braces.filter_map(|it| Some(&it[..=it.find('}')?]));
     let is_name = |it: &&str| it.len() > 2 && it[1..it.len() - 1].chars().all(is_in_braces);
-    words.extend(names.filter(is_name).map(|it| format!("`{it}`")));
+    let is_unknown = |it: &&str| value_named(&it[1..it.len() - 1]).is_none();
+    let unknown = names.filter(is_name).filter(is_unknown);
+    words.extend(unknown.map(|it| format!("`{it}`")));
     words
 }
 
@@ -119,7 +126,7 @@ fn with_scheme(to: &str) -> Option<String> {
         "webp", "xml", "xz", "zip",
     ];
     // These begin with `/` and `?`.
-    if to.starts_with("$path") || to.starts_with("$query") {
+    if ["$path", "$query", "{"].iter().any(|it| to.starts_with(it)) {
         return None;
     }
     for scheme in ["https:", "http:"] {

@@ -24,7 +24,10 @@ pub(super) fn check(file: &File, report: &mut Report) {
 /// Both keys are about what goes by way of an upstream.
 fn check_route(route: &Route, report: &mut Report) {
     let mut actions = route.actions().into_iter().filter(|it| it.is_written);
-    let Some(action) = actions.next().filter(|_| route.upstreams().next().is_none()) else {
+    let Some(action) = actions
+        .next()
+        .filter(|_| route.upstreams().next().is_none())
+    else {
         return;
     };
     let key = action.key;

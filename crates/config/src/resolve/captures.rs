@@ -2,6 +2,7 @@
 
 use evenkeel_policy::route::{RegexPattern, Rule};
 
+use crate::Location;
 use crate::diagnostics::Report;
 use crate::tree::SourcePlace;
 use crate::variable::Expression;
@@ -23,7 +24,7 @@ pub(super) fn path_regexes(
     let regexes: Box<[_]> = rule.path_regexes().into_iter().cloned().collect();
     let mut are_known = true;
     for (name, place) in groups {
-        if regexes.iter().any(|it| has_group(it, name)) {
+        if regexes.iter().any(|it| has_group(it, &name)) {
             continue;
         }
         are_known = false;
@@ -43,12 +44,20 @@ pub(super) fn path_regexes(
     are_known.then_some(regexes)
 }
 
-/// The groups that stand in the edits and the limits of a route, with where they are asked
-/// for.
-fn groups<'a>(route: &'a Route, file: &'a File) -> Vec<(&'a str, &'a SourcePlace)> {
+/// The groups that stand in texts of a route, with where they are asked for.
+fn groups<'a>(route: &'a Route, file: &'a File) -> Vec<(String, &'a SourcePlace)> {
     let mut found = Vec::new();
-    let mut add = |text: &'a Expression, place: &'a SourcePlace| {
-        found.extend(text.captures().map(|name| (name, place)));
+    if let Some(to) = route
+        .redirect
+        .value
+        .as_ref()
+        .and_then(|it| it.0.to.value.as_ref())
+    {
+        let location = Location::new(&to.value.0);
+        found.extend(location.captures().map(|name| (name.to_owned(), &to.place)));
+    }
+    let mut add = |text: &Expression, place: &'a SourcePlace| {
+        found.extend(text.captures().map(|name| (name.to_owned(), place)));
     };
     let names = route.edits.value.iter().flat_map(|it| &it.0);
     let tables = names.filter_map(|name| {

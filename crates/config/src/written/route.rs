@@ -160,7 +160,8 @@ options! {
     pub struct RedirectTable as "a redirect" {
         /// Value of `Location`. `$scheme`, `$host`, `$path` and `$query` in it
         /// stand for the request's scheme, its host without port, its path, and its
-        /// query with a leading `?` where there is one.
+        /// query with a leading `?` where there is one. Variables in braces, such as
+        /// `{query:page}` or `{capture:id}`, are percent-encoded for where they stand.
         to: Placed<FieldValue> = Required,
         /// 301, 302, 303, 307 or 308.
         status: Placed<Bounded<u16, 301, 308>> = Default("302"),
