@@ -174,7 +174,7 @@ deny = "127.0.0.1"
 match = { path = "/limited" }
 answer = { body = "inside" }
 auth = { basic = "$USERS" }
-limit = { rate = "3/h" }
+limit = { rate = "3/h", burst = 3 }
 [[route]]
 answer = { body = "outside" }
 "#;
