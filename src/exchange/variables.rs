@@ -412,7 +412,7 @@ mod tests {
             (
                 "/p?of={query:page}&{query}",
                 "/a?page=1%262",
-                "/p?of=1%25262&page=1%262",
+                "/p?of=1%262&page=1%262",
             ),
             ("/by/{client_ip}/{uri}", "/", "/by/192.0.2.1/{uri}"),
             ("/to/{capture:to}", "/go/a/b", "/to/a/b"),
