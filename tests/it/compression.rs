@@ -380,9 +380,10 @@ fn a_head_says_what_a_get_would_bring() {
         let origin = Origin::scripted(|head, stream| {
             let fields = format!("{TEXT}ETag: \"v1\"\r\nAccept-Ranges: bytes\r\n");
             let answer = with_length(&fields, &text(4000));
-            let len = match head.starts_with("HEAD ") {
-                true => answer.len() - 4000,
-                false => answer.len(),
+            let len = if head.starts_with("HEAD ") {
+                answer.len() - 4000
+            } else {
+                answer.len()
             };
             stream.send(&answer[..len]).is_ok()
         });
