@@ -25,6 +25,7 @@ use super::edits::{edit_request, set_request_fields};
 use super::identity::ROOM;
 use super::outcome::Outcome;
 use super::pace::{Pace, Verdict};
+use super::patience::Patience;
 use super::proxy_header;
 use super::pump::{Pump, Unread, WaitsFor};
 use super::relay::Response;
@@ -32,7 +33,6 @@ use super::request::RequestBody;
 use super::variables::Values;
 use super::watch::ClientWatch;
 use super::{Client, Exchange, RestOfBody, box_cold};
-use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -371,7 +371,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         if sent < scratch.len() || !request.is_whole() {
             let limit = self.exchange.listener().limits.body_bytes;
             let rest = request.rest(&scratch[sent..], limit);
-            let pace = Pace::of_request(self.slot.upstream(), request.head);
+            let buffer = self.exchange.buffer(self.slot.upstream());
+            let pace = Pace::of_request(buffer, request.head);
             let mut pump = rest.with_pace(pace);
             pump.moved_at = context.wheel.now();
             self.pump = Some(Box::new(pump));
@@ -398,8 +399,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
     }
 
-    fn timeouts(&self) -> &UpstreamTimeouts {
-        &self.slot.upstream().config().timeouts
+    fn patience(&self) -> Patience {
+        self.exchange.patience(self.slot.upstream())
     }
 
     /// The pump of the rest of the request, while the endpoint takes it.
@@ -442,8 +443,8 @@ impl<'a, 'e> Sent<'a, 'e> {
     fn set_timeout(&mut self) {
         let timeout = match self.waits_for() {
             Some(WaitsFor::Source) => self.exchange.listener().timeouts.body,
-            Some(WaitsFor::Sink) => self.timeouts().idle,
-            None => self.timeouts().first_byte,
+            Some(WaitsFor::Sink) => self.patience().idle,
+            None => self.patience().first_byte,
         };
         let wheel = &self.exchange.context.wheel;
         let deadline = wheel.deadline(timeout).min(self.exchange.total_deadline);

@@ -39,7 +39,7 @@ pub fn forward(
         let context = exchange.context;
         let upstream = context.upstream(proxying.upstream);
         exchange.progress.set_upstream(upstream.index());
-        let total = upstream.config().timeouts.total;
+        let total = exchange.patience(upstream).total;
         exchange.total_deadline = total.map_or(u64::MAX, |total| context.wheel.deadline(total));
         let is_closed = context
             .generation()
@@ -52,7 +52,9 @@ pub fn forward(
                 exchange.progress.figures.bytes_in += body_len as u64;
                 let wanted = wanted(exchange, upstream, proxying, key);
                 upstream.count_request();
-                let forwarded = if body.is_whole() || !buffering::reads_ahead(upstream, body) {
+                let forwarded = if body.is_whole()
+                    || !buffering::reads_ahead(exchange, upstream, body)
+                {
                     try_endpoints::<Requests, _>(exchange, &wanted, upstream, body, outcome).await
                 } else {
                     box_cold(read_ahead(exchange, wanted, upstream, body)).await

@@ -24,6 +24,7 @@ mod moment;
 pub(crate) mod multiplexed;
 mod outcome;
 mod pace;
+mod patience;
 pub mod proxy_header;
 pub mod pump;
 mod queueing;

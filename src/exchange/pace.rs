@@ -6,8 +6,8 @@ use evenkeel_proto::RequestHead;
 
 use super::Context;
 use super::side::ClientSide;
+use crate::config::Buffer;
 use crate::net::timer::Wheel;
-use crate::upstream::Upstream;
 
 /// Over how long a client's rate is judged.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -52,9 +52,9 @@ pub enum Verdict {
 }
 
 impl Pace {
-    /// The pace that the clients of an upstream must keep.
-    pub fn of(upstream: &Upstream) -> Self {
-        let min_rate = upstream.config().buffer.map_or(0, |it| it.min_rate);
+    /// The pace that clients must keep by a buffer.
+    pub fn of(buffer: Option<Buffer>) -> Self {
+        let min_rate = buffer.map_or(0, |it| it.min_rate);
         Pace {
             min_bytes: min_rate.saturating_mul(WINDOW.as_secs()),
             ..Pace::default()
@@ -63,13 +63,13 @@ impl Pace {
 
     /// The pace of a request's body. A client that expects 100 (Continue) waits
     /// to be told to go on.
-    pub fn of_request(upstream: &Upstream, head: &RequestHead) -> Self {
+    pub fn of_request(buffer: Option<Buffer>, head: &RequestHead) -> Self {
         match head.wire.upgrade {
             // A tunnel may begin before the body ends.
             Some(_) => Pace::default(),
             None => Pace {
                 is_told_to_wait: head.wire.expect_continue,
-                ..Pace::of(upstream)
+                ..Pace::of(buffer)
             },
         }
     }

@@ -18,7 +18,6 @@ use super::pace::{Pace, Verdict, taken};
 use super::pump::{Pump, Unread, WaitsFor};
 use super::watch::ClientWatch;
 use super::{Exchange, Next, Progress, RestOfBody, Sender, box_cold};
-use crate::config::UpstreamTimeouts;
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -62,7 +61,6 @@ pub(super) struct Response {
 /// Both streams of an exchange whose response has begun.
 pub(super) struct Relay<'a, 'e> {
     pub exchange: &'a mut Exchange<'e>,
-    pub timeouts: &'a UpstreamTimeouts,
     pub stream: &'a mut Stream,
     /// The rest of the request, while there is some.
     pub request: &'a mut Option<Box<Pump>>,
@@ -405,7 +403,7 @@ impl Relay<'_, '_> {
     }
 
     fn wait_for_endpoint(&mut self) {
-        self.wait(self.timeouts.idle, None);
+        self.wait(self.exchange.patience(self.upstream).idle, None);
     }
 
     /// Sets the timer for a wait, and for what the client is to send meanwhile. A wait

@@ -67,6 +67,7 @@ mod recipes;
 mod reload;
 mod reload_options;
 mod room;
+mod route_waits;
 mod rules;
 mod secrets;
 mod servers;

@@ -455,11 +455,13 @@ fn endpoint_in(name: &str) -> Option<String> {
     is_address.then(|| address.to_owned())
 }
 
-/// Lane and priority are of an upstream, and the lane is one that it has.
+/// Lane, priority, timeouts and buffer are of an upstream, and the lane is one that it has.
 fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
     let fields = [
         ("lane", route.lane.written, &route.lane.place),
         ("priority", route.priority.written, &route.priority.place),
+        ("timeouts", route.timeouts.written, &route.timeouts.place),
+        ("buffer", route.buffer.written, &route.buffer.place),
     ];
     // Files that can't be read may be meant to have one.
     let of_files = match (route.files.written, route.upstream_of_files()) {
@@ -472,7 +474,7 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
             report
                 .mistake(place, format!("`{key}` without `upstream`"))
                 .help(format!(
-                    "a {key} says how a request waits for an endpoint; this route needs none"
+                    "`{key}` says how a request waits for an endpoint; this route needs none"
                 ));
         }
     }

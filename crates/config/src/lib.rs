@@ -84,7 +84,8 @@ pub use written::{
     Drain, Endpoint, EndpointSource, ErrorPage, Errors, ExternalAccount, FieldEdit, Files,
     FixedAnswer, Interim, Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log,
     NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Rate, RequestKey, ResponseCompression,
-    Server, ServiceSource, Split, SplitPart, Sticky, Tickets, Upstream, UpstreamTimeouts,
+    RouteTimeouts, Server, ServiceSource, Split, SplitPart, Sticky, Tickets, Upstream,
+    UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.
@@ -447,6 +448,10 @@ pub struct Route {
     pub auth: Option<Box<Auth>>,
     /// How often its requests may come. A request has to pass all of them.
     pub limits: Box<[Limit]>,
+    /// Its timeouts; `None` where all are those of the upstream.
+    pub timeouts: Option<Box<RouteTimeouts>>,
+    /// Its buffer, which may be none; `None` where it is that of the upstream.
+    pub buffer: Option<Option<Buffer>>,
     /// Its error pages: the first one that is for an error is taken.
     pub error_pages: Box<[ErrorPage]>,
     /// How responses of its upstream are compressed; `None` for not at all.

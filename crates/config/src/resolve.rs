@@ -379,6 +379,14 @@ fn routes(
                 edits,
                 sticky: sticky?,
                 error_pages: error_pages?,
+                timeouts: match &it.timeouts.value {
+                    Some(table) => Some(Box::new(table.resolve()?)),
+                    None => None,
+                },
+                buffer: match &it.buffer.value {
+                    Some(switch) => Some(switch.resolve()?),
+                    None => None,
+                },
                 access: access::access(it, names)?,
                 auth: auth::auth(it, names)?,
                 limits: match &it.limit.value {

@@ -73,11 +73,12 @@ pub(super) use tls::{
 pub use tls::{ClientCertificates, ListenerTls};
 pub use upstream::{
     Buffer, Endpoint, EndpointSource, EndpointTable, HealthTable, Interim, NameSource, Pool, Probe,
-    Queue, QueueAnswer, QueueAnswerTable, ServiceSource, ShortEndpoint, Upstream, UpstreamTable,
-    UpstreamTimeouts,
+    Queue, QueueAnswer, QueueAnswerTable, RouteTimeouts, ServiceSource, ShortEndpoint, Upstream,
+    UpstreamTable, UpstreamTimeouts,
 };
 pub(super) use upstream::{
-    EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, UpstreamParts, listed,
+    BufferSwitch, EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, RouteTimeoutsTable,
+    UpstreamParts, listed,
 };
 
 options! {

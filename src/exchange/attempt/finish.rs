@@ -78,7 +78,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         let (bound, pace) = if response.is_event_stream {
             (None, Pace::default())
         } else {
-            (response_bound(upstream), Pace::of(upstream))
+            let buffer = self.exchange.buffer(upstream);
+            (response_bound(buffer), Pace::of(buffer))
         };
         if let Some(pump) = &mut self.pump
             && (response.is_event_stream || response.rest_of_request == RestOfBody::Unread)
@@ -88,7 +89,6 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
         let relay = Relay {
             exchange: &mut *self.exchange,
-            timeouts: &self.slot.upstream().config().timeouts,
             stream: &mut self.stream,
             request: &mut self.pump,
             watch: self.watch,
@@ -166,7 +166,7 @@ impl<'a, 'e> Sent<'a, 'e> {
     pub(super) fn is_excused(&self, end: End) -> bool {
         match end {
             End::Failure(Failure::TotalTimeout) => {
-                let total = self.timeouts().total.unwrap_or_default();
+                let total = self.patience().total.unwrap_or_default();
                 let is_client_late = self.waits_for() == Some(WaitsFor::Source);
                 is_client_late || clock::since(self.sent_at) < total / 2
             }
@@ -275,7 +275,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         progress.figures.status = 101;
         progress.track.enter(Stage::Tunnel);
         let silence = Silence {
-            idle: self.slot.upstream().config().timeouts.idle,
+            idle: self.exchange.patience(self.slot.upstream()).idle,
             dead_peer: None,
         };
         let start = TunnelStart {

@@ -21,8 +21,12 @@ const FIRST_READ_LEN: usize = 16 * 1024;
 
 /// Whether a request's body is read before it takes a slot, beyond what came
 /// with the head.
-pub(in crate::exchange) fn reads_ahead(upstream: &Upstream, request: &RequestBody<'_>) -> bool {
-    let Some(buffer) = upstream.config().buffer else {
+pub(in crate::exchange) fn reads_ahead(
+    exchange: &Exchange<'_>,
+    upstream: &Upstream,
+    request: &RequestBody<'_>,
+) -> bool {
+    let Some(buffer) = exchange.buffer(upstream) else {
         return false;
     };
     let head = request.head;
@@ -65,7 +69,7 @@ impl ReadAhead {
         request: &RequestBody<'_>,
     ) -> Result<Option<Self>, Unanswered> {
         let begun = clock::now();
-        let bound = upstream.config().buffer.map_or(0, |it| it.request_bytes);
+        let bound = exchange.buffer(upstream).map_or(0, |it| it.request_bytes);
         let context = exchange.context;
         exchange.progress.figures.phase = Phase::Head;
         exchange.progress.track.enter(Stage::Request);

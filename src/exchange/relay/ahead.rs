@@ -6,6 +6,7 @@ use std::io;
 use std::task::{Context as TaskContext, Poll, ready};
 
 use super::{Relay, Response, Stop};
+use crate::config::Buffer as BufferSettings;
 use crate::exchange::body::{PumpEnd, TAILROOM};
 use crate::exchange::buffering::Reserved;
 use crate::exchange::carrier::Carrier;
@@ -15,7 +16,6 @@ use crate::exchange::watch::ClientWatch;
 use crate::exchange::{Context, Exchange, WriteFailure};
 use crate::metrics::end::End;
 use crate::net::stream::Follow;
-use crate::upstream::Upstream;
 
 /// Unit in which a response is held, in bytes.
 const PIECE_LEN: usize = 16 * 1024;
@@ -160,8 +160,8 @@ impl Rest {
 
 /// How much of a response is taken off an endpoint ahead of its client, in
 /// bytes; `None` for nothing.
-pub(in crate::exchange) fn response_bound(upstream: &Upstream) -> Option<usize> {
-    let bound = upstream.config().buffer?.response_bytes;
+pub(in crate::exchange) fn response_bound(buffer: Option<BufferSettings>) -> Option<usize> {
+    let bound = buffer?.response_bytes;
     (bound > 0).then_some(bound)
 }
 

@@ -3,9 +3,10 @@
 use super::forms::short_for;
 use super::upstream::content_type_default;
 use super::{
-    AuthTable, CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog, RequestHeaders,
-    RequestKeyText, ResponseCompressionTable, ResponseHeaders, RouteCache, RouteCompression,
-    ShortErrorPage, ShortSticky, SplitTable, Switch, WrittenEdits,
+    AuthTable, BufferSwitch, CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog,
+    RequestHeaders, RequestKeyText, ResponseCompressionTable, ResponseHeaders, RouteCache,
+    RouteCompression, RouteTimeoutsTable, ShortErrorPage, ShortSticky, SplitTable, Switch,
+    WrittenEdits,
 };
 use crate::CodedRequests;
 use crate::file_value::{FolderPath, Front};
@@ -93,6 +94,12 @@ macro_rules! route {
                 /// Who leaves the upstream's queue first: requests of a higher
                 /// priority go before those of a lower one.
                 priority: Bounded<u8, 0, 9> = Depends(priority_default, "`0`"),
+                /// Timeouts in the place of those of the upstream, such as for a page that takes
+                /// long, or for WebSocket.
+                timeouts: Boxed<RouteTimeoutsTable> = Optional("those of the upstream"),
+                /// What keeps slow clients from holding slots, in the place of the upstream's
+                /// `buffer`: a table, `true` for one with the defaults, or `false`.
+                buffer: BufferSwitch = Optional("that of the upstream"),
                 /// Whether responses of the upstream are stored: a table, the name of a
                 /// `[cache.NAME]`, `true` for the default one, or `false`.
                 cache: RouteCache = Optional("`false`"),

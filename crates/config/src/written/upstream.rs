@@ -338,6 +338,20 @@ options! {
 }
 
 options! {
+    /// Timeouts of a route, each in the place of its upstream's.
+    pub struct RouteTimeoutsTable as "the timeouts of a route"
+    for #[derive(Debug, Clone, Copy, PartialEq, Eq)] RouteTimeouts {
+        /// From the last byte of the request to the first of the response.
+        first_byte: Timeout = Optional("that of the upstream"),
+        /// Longest silence within a response, or a tunnel after a change of protocols
+        /// (a WebSocket).
+        idle: Timeout = Optional("that of the upstream"),
+        /// The whole exchange, retries included.
+        total: Timeout = Optional("that of the upstream"),
+    }
+}
+
+options! {
     /// Bounds on the interim responses (1xx) that come before a response.
     pub struct InterimTable as "the bounds on interim responses"
     for #[derive(Debug, Clone, Copy)] Interim {
