@@ -19,17 +19,17 @@ name = "web"
 bind = "127.0.0.1:0"
 
 [[route]]
-match = { path = "/long" }
+match = { path = "/11" }
 upstream = "app"
 timeouts = { first_byte = "5s" }
 
 [[route]]
-match = { path = "/total" }
+match = { path = "/12" }
 upstream = "app"
 timeouts = { first_byte = "5s", total = "300ms" }
 
 [[route]]
-match = { path = "/unbuffered" }
+match = { path = "/13" }
 upstream = "app"
 timeouts = { first_byte = "5s" }
 buffer = false
@@ -58,9 +58,9 @@ fn a_route_waits_as_long_as_it_says() {
     test(|| {
         let (_origin, proxy) = start();
         let get = |path: &str| proxy.client().get(path).unwrap();
-        assert_eq!(get("/long").status, 200);
-        assert_refused(&get("/total"), words::TOTAL_TIMEOUT);
-        assert_refused(&get("/"), words::FIRST_BYTE_TIMEOUT);
+        assert_eq!(get("/11").status, 200);
+        assert_refused(&get("/12"), words::TOTAL_TIMEOUT);
+        assert_refused(&get("/10"), words::FIRST_BYTE_TIMEOUT);
     });
 }
 
@@ -77,9 +77,9 @@ fn a_route_without_a_buffer_takes_its_slot_with_the_head() {
             format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345")
         };
         let mut buffered = proxy.client();
-        buffered.send(half("/long")).unwrap();
+        buffered.send(half("/11")).unwrap();
         let mut unbuffered = proxy.client();
-        unbuffered.send(half("/unbuffered")).unwrap();
+        unbuffered.send(half("/13")).unwrap();
         until("one of them has a slot", || in_flight() == 1);
         unbuffered.send("67890").unwrap();
         assert_eq!(unbuffered.read_response("POST").unwrap().status, 200);
