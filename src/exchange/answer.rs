@@ -331,8 +331,7 @@ fn page<'a>(exchange: &Exchange<'a>, end: End, status: u16, detail: &str) -> Pag
 
 /// The page that the route has for an error.
 fn own_page<'a>(exchange: &Exchange<'a>, end: End, status: u16) -> Option<&'a ErrorPage> {
-    let route = exchange.progress.figures.route? as usize;
-    let mut pages = exchange.context.config().routes[route].error_pages.iter();
+    let mut pages = exchange.route()?.error_pages.iter();
     pages.find(|it| it.errors.has(end.word(), status))
 }
 

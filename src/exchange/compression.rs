@@ -86,18 +86,14 @@ pub(crate) struct ResponseFacts<'r> {
 impl<'a> Exchange<'a> {
     /// How its route compresses responses, if it does, and the response goes to a client.
     pub(crate) fn compression(&self) -> Option<&'a ResponseCompression> {
-        let route = self.progress.figures.route? as usize;
-        let compression = self.context.config().routes[route].compression.as_deref()?;
+        let compression = self.route()?.compression.as_deref()?;
         matches!(self.side, ClientSide::Http1(_)).then_some(compression)
     }
 
     /// Whether its route refuses what it has for a body.
     pub(crate) fn has_refused_coding(&self) -> bool {
-        let Some(route) = self.progress.figures.route else {
-            return false;
-        };
-        let coded = self.context.config().routes[route as usize].coded_requests;
-        coded == CodedRequests::Refuse && is_coded(self.head, self.bytes)
+        let coded = self.route().map(|it| it.coded_requests);
+        coded == Some(CodedRequests::Refuse) && is_coded(self.head, self.bytes)
     }
 
     /// Decides what becomes of a response.
@@ -165,9 +161,8 @@ impl<'a> Exchange<'a> {
     }
 
     fn upstreams_of_route(&self) -> impl Iterator<Item = &'a Upstream> {
-        let route = self.progress.figures.route;
-        let route = route.map(|it| &self.context.config().routes[it as usize]);
-        let upstreams = route.into_iter().flat_map(|it| it.action.upstreams());
+        let route = self.route().into_iter();
+        let upstreams = route.flat_map(|it| it.action.upstreams());
         upstreams.map(|it| self.context.upstream(it))
     }
 

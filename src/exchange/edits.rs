@@ -17,8 +17,7 @@ use crate::config::{Edits, FieldEdit};
 impl<'a> Exchange<'a> {
     /// What its route changes, if it changes anything.
     pub(crate) fn edits(&self) -> Option<&'a Edits> {
-        let route = self.progress.figures.route? as usize;
-        self.context.config().routes[route].edits.as_deref()
+        self.route()?.edits.as_deref()
     }
 
     /// The edits of responses, where there are any and the response goes to a client: a

@@ -15,7 +15,7 @@ use super::answer;
 use super::request_key::{Keyed, with_key};
 use super::variables::Values;
 use super::{Exchange, Gone, Outcome, box_cold};
-use crate::config::{Limit, LimitBound, RequestKey};
+use crate::config::{Limit, LimitBound, RequestKey, Route};
 use crate::limits::{Asked, InFlight, RouteLimit};
 use crate::metrics::Counter;
 use crate::metrics::end::{End, Failure};
@@ -159,11 +159,8 @@ async fn refuse(
 impl Exchange<'_> {
     /// Whether responses say what the limits of the route leave.
     pub(super) fn tells_limits(&self) -> bool {
-        let Some(route) = self.progress.figures.route else {
-            return false;
-        };
-        let limits = &self.context.config().routes[route as usize].limits;
-        limits.iter().any(|it| it.headers) && !self.side.is_store()
+        let has_some = |it: &Route| it.limits.iter().any(|it| it.headers);
+        self.route().is_some_and(has_some) && !self.side.is_store()
     }
 
     /// Appends lines that say what the limits of the route leave.

@@ -178,6 +178,12 @@ impl<'a> Exchange<'a> {
         self.listener().protocol == config::ClientProtocol::Tcp
     }
 
+    /// The route that the request takes, once it is known.
+    pub fn route(&self) -> Option<&'a config::Route> {
+        let route = self.progress.figures.route? as usize;
+        Some(&self.context.config().routes[route])
+    }
+
     /// Settings of the listener that accepted the client.
     pub fn listener(&self) -> &'a config::Listener {
         self.context.listener()

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Exchange;
-use crate::config::{Buffer, Route};
+use crate::config::Buffer;
 use crate::upstream::Upstream;
 
 /// How long an exchange waits.
@@ -19,11 +19,6 @@ pub(super) struct Patience {
 }
 
 impl<'a> Exchange<'a> {
-    fn route(&self) -> Option<&'a Route> {
-        let route = self.progress.figures.route? as usize;
-        Some(&self.context.config().routes[route])
-    }
-
     /// How long it waits for an endpoint of this upstream.
     pub(super) fn patience(&self, upstream: &Upstream) -> Patience {
         let of_upstream = &upstream.config().timeouts;

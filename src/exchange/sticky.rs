@@ -14,8 +14,7 @@ use crate::upstream::Upstream;
 impl<'a> Exchange<'a> {
     /// The stickiness of its route, if that has any.
     pub(crate) fn sticky(&self) -> Option<&'a Sticky> {
-        let route = self.progress.figures.route? as usize;
-        self.context.config().routes[route].sticky.as_deref()
+        self.route()?.sticky.as_deref()
     }
 }
 

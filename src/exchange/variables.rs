@@ -45,9 +45,7 @@ impl<'a> Values<'a> {
     /// Those of an exchange that has a route.
     pub fn of(exchange: &'a Exchange<'_>) -> Self {
         let client = exchange.client;
-        let routes = &exchange.context.config().routes;
-        let route = exchange.progress.figures.route;
-        let route = route.map(|it| &routes[it as usize]);
+        let route = exchange.route();
         Values {
             bytes: exchange.bytes,
             head: exchange.head,

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use evenkeel_proto::coding::Coding;
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, RawOrigin, RawStream, Response};
+use evenkeel_testkit::tls::Authority;
+use evenkeel_testkit::{Proxy, RawOrigin, RawStream, Response, TempDir};
 
 use crate::setup::{ask_status, assert_logged, assert_refused, figures, origin, program, test};
 use crate::words;
@@ -67,10 +68,30 @@ impl Origin {
     }
 
     fn behind_endpoint(&self, route: &str, upstream: &str, endpoint: &str) -> Proxy {
+        self.behind_listener("", route, upstream, endpoint)
+    }
+
+    /// The program before it, for clients of TLS that trust the authority.
+    fn behind_tls(&self, route: &str, authority: &Authority, folder: &TempDir) -> Proxy {
+        let issued = authority.issue(&["a.test"]).unwrap();
+        issued.write(folder.path(), "a").unwrap();
+        let [chain, key] = ["a.crt", "a.key"].map(|it| folder.join(it).display().to_string());
+        let listener =
+            format!("tls = {{ certificates = [{{ chain = '{chain}', key = '{key}' }}] }}");
+        self.behind_listener(&listener, route, "", &format!("'{}'", self.raw.address))
+    }
+
+    fn behind_listener(
+        &self,
+        listener: &str,
+        route: &str,
+        upstream: &str,
+        endpoint: &str,
+    ) -> Proxy {
         let config = format!(
             "[server]\nworkers = 1\n[status]\nbind = '127.0.0.1:0'\n\
              [access_log]\npath = '$DIR/access.log'\nformat = 'json'\n\
-             [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n\
+             [[listener]]\nname = 'web'\nbind = '127.0.0.1:0'\n{listener}\n\
              [[route]]\nname = 'app'\nupstream = 'app'\n{route}\n\
              [upstream.app]\nendpoints = [{endpoint}]\n{upstream}\n"
         );

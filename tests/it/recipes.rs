@@ -19,6 +19,8 @@ use crate::foreign_origins::start_nginx;
 use crate::setup::{nobody, pattern, program, test};
 use crate::snippets;
 
+mod routes;
+
 /// A configuration of a page, and the folder that its paths lie in.
 struct Recipe {
     /// Page and line.

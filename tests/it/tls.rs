@@ -23,7 +23,7 @@ use rustls::ClientConfig;
 use crate::setup::{Site, assert_logged, figures, get, pattern, test};
 use crate::words;
 
-const TLS13: Versions = &[&rustls::version::TLS13];
+pub const TLS13: Versions = &[&rustls::version::TLS13];
 const TLS12: Versions = &[&rustls::version::TLS12];
 
 /// The longest time of a test with an issuer.

@@ -94,6 +94,22 @@ impl FieldKind {
             _ => kind_of_unknown(name),
         }
     }
+
+    /// Whether a request that is made from another one has its own field of this kind, or
+    /// none: those of the connection, of the body's framing, `Host` and `Expect`.
+    pub fn is_of_one_message(self) -> bool {
+        matches!(
+            self,
+            FieldKind::Connection
+                | FieldKind::HopByHop
+                | FieldKind::KeepAlive
+                | FieldKind::Upgrade
+                | FieldKind::TransferEncoding
+                | FieldKind::ContentLength
+                | FieldKind::Host
+                | FieldKind::Expect
+        )
+    }
 }
 
 /// What tells a name from others, without regard to case: its length, its first

@@ -101,18 +101,7 @@ impl Question {
 /// Whether the upstream sees a field of the request.
 fn is_shown(field: &Field, bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
-    let is_of_message = matches!(
-        field.kind,
-        FieldKind::Connection
-            | FieldKind::HopByHop
-            | FieldKind::KeepAlive
-            | FieldKind::Upgrade
-            | FieldKind::TransferEncoding
-            | FieldKind::ContentLength
-            | FieldKind::MaxForwards
-            | FieldKind::Host
-            | FieldKind::Expect
-    );
+    let is_of_message = field.kind.is_of_one_message() || field.kind == FieldKind::MaxForwards;
     let begins = |with: &[u8]| {
         let start = name.get(..with.len());
         start.is_some_and(|it| it.eq_ignore_ascii_case(with))

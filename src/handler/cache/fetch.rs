@@ -10,8 +10,8 @@ use evenkeel_cache::Object;
 use evenkeel_cache::incoming::{Fetch, Released};
 use evenkeel_cache::object::push_line;
 use evenkeel_cache::validate::{is_withheld, push_conditions};
+use evenkeel_proto::Scheme;
 use evenkeel_proto::http1::{Parsed, parse_request};
-use evenkeel_proto::{FieldKind, Scheme};
 
 use super::super::proxy::forward;
 use super::Cached;
@@ -138,18 +138,7 @@ fn request(
     push_line(&mut bytes, b"Host", head.host.of(from));
     for field in &head.fields {
         let name = field.name.of(from);
-        let is_of_connection = matches!(
-            field.kind,
-            FieldKind::Connection
-                | FieldKind::HopByHop
-                | FieldKind::KeepAlive
-                | FieldKind::Upgrade
-                | FieldKind::TransferEncoding
-                | FieldKind::ContentLength
-                | FieldKind::Host
-                | FieldKind::Expect
-        );
-        if !is_of_connection && !is_withheld(name) {
+        if !field.kind.is_of_one_message() && !is_withheld(name) {
             push_line(&mut bytes, name, field.value.of(from));
         }
     }

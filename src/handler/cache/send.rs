@@ -142,8 +142,7 @@ impl Told {
 
 /// What the route wants of its cache.
 fn caching<'a>(exchange: &Exchange<'a>) -> Option<&'a Caching> {
-    let route = exchange.progress.figures.route? as usize;
-    exchange.context.config().routes[route].cache.as_deref()
+    exchange.route()?.cache.as_deref()
 }
 
 /// Answers with a stored response, or with what of it the request asks for.

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use evenkeel_testkit::RawClient;
 use evenkeel_testkit::deadline::{holds_within, until};
+use evenkeel_testkit::tls::Authority;
+use evenkeel_testkit::{RawClient, TempDir};
 
 use super::{Origin, TEXT, decoded, get, text, with_length};
 use crate::setup::{assert_logged, figures, test};
+use crate::tls::TLS13;
 use crate::words;
 
 /// Decodes what there is of a body.
@@ -49,7 +51,13 @@ const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
 #[test]
 fn what_an_origin_sends_arrives_at_once() {
     test(|| {
-        for coding in ["gzip", "br", "zstd"] {
+        let (authority, folder) = (Authority::new().unwrap(), TempDir::new().unwrap());
+        for (coding, is_tls) in [
+            ("gzip", false),
+            ("br", false),
+            ("zstd", false),
+            ("gzip", true),
+        ] {
             let (go_on, told) = channel::<()>();
             let told: Mutex<Receiver<()>> = Mutex::new(told);
             let origin = Origin::scripted(move |_, stream| {
@@ -64,8 +72,17 @@ fn what_an_origin_sends_arrives_at_once() {
                 }
                 told.recv().is_ok() && stream.send("0\r\n\r\n").is_ok()
             });
-            let proxy = origin.behind("compress = true");
-            let mut client = proxy.client();
+            let proxy = match is_tls {
+                false => origin.behind("compress = true"),
+                true => origin.behind_tls("compress = true", &authority, &folder),
+            };
+            let mut client = match is_tls {
+                false => proxy.client(),
+                true => {
+                    let trusting = authority.trusting(TLS13).unwrap();
+                    RawClient::connect_tls(proxy.address("web"), "a.test", trusting).unwrap()
+                }
+            };
             client
                 .send(get(&format!("Accept-Encoding: {coding}\r\n")))
                 .unwrap();
