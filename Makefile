@@ -27,7 +27,7 @@ BENCH_TOOLS := $(RELEASE_TOOLS) nginx nginx-stream haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
+.PHONY: help demo quick test it crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -56,6 +56,12 @@ test: ## Run all tests
 	fi; \
 	cargo test --workspace --profile $(PROFILE) --no-fail-fast
 	@$(MAKE) loom
+
+it: ## Run the tests of the whole program (ARGS=cache:: runs a part)
+	@scripts/need $(TEST_TOOLS)
+	@echo "it: cargo test --package evenkeel-it $(ARGS)"
+	@cargo build --profile $(PROFILE) --package evenkeel
+	@cargo test --profile $(PROFILE) --package evenkeel-it -- $(ARGS)
 
 crash: ## Kill a process that writes a cache on a disk CRASHES=100 times
 	@scripts/need $(BUILD_TOOLS)

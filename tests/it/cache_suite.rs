@@ -27,7 +27,7 @@ const MAX_REQUIRED_FAILURES: usize = 3;
 const MIN_OPTIMAL_PASSES: usize = 75;
 
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/cache_suite")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("cache_suite")
 }
 
 /// The suite's server, and its port.

@@ -12,10 +12,10 @@ use evenkeel_testkit::process::run;
 use evenkeel_testkit::{OriginHandle, Proxy, TempDir};
 use serde_json::Value;
 
-use crate::foreign_clients::python;
 use crate::in_flight::{limited, occupy};
 use crate::setup::{Site, get, origin, program, test};
 use crate::top::Terminal;
+use evenkeel_testkit::process::python;
 
 /// An origin and the program before it, with a control socket.
 fn site(upstream: &str) -> (OriginHandle, Proxy) {

@@ -1,72 +1,50 @@
-//! Counters, read from workers within this process.
+//! Counters, as the status page has them.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use evenkeel::config::{NameLookup, load_text};
-use evenkeel::observe::counters::EndpointCounters;
-use evenkeel::runtime::{self, Running};
-use evenkeel_net::Address;
+use evenkeel_testkit::Proxy;
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, RawClient};
+use serde_json::Value;
 
-use crate::setup::{figures, get, origin, program, test};
+use crate::setup::{Site, figures, get, program, test};
 use crate::tunnels::UPGRADE;
 
-fn start(endpoint: &str) -> Running {
-    let text = format!(
-        "[server]\nworkers = 1\n\n[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n\n\
-         [[route]]\nupstream = \"app\"\n\n[upstream.app]\nendpoints = [{endpoint:?}]\n"
-    );
-    let loaded = load_text("test.toml", &text, NameLookup::Skip).unwrap();
-    runtime::start(loaded.config).unwrap()
-}
-
-fn client(running: &Running) -> RawClient {
-    match &running.addresses[0] {
-        Address::Tcp(address) => RawClient::connect(address).unwrap(),
-        Address::Unix(path) => RawClient::connect_unix(path).unwrap(),
+fn site() -> (evenkeel_testkit::OriginHandle, Proxy) {
+    Site {
+        server: "[status]\nbind = \"127.0.0.1:0\"",
+        ..Site::default()
     }
+    .with_origin()
 }
 
-fn endpoint(running: &Running) -> Arc<EndpointCounters> {
-    let members = running.dispatchers()[0].members();
-    running.counters()[0].endpoints[0].begin(&members.endpoints()[0])
+/// What is counted of the only endpoint.
+fn endpoint(proxy: &Proxy) -> Value {
+    figures(proxy)["upstreams"][0]["endpoints"][0].clone()
 }
 
 #[test]
 fn an_endpoints_bytes_are_all_counted() {
     test(|| {
-        let origin = origin();
-        let running = start(&origin.address.to_string());
-        let mut client = client(&running);
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
         client.send(get("/3000000")).unwrap();
         let response = client.read_response("GET").unwrap();
         assert_eq!(response.body.len(), 3_000_000);
         until("the exchange is counted", || {
-            running.counters()[0].listeners[0]
-                .exchanges
-                .requests
-                .value()
-                == 1
+            figures(&proxy)["listeners"][0]["requests"] == 1
         });
-        let bytes_in = endpoint(&running).bytes_in.value();
+        let endpoint = endpoint(&proxy);
+        let bytes_in = endpoint["bytes_in"].as_u64().unwrap();
         assert!((3_000_000..3_001_000).contains(&bytes_in), "{bytes_in}");
-        assert_eq!(endpoint(&running).status[2].value(), 1);
-        running.stop(Duration::from_secs(1));
+        assert_eq!(endpoint["status"]["2xx"], 1);
     });
 }
 
 #[test]
 fn a_tunnel_counts_as_an_answer() {
     test(|| {
-        let origin = origin();
-        let running = start(&origin.address.to_string());
-        let mut client = client(&running);
+        let (_origin, proxy) = site();
+        let mut client = proxy.client();
         assert_eq!(client.ask(UPGRADE).unwrap().status, 101);
-        assert_eq!(endpoint(&running).status[1].value(), 1);
-        drop(client);
-        running.stop(Duration::from_secs(1));
+        assert_eq!(endpoint(&proxy)["status"]["1xx"], 1);
     });
 }
 

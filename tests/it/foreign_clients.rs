@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use evenkeel_testkit::process::{Running, run};
+use evenkeel_testkit::process::{Running, python, run};
 use evenkeel_testkit::{Proxy, TempDir};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -24,13 +24,6 @@ fn output_of(mut command: Command, args: &[&str]) -> String {
         output.status
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// The Python that has the modules of `tests/it/requirements.txt`.
-pub fn python() -> Command {
-    let path = std::env::var("EVENKEEL_TEST_PYTHON")
-        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/.venv/bin/python").to_owned());
-    Command::new(path)
 }
 
 #[track_caller]

@@ -5,8 +5,8 @@ use std::process::Command;
 use evenkeel_testkit::process::{Peer, Running};
 use evenkeel_testkit::{Proxy, TempDir};
 
-use crate::foreign_clients::python;
 use crate::setup::{Site, pattern, test};
+use evenkeel_testkit::process::python;
 
 /// Starts an origin that prints its port, and the program before it.
 fn before(mut command: Command, args: &[&str]) -> (Running, Proxy) {

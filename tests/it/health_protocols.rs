@@ -8,8 +8,8 @@ use evenkeel_testkit::{Proxy, RawClient, RawOrigin};
 use rustix::process::Signal;
 
 use crate::health::{assert_said, site_with, states};
-use crate::servers::Server;
 use crate::setup::{figures, nobody, test};
+use evenkeel_testkit::servers::Server;
 
 /// The program with one endpoint that is probed so.
 fn probing(keys: &str, endpoint: &str) -> Proxy {

@@ -11,8 +11,8 @@ use evenkeel_testkit::process::{Peer, Running, run};
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, Response, TempDir};
 use serde_json::Value;
 
-use crate::foreign_clients::python;
 use crate::setup::{Site, ask_status, csv_rows, get, nobody, origin, test};
+use evenkeel_testkit::process::python;
 
 /// A name that takes escaping in every format.
 const ODD_ENDPOINT: &str = "unix:/nowhere/a\"b\\c,\u{fc}}.sock";
@@ -159,7 +159,7 @@ fn promtool_has_no_complaint() {
 #[test]
 fn promtool_takes_the_example_alerts() {
     test(|| {
-        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/alerts.yml");
+        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/alerts.yml");
         let output = run(
             promtool(&["check", "rules", rules]),
             Duration::from_secs(20),

@@ -3,11 +3,11 @@
 
 use std::process::Command;
 
-use evenkeel::explain::asked::Asked;
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{OriginHandle, Proxy, RawOrigin, TempDir};
 use serde_json::Value;
 
+use crate::explain::request;
 use crate::setup::{assert_refused, figures, origin, program, test};
 use crate::words;
 
@@ -115,8 +115,7 @@ upstream = "app"
                 Some(expected),
                 "{args:?}: {explanation}"
             );
-            let asked = Asked::new(args[0], args[1], &[]).unwrap();
-            let response = client.ask(&asked.request).unwrap();
+            let response = client.ask(request(args[0], args[1], &[])).unwrap();
             let is_app = response.text().contains("no such page");
             assert_eq!(is_app, expected == "app", "{args:?}: {response:?}");
         }
@@ -248,11 +247,9 @@ fn a_path_takes_a_route_only_if_every_reading_of_it_does() {
             ("/admin%00/x", &[], Err(words::BAD_PATH)),
             ("/x?a=%00;%2f", &[], Ok("app")),
         ] {
-            let fields: Vec<_> = fields.iter().map(|it| (*it).to_owned()).collect();
             let url = format!("http://a.test{target}");
-            let asked = Asked::new("GET", &url, &fields).unwrap();
-            let response = client.ask(&asked.request).unwrap();
-            let fields = fields.iter().flat_map(|it| ["-H", it]);
+            let response = client.ask(request("GET", &url, fields)).unwrap();
+            let fields = fields.iter().flat_map(|it| ["-H", *it]);
             let args: Vec<_> = ["GET", &url].into_iter().chain(fields).collect();
             let explanation = explain(PATHS, &args);
             match expected {
@@ -427,11 +424,9 @@ fn names_that_endpoints_take_for_one_are_one_to_rules() {
             ("get", "/keyed", &["X-Key: 1"], "get", 200),
         ] {
             let url = format!("http://a.test{path}");
-            let fields: Vec<_> = fields.iter().map(|it| (*it).to_owned()).collect();
-            let asked = Asked::new(method, &url, &fields).unwrap();
-            let response = client.ask(&asked.request).unwrap();
+            let response = client.ask(request(method, &url, fields)).unwrap();
             assert_eq!(response.status, status, "{method} {path} {fields:?}");
-            let fields = fields.iter().flat_map(|it| ["-H", it]);
+            let fields = fields.iter().flat_map(|it| ["-H", *it]);
             let args: Vec<_> = [method, &url].into_iter().chain(fields).collect();
             let explanation = explain(NAMES, &args);
             assert_eq!(route(&explanation), Some(name), "{explanation}");

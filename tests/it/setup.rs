@@ -1,21 +1,63 @@
 //! The configuration that tests share, and assertions on answers and logs.
 
 use evenkeel_testkit::deadline::{until, within};
+use evenkeel_testkit::process::repository;
 use evenkeel_testkit::{
     Origin, OriginHandle, OriginOptions, Proxy, ProxySetup, RawClient, Response,
 };
 use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime};
 
 use crate::words::Reason;
 
 /// The program under test: the one just built, unless the environment names
 /// another, such as an optimised build.
 pub fn program() -> String {
-    std::env::var("EVENKEEL_TEST_PROGRAM")
-        .unwrap_or_else(|_| env!("CARGO_BIN_EXE_evenkeel").to_owned())
+    static PROGRAM: LazyLock<String> = LazyLock::new(|| {
+        std::env::var("EVENKEEL_TEST_PROGRAM").unwrap_or_else(|_| program_just_built())
+    });
+    PROGRAM.clone()
+}
+
+/// The program that lies where cargo has put these tests. Cargo does not build it for them
+/// alone, so that a change of the program does not have the tests built again.
+fn program_just_built() -> String {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.ancestors().nth(2).unwrap().join("evenkeel");
+    let built = fs::metadata(&program).and_then(|it| it.modified());
+    let folders = ["src", "crates"].map(|it| repository().join(it));
+    let (changed, source) = folders.iter().map(|it| last_changed(it)).max().unwrap();
+    assert!(
+        built.is_ok_and(|it| it >= changed),
+        "{} is older than {}: run `make it` or `cargo test --workspace`",
+        program.display(),
+        source.display()
+    );
+    program.to_str().unwrap().to_owned()
+}
+
+/// The source of the program that was changed last, in this folder or below.
+fn last_changed(folder: &Path) -> (SystemTime, PathBuf) {
+    const NOT_IN_IT: [&str; 7] = [
+        "tests", "tests.rs", "fuzz", "fuzz.rs", "benches", "lab", "testkit",
+    ];
+    let entries = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
+    let in_it = entries.filter(|path| !NOT_IN_IT.iter().any(|it| path.ends_with(it)));
+    let changes = in_it.filter_map(|path| {
+        if path.is_dir() {
+            return Some(last_changed(&path));
+        }
+        let is_source = path.extension().is_some_and(|it| it == "rs");
+        is_source.then(|| (fs::metadata(&path).unwrap().modified().unwrap(), path))
+    });
+    changes
+        .max()
+        .unwrap_or((SystemTime::UNIX_EPOCH, folder.to_owned()))
 }
 
 /// What a site's configuration says beyond the shared part, as lines of TOML.

@@ -11,8 +11,8 @@ use evenkeel_testkit::deadline::within;
 use evenkeel_testkit::process::run;
 use evenkeel_testkit::{Origin, OriginHandle, OriginOptions, Proxy, RawClient, RawOrigin, TempDir};
 
-use crate::foreign_clients::python;
 use crate::setup::{Site, nobody, origin};
+use evenkeel_testkit::process::python;
 
 const TOKEN: &str = "a-token-for-the-browser";
 
@@ -63,7 +63,7 @@ impl Drop for Traffic {
 /// Lets the browser do what `case` says, on the status page of this program.
 #[track_caller]
 fn browse(case: &str, proxy: &Proxy, args: &[&str]) {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/status_page.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/status_page.py");
     let mut command = python();
     let url = format!("http://{}/", proxy.status_address());
     command.arg(script).args([case, &url]).args(args);

@@ -10,9 +10,9 @@ use evenkeel_testkit::deadline::{STEP, holds_within, until, within};
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin, TempDir};
 
 use crate::control::ask;
-use crate::servers::Server;
 use crate::setup::{Site, ask_status, figures, get, nobody, origin, program};
 use crate::upgrade::{Successors, is_running};
+use evenkeel_testkit::servers::Server;
 
 const TOKEN: &str = "a-token-for-the-tests";
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::deadline::{STEP, holds_within};
-use crate::process::{Running, free_port, run};
+use crate::process::{Running, free_port, repository, run};
 use crate::temp::TempDir;
 use crate::tls::Authority;
 
@@ -230,6 +230,5 @@ fn wait_for(name: &str, port: u16) -> io::Result<()> {
 
 /// A program that `scripts/need pebble` has built.
 fn program(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    root.join(".go/bin").join(name)
+    repository().join(".go/bin").join(name)
 }

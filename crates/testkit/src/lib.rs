@@ -26,6 +26,7 @@ pub mod memory_disk;
 pub mod process;
 pub mod proxy;
 pub mod raw;
+pub mod servers;
 pub mod shown_disk;
 pub mod slow_disk;
 pub mod temp;

@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU16;
@@ -174,6 +174,18 @@ pub fn run(mut command: Command, limit: Duration) -> io::Result<Output> {
             ))
         }
     }
+}
+
+/// The Python that has the modules of `tests/it/requirements.txt`.
+pub fn python() -> Command {
+    let own = || repository().join(".venv/bin/python");
+    let path = std::env::var_os("EVENKEEL_TEST_PYTHON").map_or_else(own, PathBuf::from);
+    Command::new(path)
+}
+
+/// The folder of the repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// A port of 127.0.0.1 that is free, over TCP and UDP. It is not held, and no other call in

@@ -5,9 +5,9 @@ use evenkeel_testkit::tls::Authority;
 
 use super::*;
 use crate::control;
-use crate::servers::Server;
 use crate::setup::ask_status;
 use crate::upgrade::Successors;
+use evenkeel_testkit::servers::Server;
 
 /// The program before an endpoint, with the files of its cache in this folder.
 pub(super) fn with_disk(endpoint: &Endpoint, folder: &TempDir) -> std::io::Result<Proxy> {

@@ -7,8 +7,8 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::process::run;
 
 use super::{FileConfig, FileSite, MODIFIED, ask};
-use crate::foreign_clients::python;
 use crate::setup::test;
+use evenkeel_testkit::process::python;
 
 const BEFORE: &str = "Sun, 09 Sep 2001 01:46:39 GMT";
 const AFTER: &str = "Sun, 09 Sep 2001 01:46:41 GMT";

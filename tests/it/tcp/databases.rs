@@ -9,8 +9,8 @@ use evenkeel_testkit::process::run;
 
 use super::before;
 use crate::health::states;
-use crate::servers::Server;
 use crate::setup::{figures, test};
+use evenkeel_testkit::servers::Server;
 
 /// The program in front of a server that takes so many connections, with probes of
 /// this protocol.

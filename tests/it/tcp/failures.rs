@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use super::{before, config, echo, saying};
 use crate::control::ask;
 use crate::health::states;
-use crate::servers::Server;
 use crate::setup::{figures, program, test};
+use evenkeel_testkit::servers::Server;
 
 /// Clients that each open one connection after the other, ask, and close it.
 struct Load {

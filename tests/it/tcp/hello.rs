@@ -8,8 +8,8 @@ use evenkeel_testkit::process::run;
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin};
 
 use super::{line, saying, start};
-use crate::servers::Server;
 use crate::setup::test;
+use evenkeel_testkit::servers::Server;
 
 /// How long a client has for its first bytes.
 const FIRST_BYTES: Duration = Duration::from_millis(300);

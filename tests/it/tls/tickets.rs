@@ -15,9 +15,9 @@ use rustls::{ClientConfig, HandshakeKind};
 use super::clients::{asking, with_clients};
 use super::{Issuing, TLS12, TLS13, checked, connect, counted};
 use crate::reload::{SITE, reload};
-use crate::servers::Server;
 use crate::setup::{Site, figures, origin, test};
 use crate::upgrade::{Successors, is_running};
+use evenkeel_testkit::servers::Server;
 
 /// Connects, sends a request, and says whether the session was resumed.
 #[track_caller]

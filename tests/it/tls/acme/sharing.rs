@@ -9,8 +9,8 @@ use evenkeel_testkit::{OriginHandle, Proxy, RawClient, TempDir};
 use redis::{Commands, Connection};
 
 use super::{Issuer, connect, printed, shown, start, table};
-use crate::servers::Server;
 use crate::setup::figures;
+use evenkeel_testkit::servers::Server;
 
 /// Machines ask the server every 10 s, and after pauses of 30 s at most.
 const LONG: Duration = Duration::from_secs(45);

