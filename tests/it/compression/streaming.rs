@@ -72,17 +72,16 @@ fn what_an_origin_sends_arrives_at_once() {
                 }
                 told.recv().is_ok() && stream.send("0\r\n\r\n").is_ok()
             });
-            let proxy = match is_tls {
-                false => origin.behind("compress = true"),
-                true => origin.behind_tls("compress = true", &authority, &folder),
-            };
-            let mut client = match is_tls {
-                false => proxy.client(),
-                true => {
-                    let trusting = authority.trusting(TLS13).unwrap();
-                    RawClient::connect_tls(proxy.address("web"), "a.test", trusting).unwrap()
-                }
-            };
+            let (proxy, mut client);
+            if is_tls {
+                proxy = origin.behind_tls("compress = true", &authority, &folder);
+                let trusting = authority.trusting(TLS13).unwrap();
+                let connected = RawClient::connect_tls(proxy.address("web"), "a.test", trusting);
+                client = connected.unwrap();
+            } else {
+                proxy = origin.behind("compress = true");
+                client = proxy.client();
+            }
             client
                 .send(get(&format!("Accept-Encoding: {coding}\r\n")))
                 .unwrap();
