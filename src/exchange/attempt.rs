@@ -385,7 +385,7 @@ impl<'a, 'e> Sent<'a, 'e> {
     fn told(&self) -> Forward {
         let forward = self.slot.upstream().config().forward;
         Forward {
-            x_forwarded: forward.x_forwarded || self.exchange.side.is_subrequest(),
+            x_forwarded: forward.x_forwarded || self.exchange.side.asks_for_itself(),
             ..forward
         }
     }
@@ -498,7 +498,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         poll_fn(move |cx| {
             if let Some(pump) = self.pump.as_mut().filter(|it| !it.sink_is_closed()) {
                 let before = pump.progress();
-                let client = &mut self.exchange.side.carrier();
+                let client = &mut self.exchange.body_carrier();
                 let polled = pump.poll(cx, client, &mut (&mut self.stream).into());
                 let has_moved = pump.progress() != before;
                 let progress = &self.exchange.progress;

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
+use super::recording::Recording;
 use super::store_side::StoreSide;
 use super::subrequest::Subrequest;
 use crate::net::pipe::Pipe;
@@ -21,6 +22,8 @@ use crate::net::stream::{Follow, Stream};
 pub enum Carrier<'a> {
     /// A connection, which carries nothing else meanwhile.
     Connection(&'a mut Stream),
+    /// A connection, of which somebody else gets what is read.
+    Recorded(RecordedStream<'a>),
     /// A cache, which takes a response.
     Store(&'a mut StoreSide),
     /// Another exchange, which keeps a response.
@@ -41,6 +44,7 @@ macro_rules! with_carrier {
     ($carrier:expr, $it:ident => $result:expr) => {
         match $carrier {
             Carrier::Connection($it) => $result,
+            Carrier::Recorded($it) => $result,
             Carrier::Store($it) => $result,
             Carrier::Subrequest($it) => $result,
             #[cfg(test)]
@@ -100,5 +104,66 @@ impl Carrier<'_> {
 
     pub fn close_notify(&mut self) -> io::Result<()> {
         with_carrier!(self, it => it.close_notify())
+    }
+}
+
+/// A connection whose bytes are recorded as they are read.
+#[derive(Debug)]
+pub struct RecordedStream<'a> {
+    pub stream: &'a mut Stream,
+    pub recording: &'a mut Recording,
+}
+
+/// What it has of a carrier.
+impl RecordedStream<'_> {
+    /// A pipe would hide the bytes.
+    fn can_splice(&self) -> bool {
+        false
+    }
+
+    fn poll_read_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.stream.poll_read_ready(cx)
+    }
+
+    fn poll_read(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        let read = self.stream.poll_read(cx, room);
+        if let Poll::Ready(Ok(len)) = read {
+            self.recording.take(&room[..len]);
+        }
+        read
+    }
+
+    fn poll_read_into(&self, _: &Context<'_>, _: &mut Pipe, _: u64) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    fn poll_write_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.stream.poll_write_ready(cx)
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_write(cx, bytes, follow)
+    }
+
+    fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
+        self.stream.try_write(bytes, follow)
+    }
+
+    fn poll_write_from(
+        &mut self,
+        cx: &Context<'_>,
+        pipe: &mut Pipe,
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_write_from(cx, pipe, follow)
+    }
+
+    fn close_notify(&mut self) -> io::Result<()> {
+        self.stream.close_notify()
     }
 }

@@ -234,6 +234,11 @@ pub(super) fn try_endpoints<'u, A: Attempting, T>(
             if blamed {
                 slot.observe(Observed::Failed, clock::now());
             }
+            let retry = match retry {
+                // Nobody waits for a copy.
+                Retry::Elsewhere if exchange.side.is_copy() => Retry::Never,
+                retry => retry,
+            };
             match attempts.go_on(context, slot, end, retry) {
                 GoOn::Yes => {}
                 // Others have their turn before it begins again.

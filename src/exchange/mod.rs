@@ -29,6 +29,7 @@ pub mod proxy_header;
 pub mod pump;
 mod queueing;
 mod record;
+mod recording;
 mod relay;
 pub(crate) mod remote;
 mod request;
@@ -60,6 +61,7 @@ use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::net::timer::Timer;
 
+use carrier::Carrier;
 use watch::ClientWatch;
 
 pub use cache_effect::CacheEffect;
@@ -71,6 +73,7 @@ pub use known_room::Room;
 pub use moment::Moment;
 pub use outcome::Outcome;
 pub use record::Progress;
+pub(crate) use recording::{Recorded, Recorder, Unrecorded};
 pub use side::{ClientSide, Http1Side};
 pub use subrequest::{KeptHead, KeptResponse, Subrequest};
 
@@ -116,6 +119,8 @@ pub struct Rare {
     pub user: Option<Box<str>>,
     /// Fields that an endpoint gets in place of the client's.
     pub set_fields: Option<Rc<[SetField]>>,
+    /// The request, where a copy of it goes elsewhere and its body is yet to come.
+    recording: Option<recording::Recording>,
 }
 
 /// A field of a request that an endpoint gets with these values alone, whatever the client
@@ -166,6 +171,12 @@ impl<'a> Exchange<'a> {
     /// Fields that an endpoint gets in place of the client's.
     pub fn set_fields(&self) -> Option<&[SetField]> {
         self.rare.as_ref()?.set_fields.as_deref()
+    }
+
+    /// The carrier of the request's body.
+    fn body_carrier(&mut self) -> Carrier<'_> {
+        let recording = self.rare.as_mut().and_then(|it| it.recording.as_mut());
+        self.side.body_carrier(recording)
     }
 
     /// The head, unless what came is none.

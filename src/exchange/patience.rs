@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Exchange;
-use crate::config::Buffer;
+use crate::config::{Buffer, Route};
 use crate::upstream::Upstream;
 
 /// How long an exchange waits.
@@ -19,10 +19,15 @@ pub(super) struct Patience {
 }
 
 impl<'a> Exchange<'a> {
+    /// The route whose waits it has; that of a copy is of other endpoints.
+    fn waiting_route(&self) -> Option<&'a Route> {
+        self.route().filter(|_| !self.side.is_copy())
+    }
+
     /// How long it waits for an endpoint of this upstream.
     pub(super) fn patience(&self, upstream: &Upstream) -> Patience {
         let of_upstream = &upstream.config().timeouts;
-        let own = self.route().and_then(|it| it.timeouts.as_deref());
+        let own = self.waiting_route().and_then(|it| it.timeouts.as_deref());
         Patience {
             first_byte: own
                 .and_then(|it| it.first_byte)
@@ -34,7 +39,7 @@ impl<'a> Exchange<'a> {
 
     /// What keeps its client from holding a slot of this upstream, if anything does.
     pub(super) fn buffer(&self, upstream: &Upstream) -> Option<Buffer> {
-        let own = self.route().and_then(|it| it.buffer);
+        let own = self.waiting_route().and_then(|it| it.buffer);
         own.unwrap_or(upstream.config().buffer)
     }
 }

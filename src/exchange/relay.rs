@@ -266,6 +266,7 @@ impl Relay<'_, '_> {
             context,
             side,
             timer,
+            rare,
             total_deadline,
             ..
         } = &mut **exchange;
@@ -282,7 +283,9 @@ impl Relay<'_, '_> {
         set_timeout(request);
         poll_fn(|cx| {
             let before = request.progress();
-            let polled = request.poll(cx, &mut side.carrier(), &mut (&mut **stream).into());
+            let recording = rare.as_mut().and_then(|it| it.recording.as_mut());
+            let mut client = side.body_carrier(recording);
+            let polled = request.poll(cx, &mut client, &mut (&mut **stream).into());
             if let Poll::Ready(end) = polled {
                 return Poll::Ready(Ok(end));
             }
@@ -369,7 +372,7 @@ impl Relay<'_, '_> {
             return Ok(false);
         };
         let before = request.progress();
-        let client = &mut self.exchange.side.carrier();
+        let client = &mut self.exchange.body_carrier();
         match request.poll(cx, client, &mut (&mut *self.stream).into()) {
             Poll::Ready(PumpEnd::Done) => {
                 self.watch.restart(clock::now());

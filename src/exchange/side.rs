@@ -30,10 +30,11 @@ use evenkeel_proto::{BodyFraming, RequestHead, ResponseHead, Version};
 use super::Progress;
 use super::RestOfBody;
 use super::body::BodySink;
-use super::carrier::Carrier;
+use super::carrier::{Carrier, RecordedStream};
 use super::context::{ListenerSide, Worker};
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
+use super::recording::Recording;
 use super::store_side::StoreSide;
 use super::subrequest::Subrequest;
 use crate::net::clock;
@@ -90,6 +91,20 @@ impl ClientSide<'_> {
             ClientSide::Subrequest(kept) => Carrier::Subrequest(kept),
             #[cfg(test)]
             ClientSide::Multiplexed(stream) => Carrier::Multiplexed(stream),
+        }
+    }
+
+    /// The carrier of the request's body, of which `recording` gets what is read.
+    pub(super) fn body_carrier<'c>(
+        &'c mut self,
+        recording: Option<&'c mut Recording>,
+    ) -> Carrier<'c> {
+        let Some(recording) = recording.filter(|it| !it.is_over()) else {
+            return self.carrier();
+        };
+        match self.carrier() {
+            Carrier::Connection(stream) => Carrier::Recorded(RecordedStream { stream, recording }),
+            carrier => carrier,
         }
     }
 
@@ -289,8 +304,13 @@ impl ClientSide<'_> {
     }
 
     /// Whether it is another exchange, which asks for itself.
-    pub(super) fn is_subrequest(&self) -> bool {
-        matches!(self, ClientSide::Subrequest(_))
+    pub(super) fn asks_for_itself(&self) -> bool {
+        matches!(self, ClientSide::Subrequest(it) if !it.is_copy())
+    }
+
+    /// Whether the request is a copy of another one, whose response nobody waits for.
+    pub(super) fn is_copy(&self) -> bool {
+        matches!(self, ClientSide::Subrequest(it) if it.is_copy())
     }
 
     /// Whether the client was found to have closed its sending side alone.

@@ -1,5 +1,5 @@
 //! The client's side of an exchange that another exchange makes for itself: in the place of
-//! a client, it keeps the response of an endpoint.
+//! a client, it keeps the response of an endpoint, or drops that of a copy.
 //!
 //! Such an exchange is like any other to the rest of this module: it has a slot, waits in
 //! the queue, is retried and has its timeouts. It ends when the one that made it drops it.
@@ -15,16 +15,24 @@ use evenkeel_proto::ResponseHead;
 use crate::net::pipe::Pipe;
 use crate::net::stream::Follow;
 
-/// The side of an exchange that keeps the response.
+/// The side of an exchange that keeps the response, or drops it.
 #[derive(Debug)]
 pub struct Subrequest {
-    /// Longest body that is kept, in bytes.
-    most: usize,
+    fate: Fate,
     /// The head that was taken last.
     head: RefCell<Option<KeptHead>>,
     body: Vec<u8>,
     /// Whether the body was longer.
     is_over: bool,
+}
+
+/// What becomes of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is kept, with a body of at most so many bytes.
+    Kept { most: usize },
+    /// It is read and dropped: the request is a copy of another one.
+    Dropped,
 }
 
 /// The head of a response that is kept.
@@ -63,12 +71,26 @@ pub struct KeptResponse {
 impl Subrequest {
     /// Of a request whose response may have a body of so many bytes.
     pub fn new(most: usize) -> Self {
+        Self::with(Fate::Kept { most })
+    }
+
+    /// Of a copy of a request, whose response is read and dropped.
+    pub fn copy() -> Self {
+        Self::with(Fate::Dropped)
+    }
+
+    fn with(fate: Fate) -> Self {
         Subrequest {
-            most,
+            fate,
             head: RefCell::default(),
             body: Vec::new(),
             is_over: false,
         }
+    }
+
+    /// Whether the request is a copy of another one.
+    pub(super) fn is_copy(&self) -> bool {
+        self.fate == Fate::Dropped
     }
 
     /// The response, once the exchange has ended; `None` where none came whole.
@@ -82,6 +104,9 @@ impl Subrequest {
 
     /// Takes a head at the front of `bytes`. One that was taken before gives way.
     pub(super) fn take_head(&self, bytes: &[u8], head: &ResponseHead) {
+        if self.is_copy() {
+            return;
+        }
         let kept = StoredHead::passing(&Response { head, bytes });
         self.head.replace(Some(KeptHead {
             status: head.status,
@@ -92,16 +117,19 @@ impl Subrequest {
 
     /// Takes a part of the body.
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.body.len() + bytes.len() > self.most {
-            self.is_over = true;
-            return Err(io::ErrorKind::FileTooLarge.into());
+        match self.fate {
+            Fate::Dropped => {}
+            Fate::Kept { most } if self.body.len() + bytes.len() > most => {
+                self.is_over = true;
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            Fate::Kept { .. } => self.body.extend_from_slice(bytes),
         }
-        self.body.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 }
 
-/// What it has of a carrier: see `Carrier`. The request has no body.
+/// What it has of a carrier: see `Carrier`. All of the request is there from the start.
 impl Subrequest {
     pub(super) fn can_splice(&self) -> bool {
         false

@@ -33,7 +33,7 @@ use crate::cache::Cache;
 use crate::client::http1::check_limits;
 use crate::config::{
     self, Action, Caching, Candidate, ClientProtocol, CodedRequests, Config, FieldEdit, LimitBound,
-    Proxying, ResponseCompression, Split, Sticky, without_passwords,
+    Mirror, Proxying, ResponseCompression, Split, Sticky, without_passwords,
 };
 use crate::exchange::answer::refusal_status;
 use crate::exchange::compression::{is_coded, wanted_coding};
@@ -139,6 +139,7 @@ fn explain_on(
         readings: Vec::new(),
         cache: None,
         compression: None,
+        mirror: None,
         is_redirected_to_https: false,
         action: None,
         access: None,
@@ -287,6 +288,7 @@ fn explain_request(
                 action,
                 cache,
                 compression,
+                mirror,
                 coded_requests,
                 ..
             } = routed.route;
@@ -315,6 +317,7 @@ fn explain_request(
             explanation.cache = (cache.as_ref()).map(|it| cache_step(config, it, caches, &facts));
             let compression = compression.as_deref();
             explanation.compression = compression.map(|it| compression_text(it, &facts));
+            explanation.mirror = (mirror.as_deref()).map(|it| mirror_text(config, it, &facts));
             let (step, prospect) = routed.action_step(action, &mut explanation.refused);
             explanation.action = Some(step);
             let upstream = prospect.as_ref().map(|it| it.upstream);
@@ -412,6 +415,19 @@ fn compression_text(settings: &ResponseCompression, facts: &RequestFacts<'_>) ->
         ),
         None => format!("none, as the request accepts none of {}", names.join(", ")),
     }
+}
+
+/// Where a copy of a request would go, in half a sentence.
+fn mirror_text(config: &Config, mirror: &Mirror, facts: &RequestFacts<'_>) -> String {
+    let upstream = &config.upstreams[mirror.proxying.upstream].name;
+    if facts.head.wire.upgrade.is_some() {
+        return format!("none for upstream {upstream}, as the request asks for an upgrade");
+    }
+    let chance = match mirror.share_ppm {
+        1_000_000.. => String::new(),
+        ppm => format!(" with a chance of {} %", f64::from(ppm) / 1e4),
+    };
+    format!("a copy goes to upstream {upstream}{chance}, and its answer is dropped")
 }
 
 /// What a cache has, in half a sentence.

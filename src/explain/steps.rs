@@ -53,6 +53,9 @@ pub struct Explanation {
     /// sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<String>,
+    /// Where a copy of the request would go, in half a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
     /// Whether the listener redirects it, whatever its route.
     #[serde(default)]
     pub is_redirected_to_https: bool,

@@ -98,6 +98,9 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
     if let Some(compression) = &explanation.compression {
         page.line(&format!("compression: {compression}"));
     }
+    if let Some(mirror) = &explanation.mirror {
+        page.line(&format!("mirror: {mirror}"));
+    }
     match &explanation.action {
         None => {}
         Some(ActionStep::Answer(AnswerStep {

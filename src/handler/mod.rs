@@ -10,6 +10,7 @@ mod connection;
 pub(crate) mod files;
 mod fixed;
 mod last_hop;
+mod mirror;
 mod multipart;
 mod proxy;
 pub(crate) mod redirect;
@@ -119,7 +120,12 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     // Looked up again, so that the future does not grow by it.
     let route = exchange.progress.figures.route.unwrap_or_default() as usize;
     let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
-    let config::Route { action, cache, .. } = &context.config().routes[route];
+    let config::Route {
+        action,
+        cache,
+        mirror,
+        ..
+    } = &context.config().routes[route];
     if exchange.check_path().is_err() {
         return box_cold(refuse(exchange, Failure::AmbiguousPath)).await;
     }
@@ -133,6 +139,9 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
         && let cache::Way::Through(key) = cache::way(exchange, caching)
     {
         return box_cold(cache::handle(exchange, route, proxying, caching, key)).await;
+    }
+    if let Some(mirror) = mirror {
+        mirror::copy(exchange, route, mirror);
     }
     with_action!(action, it => it.handle(route, exchange).await)
 }

@@ -46,8 +46,8 @@ pub use endpoint::{AdminWord, EndpointFigures, EndpointGiven, EndpointStatus};
 pub use exchanges::{ExchangeFigures, PhaseFigures};
 pub use listener::{ListenerFigures, ListenerGiven};
 pub use route::{
-    CachingFigures, CompressionFigures, FileFigures, FileGiven, LimitFigures, RouteFigures,
-    RouteGiven,
+    CachingFigures, CompressionFigures, FileFigures, FileGiven, LimitFigures, MirrorFigures,
+    RouteFigures, RouteGiven,
 };
 pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};
 

@@ -48,6 +48,10 @@ enum Limit {
     Requests { route: usize },
     /// Requests that they would refuse or delay without `dry_run`.
     DryRun { route: usize },
+    /// Copies of a route's requests.
+    Mirror { route: usize },
+    /// Responses to copies of a route's requests.
+    MirrorFailed { route: usize },
     /// Retries of an upstream.
     Retries { upstream: usize },
     /// Memory for the bodies of an upstream's slow clients.
@@ -237,7 +241,12 @@ fn limits_of(config: &Config) -> Vec<Limit> {
     let limited = routes.filter(|(_, it)| !it.limits.is_empty());
     let limited =
         limited.flat_map(|(route, _)| [Limit::Requests { route }, Limit::DryRun { route }]);
-    let limits = listeners.chain(files).chain(limited).chain(upstreams);
+    let routes = config.routes.iter().enumerate();
+    let mirrored = routes.filter(|(_, it)| it.mirror.is_some());
+    let mirrored =
+        mirrored.flat_map(|(route, _)| [Limit::Mirror { route }, Limit::MirrorFailed { route }]);
+    let limits = listeners.chain(files).chain(limited).chain(mirrored);
+    let limits = limits.chain(upstreams);
     let limits = limits.chain([Limit::LogLines, Limit::Spans]);
     limits.collect()
 }
@@ -277,6 +286,15 @@ impl Limit {
             Limit::DryRun { route } => {
                 sum(&|it| it.limits[route].as_ref().map_or(0, |it| it.dry_run.value()))
             }
+            // A client that leaves is none of ours.
+            Limit::Mirror { route } => sum(&|it| {
+                it.mirrors[route].as_ref().map_or(0, |it| {
+                    it.busy.value() + it.too_long.value() + it.no_memory.value()
+                })
+            }),
+            Limit::MirrorFailed { route } => {
+                sum(&|it| it.mirrors[route].as_ref().map_or(0, |it| it.failed.value()))
+            }
             Limit::Retries { upstream } => {
                 sum(&|it| it.upstreams[upstream].retries_refused.value())
             }
@@ -310,7 +328,11 @@ impl Limit {
             | Limit::IdleConnections { upstream } => {
                 format!("upstream {}", config.upstreams[upstream].name)
             }
-            Limit::Files { route, .. } | Limit::Requests { route } | Limit::DryRun { route } => {
+            Limit::Files { route, .. }
+            | Limit::Requests { route }
+            | Limit::DryRun { route }
+            | Limit::Mirror { route }
+            | Limit::MirrorFailed { route } => {
                 format!("route {}", config.routes[route].name)
             }
             Limit::LogLines => "access log".into(),
@@ -372,6 +394,14 @@ impl Limit {
                 "more requests come than its limit would allow",
                 "more requests came than its limit would allow",
             ),
+            Limit::Mirror { .. } => (
+                "not every request is copied to its mirror",
+                "not every request was copied to its mirror",
+            ),
+            Limit::MirrorFailed { .. } => (
+                "its mirror does not answer copies of requests",
+                "its mirror did not answer copies of requests",
+            ),
             Limit::Retries { .. } => (
                 "its budget of retries is used up",
                 "its budget of retries was used up",
@@ -400,6 +430,8 @@ impl Limit {
                 ["request refused", "requests refused"]
             }
             Limit::DryRun { .. } => ["request passed", "requests passed"],
+            Limit::Mirror { .. } => ["request not copied", "requests not copied"],
+            Limit::MirrorFailed { .. } => ["copy failed", "copies failed"],
             Limit::Retries { .. } => ["retry not made", "retries not made"],
             Limit::Buffers { .. } => ["body streamed", "bodies streamed"],
             Limit::LogLines => ["line lost", "lines lost"],
@@ -444,6 +476,8 @@ impl Limit {
             Limit::Upstream { failure, .. } | Limit::Files { failure, .. } => failure.word(),
             Limit::Requests { .. } => Failure::RateLimited.word(),
             Limit::DryRun { .. } => "rate-limited-dry-run",
+            Limit::Mirror { .. } => "mirror",
+            Limit::MirrorFailed { .. } => "mirror-failed",
             Limit::Retries { .. } => "retries",
             Limit::Buffers { .. } => "buffer-memory",
             Limit::LogLines => "log-lines",

@@ -136,7 +136,10 @@ impl WorkerThread {
         let mut deadline = None;
         let mut manner = Manner::Ending;
         let mut is_supervised = true;
-        let is_idle = || worker.open_count.get() == 0 && Rc::strong_count(&accepting) == 1;
+        let is_idle = || {
+            let is_accepting = Rc::strong_count(&accepting) > 1;
+            worker.open_count.get() == 0 && !is_accepting && worker.upstreams.copies() == 0
+        };
         while !is_over(deadline, is_idle()) {
             tokio::select! {
                 () = timer.expired() => {
@@ -166,9 +169,14 @@ impl WorkerThread {
                 },
             }
         }
-        let open = worker.open_count.get();
+        let (open, copies) = (worker.open_count.get(), worker.upstreams.copies());
         if open > 0 {
             tracing::warn!("worker {index}: {open} connections cut at the deadline");
+        }
+        if copies > 0 {
+            tracing::warn!("worker {index}: {copies} copies of requests cut at the deadline");
+        }
+        if open > 0 || copies > 0 {
             timer.set(CUT_STEP, CUT_STEP)?;
             cut(&worker, &timer, &heartbeat).await;
         }
@@ -298,7 +306,8 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
 async fn cut(worker: &Worker, steps: &TimerFd, heartbeat: &Heartbeat) {
     let until = Instant::now() + CUT_TIME;
     worker.wheel.stop();
-    while !is_over(Some(until), worker.open_count.get() == 0) {
+    let is_idle = || worker.open_count.get() == 0 && worker.upstreams.copies() == 0;
+    while !is_over(Some(until), is_idle()) {
         steps.expired().await;
         heartbeat.beat();
         worker.wheel.stop();

@@ -131,6 +131,16 @@ impl Upstream {
         self.side.chooser.borrow().members().is_reachable()
     }
 
+    /// Counts a copy of a request for as long as that is kept; `None` where this worker
+    /// has `max` of them in flight here.
+    pub fn begin_copy(&self, max: u32) -> Option<CopyInFlight> {
+        let in_flight = self.side.copies.get();
+        (in_flight < max).then(|| {
+            self.side.copies.set(in_flight + 1);
+            CopyInFlight(self.side.clone())
+        })
+    }
+
     /// Counts a request towards the retries that are allowed.
     pub fn count_request(&self) {
         let retries = &self.dispatcher().retries;
@@ -161,5 +171,15 @@ impl Upstream {
         let in_flight = states.iter().map(|it| u64::from(it.in_flight())).sum();
         self.side.in_flight.set((now, in_flight));
         in_flight
+    }
+}
+
+/// Counts a copy of a request as in flight.
+#[derive(Debug)]
+pub struct CopyInFlight(Rc<UpstreamSide>);
+
+impl Drop for CopyInFlight {
+    fn drop(&mut self) {
+        self.0.copies.update(|it| it - 1);
     }
 }

@@ -41,6 +41,8 @@ pub struct UpstreamSide {
     /// Length of the body that began last, in bytes; 0 where it was not known.
     pub(super) last_body_len: Cell<u64>,
     pub(super) sticky_cookies: StickyCookies,
+    /// Copies of requests that are in flight, or wait.
+    pub(super) copies: Cell<u32>,
 }
 
 impl UpstreamSide {
@@ -61,6 +63,7 @@ impl UpstreamSide {
             in_flight: Cell::default(),
             last_body_len: Cell::default(),
             sticky_cookies: StickyCookies::default(),
+            copies: Cell::default(),
         }
     }
 
@@ -193,6 +196,11 @@ impl UpstreamSides {
     pub fn all(&self) -> Vec<Rc<UpstreamSide>> {
         let by_dispatcher = self.by_dispatcher.borrow();
         by_dispatcher.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Copies of requests that are in flight to any of them.
+    pub fn copies(&self) -> u32 {
+        self.all().iter().map(|it| it.copies.get()).sum()
     }
 
     /// Closes the idle connections of a worker that drains: see

@@ -57,6 +57,7 @@ mod many_hosts;
 mod matching;
 mod messages;
 mod metrics;
+mod mirror;
 mod pinned;
 mod process;
 mod proxy_protocol;

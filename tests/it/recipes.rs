@@ -643,6 +643,24 @@ fn a_release_by_weight() {
 }
 
 #[test]
+fn a_copy_of_the_traffic_for_a_test() {
+    test(|| {
+        let names = ["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.9:8080"];
+        let recipe = Recipe::of("A copy of the traffic for a test");
+        let (recipe, origins) = recipe.with_origins(names);
+        let site = recipe.start();
+        let mut client = site.client();
+        let mut answered = BTreeSet::new();
+        until("some of them are copied", || {
+            let response = client.get("/ping").unwrap();
+            answered.insert(server(&response).to_owned());
+            origins[2].stats().requests > 2
+        });
+        assert!(!answered.contains(names[2]), "{answered:?}");
+    });
+}
+
+#[test]
 fn unix_sockets() {
     test(|| {
         let recipe = Recipe::of("Unix sockets");

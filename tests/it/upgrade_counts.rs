@@ -61,6 +61,17 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "no queue is long",
     ),
     (
+        "evenkeel_route_mirror_failed_total",
+        "every copy is answered",
+    ),
+    ("evenkeel_route_mirror_busy_total", "few copies are in flight"),
+    ("evenkeel_route_mirror_too_long_total", "no body is long"),
+    (
+        "evenkeel_route_mirror_no_memory_total",
+        "there is memory for buffers",
+    ),
+    ("evenkeel_route_mirror_cut_total", "every body ends"),
+    (
         "evenkeel_route_cache_stale_total",
         "what is stored stays fresh",
     ),
@@ -159,6 +170,7 @@ name = "narrow"
 match = {{ host = "narrow.example" }}
 upstream = "narrow"
 compress = {{ min = 1 }}
+mirror = "stored"
 
 [[route]]
 name = "cached"

@@ -12,6 +12,7 @@ mod edits;
 mod errors;
 mod health;
 mod limits;
+mod mirror;
 mod nested;
 mod paths;
 mod sticky;
@@ -55,6 +56,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     errors::check(file, report);
     access::check(file, report);
     auth::check(file, names, report);
+    mirror::check(file, names, report);
     compression::check(file, report);
 }
 

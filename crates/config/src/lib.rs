@@ -82,7 +82,7 @@ pub use variable::{Expression, ExpressionPart, Known, Variable};
 pub use written::{
     Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
     Drain, Endpoint, EndpointSource, ErrorPage, Errors, ExternalAccount, FieldEdit, Files,
-    FixedAnswer, Interim, Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log,
+    FixedAnswer, Interim, Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log, Mirror,
     NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Rate, RequestKey, ResponseCompression,
     RouteTimeouts, Server, ServiceSource, Split, SplitPart, Sticky, Tickets, Upstream,
     UpstreamTimeouts,
@@ -446,6 +446,8 @@ pub struct Route {
     pub access: Option<Box<AccessList>>,
     /// How clients show who they are; `None` for not at all.
     pub auth: Option<Box<Auth>>,
+    /// The upstream that gets copies of its requests; `None` for none.
+    pub mirror: Option<Box<Mirror>>,
     /// How often its requests may come. A request has to pass all of them.
     pub limits: Box<[Limit]>,
     /// Its timeouts; `None` where all are those of the upstream.

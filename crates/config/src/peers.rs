@@ -217,8 +217,8 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "mirror mirroring shadow request_mirror_policies",
-        Missing("sending copies of requests is", NOTHING),
+        "mirroring shadow request_mirror_policies request_mirror mirror_request",
+        key("route", "mirror"),
     ),
     // Tables.
     (

@@ -11,6 +11,7 @@ mod cache;
 mod captures;
 mod edits;
 mod errors;
+mod mirror;
 mod networks;
 mod shared_store;
 mod sticky;
@@ -389,6 +390,7 @@ fn routes(
                 },
                 access: access::access(it, names)?,
                 auth: auth::auth(it, names)?,
+                mirror: mirror::mirror(it, names)?,
                 limits: match &it.limit.value {
                     Some(limits) => limits.resolve()?.into(),
                     None => Box::default(),

@@ -21,6 +21,7 @@ mod forms;
 mod limit;
 mod listener;
 mod logs;
+mod mirror;
 mod names;
 mod request_key;
 mod route;
@@ -55,6 +56,8 @@ pub(super) use logs::OtlpParts;
 pub use logs::{
     AccessLog, Log, LogTable, Otlp, OtlpTable, OwnAccessLog, OwnAccessLogTable, Syslog,
 };
+pub use mirror::Mirror;
+pub(super) use mirror::{MirrorParts, MirrorTable, ShortMirror};
 pub(super) use names::Names;
 pub use request_key::RequestKey;
 pub(super) use request_key::RequestKeyText;

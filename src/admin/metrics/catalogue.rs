@@ -13,8 +13,8 @@ use crate::files::DiskFigures;
 use crate::observe::discovered::SourceFigures;
 use crate::observe::figures::{
     CachingFigures, CompressionFigures, EndpointFigures, ExchangeFigures, Figures, FileFigures,
-    GenerationFigures, LaneFigures, LimitFigures, ListenerFigures, PhaseFigures, RouteFigures,
-    UpstreamFigures,
+    GenerationFigures, LaneFigures, LimitFigures, ListenerFigures, MirrorFigures, PhaseFigures,
+    RouteFigures, UpstreamFigures,
 };
 
 /// Of the process, by the names that every exporter has for them.
@@ -136,6 +136,17 @@ async fn routes(figures: &Figures, out: &mut impl Writer) {
         .collect();
     let scope = "evenkeel_route_compression_";
     each(CompressionFigures::METRICS, scope, &compression, out).await;
+    let mirrors = routes.iter();
+    let mirrors: Vec<_> = mirrors
+        .filter_map(|(labels, route)| Some((*labels, route.mirror.as_ref()?)))
+        .collect();
+    each(
+        MirrorFigures::METRICS,
+        "evenkeel_route_mirror_",
+        &mirrors,
+        out,
+    )
+    .await;
     let caching = routes.iter();
     let caching: Vec<_> = caching
         .filter_map(|(labels, route)| Some((*labels, route.cache.as_ref()?)))

@@ -39,7 +39,7 @@ fn sources(endpoints: usize) -> Sources {
         .collect();
     let text = format!(
         "[[listener]]\nname = 'web'\nbind = ':0'\nlimits.connections = 100\n\
-         [[route]]\nupstream = 'app'\nlane = 'slow'\ncache = true\nlimit.rate = '10/s'\ncompress = true\n\
+         [[route]]\nupstream = 'app'\nlane = 'slow'\ncache = true\nlimit.rate = '10/s'\ncompress = true\nmirror = 'app'\n\
          [[route]]\nname = 'img'\nfiles = '/nowhere'\n\
          [upstream.app]\nendpoints = [{}]\nlanes.slow = 2\n",
         endpoints.join(",")

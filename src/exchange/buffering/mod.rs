@@ -33,6 +33,14 @@ impl Reserved {
         }
     }
 
+    /// Nothing of the same memory.
+    pub fn none_left(&self) -> Self {
+        Reserved {
+            memory: self.memory.clone(),
+            len: 0,
+        }
+    }
+
     /// Bytes that are reserved.
     pub fn len(&self) -> usize {
         self.len

@@ -219,10 +219,17 @@ impl Reading<'_, '_> {
         exchange.set_bounded_timeout(listener.timeouts.body);
         let ahead = &mut self.ahead;
         let room = &mut ahead.bytes[ahead.filled..];
-        let mut client = exchange.side.carrier();
+        let Exchange {
+            context,
+            side,
+            timer,
+            rare,
+            ..
+        } = &mut *exchange;
+        let recording = rare.as_mut().and_then(|it| it.recording.as_mut());
+        let mut client = side.body_carrier(recording);
         let reading = poll_fn(|cx| client.poll_read(cx, room));
-        let context = exchange.context;
-        let len = match context.until_deadline(&exchange.timer, reading).await {
+        let len = match context.until_deadline(timer, reading).await {
             Ok(Ok(len)) if len > 0 => len,
             Ok(_) => return Err(Failure::ClientGone.into()),
             Err(TimedOut) => return Err(exchange.timed_out(Failure::BodyTimeout).into()),

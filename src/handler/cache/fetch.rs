@@ -13,7 +13,7 @@ use evenkeel_cache::validate::{is_withheld, push_conditions};
 use evenkeel_proto::Scheme;
 use evenkeel_proto::http1::{Parsed, parse_request};
 
-use super::super::proxy::forward;
+use super::super::{mirror, proxy::forward};
 use super::Cached;
 use crate::exchange::store_side::{FetchNotes, FetchRequest, Purpose, StoreSide};
 use crate::exchange::{ClientSide, Exchange, Progress};
@@ -111,6 +111,9 @@ pub(super) fn begin(
         if user.is_some() || set_fields.is_some() {
             let rare = exchange.rare();
             (rare.user, rare.set_fields) = (user, set_fields);
+        }
+        if let Some(mirror) = &context.config().routes[route].mirror {
+            mirror::copy(&mut exchange, route, mirror);
         }
         let outcome = forward(&mut exchange, &proxying).await;
         let (figures, endpoint) = exchange.conclude_fetch(outcome.end);

@@ -25,8 +25,8 @@ use evenkeel_cache::{Key, Object, Request, RequestDirectives, Secret, Usable};
 use evenkeel_policy::Instant;
 use evenkeel_proto::{Credentials, Method};
 
-use super::RequestFacts;
 use super::proxy::forward;
+use super::{RequestFacts, mirror};
 use crate::cache::Cache;
 use crate::cache::disk::Found;
 use crate::config::{Caching, Proxying};
@@ -458,6 +458,9 @@ impl Cached<'_> {
         note(exchange, result, reason);
         if let Some(effect) = self.effect(&view(exchange)) {
             exchange.rare().cache_effect = Some(effect);
+        }
+        if let Some(mirror) = &exchange.context.config().routes[self.route].mirror {
+            mirror::copy(exchange, self.route, mirror);
         }
         forward(exchange, self.proxying).await
     }

@@ -15,7 +15,7 @@ use super::exchanges::PhaseFigures;
 pub use super::exchanges::{ExchangeCounters, Phases};
 pub use super::listener::ListenerCounters;
 pub use super::route::{
-    CompressionCounters, FileCounters, LimitCounters, RouteCaching, RouteCounters,
+    CompressionCounters, FileCounters, LimitCounters, MirrorCounters, RouteCaching, RouteCounters,
 };
 pub use super::upstream::UpstreamCounters;
 use crate::config::Config;
@@ -43,6 +43,8 @@ pub struct Counters {
     pub limits: Vec<Option<Arc<LimitCounters>>>,
     /// Per route: those of its compression, where responses may be compressed.
     pub compression: Vec<Option<Arc<CompressionCounters>>>,
+    /// Per route: those of copies of its requests, where it has a mirror.
+    pub mirrors: Vec<Option<Arc<MirrorCounters>>>,
     /// Per upstream.
     pub upstreams: Vec<Arc<UpstreamCounters>>,
     /// Per upstream: those of its endpoints.
@@ -235,6 +237,9 @@ impl Counters {
             compression: (config.routes.iter())
                 .map(|it| it.compression.as_ref().map(|_| Arc::default()))
                 .collect(),
+            mirrors: (config.routes.iter())
+                .map(|it| it.mirror.as_ref().map(|_| Arc::default()))
+                .collect(),
             upstreams: zero(config.upstreams.len()),
             endpoints: zero(config.upstreams.len()),
         }
@@ -265,6 +270,10 @@ impl Counters {
             let kept = route.before.and_then(|at| self.compression[at].clone());
             route.has_compression.then(|| kept.unwrap_or_default())
         });
+        let mirrors = routes.iter().map(|route| {
+            let kept = route.before.and_then(|at| self.mirrors[at].clone());
+            route.has_mirror.then(|| kept.unwrap_or_default())
+        });
         Counters {
             worker: self.worker.clone(),
             generation: Arc::default(),
@@ -273,6 +282,7 @@ impl Counters {
             caching: caching.collect(),
             limits: limits.collect(),
             compression: compression.collect(),
+            mirrors: mirrors.collect(),
             routes: kept_or_zero(&self.routes, routes.iter().map(|it| it.before)),
             upstreams: kept_or_zero(&self.upstreams, upstreams.iter().copied()),
             endpoints: kept_or_zero(&self.endpoints, upstreams.iter().copied()),
@@ -300,6 +310,8 @@ struct StayingRoute {
     has_limits: bool,
     /// Whether its responses may be compressed now.
     has_compression: bool,
+    /// Whether its requests are copied now.
+    has_mirror: bool,
 }
 
 impl Staying {
@@ -321,6 +333,7 @@ impl Staying {
                     has_cache: it.cache.is_some(),
                     has_limits: !it.limits.is_empty(),
                     has_compression: it.compression.is_some(),
+                    has_mirror: it.mirror.is_some(),
                 })
                 .collect(),
             upstreams: (config.upstreams.iter())

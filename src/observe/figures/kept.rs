@@ -31,6 +31,8 @@ impl Counters {
         let compression = routes().zip(&self.compression);
         let compression =
             compression.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.save())));
+        let mirrors = routes().zip(&self.mirrors);
+        let mirrors = mirrors.filter_map(|(route, it)| Some((&*route.name, it.as_ref()?.save())));
         Saved::named([
             ("own", self.worker.own.save()),
             ("spans_dropped", self.worker.spans_dropped.save()),
@@ -50,6 +52,7 @@ impl Counters {
             ("caching", Saved::named(caching)),
             ("limits", Saved::named(limits)),
             ("compression", Saved::named(compression)),
+            ("mirrors", Saved::named(mirrors)),
             (
                 "upstreams",
                 Saved::named(
@@ -260,7 +263,7 @@ impl Sources {
         }
         let (routes, files) = (saved.of("routes"), saved.of("files"));
         let (caching, limits) = (saved.of("caching"), saved.of("limits"));
-        let compression = saved.of("compression");
+        let (compression, mirrors) = (saved.of("compression"), saved.of("mirrors"));
         for (index, route) in config.routes.iter().enumerate() {
             counters.routes[index].raise(routes.of(&route.name));
             if let Some(cells) = &counters.files[index] {
@@ -274,6 +277,9 @@ impl Sources {
             }
             if let Some(cells) = &counters.compression[index] {
                 cells.raise(compression.of(&route.name));
+            }
+            if let Some(cells) = &counters.mirrors[index] {
+                cells.raise(mirrors.of(&route.name));
             }
         }
         let (upstreams, endpoints) = (saved.of("upstreams"), saved.of("endpoints"));

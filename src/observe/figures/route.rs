@@ -33,6 +33,8 @@ figures! {
     given limits: Option<LimitFigures>;
     /// What was compressed of its responses, if any may be.
     given compression: Option<CompressionFigures>;
+    /// What became of copies of its requests, if it has a mirror.
+    given mirror: Option<MirrorFigures>;
     /// Its exchanges.
     nested exchanges: Lazy<ExchangeCounters>;
 }
@@ -95,6 +97,30 @@ figures! {
     counter in_bytes => "in_bytes_total";
     /// Bytes that came of it.
     counter out_bytes => "out_bytes_total";
+}
+
+figures! {
+    /// What became of copies of a route's requests.
+    figures MirrorFigures;
+    /// Counters of what became of copies of a route's requests.
+    cells MirrorCounters;
+    /// What is known of a route's mirror otherwise.
+    given MirrorGiven;
+
+    /// Name of the upstream that gets them.
+    given upstream: String;
+    /// Copies of requests that were made for the mirror's upstream.
+    counter sent => "sent_total";
+    /// Copies of those that got no whole response.
+    counter failed => "failed_total";
+    /// Requests that were not copied, as too many copies were in flight.
+    counter busy => "busy_total";
+    /// Requests that were not copied, as their body is longer than `max_body`.
+    counter too_long => "too_long_total";
+    /// Requests that were not copied, as no memory for buffers was left.
+    counter no_memory => "no_memory_total";
+    /// Requests that were not copied, as their body did not come whole.
+    counter cut => "cut_total";
 }
 
 figures! {
@@ -195,6 +221,7 @@ impl Sources {
             cache: None,
             limits: None,
             compression: None,
+            mirror: None,
         };
         let cells = self.counters.iter().map(|it| &*it.routes[index]);
         let mut route = given.with(cells, detail);
@@ -224,6 +251,12 @@ impl Sources {
             let workers = self.counters.iter();
             let cells = workers.filter_map(|it| it.compression[index].as_deref());
             route.compression = Some(CompressionGiven {}.with(cells, detail));
+        }
+        if let Some(mirror) = &settings.mirror {
+            let workers = self.counters.iter();
+            let cells = workers.filter_map(|it| it.mirrors[index].as_deref());
+            let upstream = self.config.upstreams[mirror.proxying.upstream].name.clone();
+            route.mirror = Some(MirrorGiven { upstream }.with(cells, detail));
         }
         if let Some(caching) = &settings.cache {
             let given = CachingGiven {

@@ -87,6 +87,14 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             )
             .help("`allow` and `deny` go by the address of a client");
     }
+    if route.mirror.written && all_speak(ClientProtocol::Tcp) {
+        report
+            .mistake(
+                &route.mirror.place,
+                "`mirror` copies requests, and this route has connections of TCP",
+            )
+            .help("leave it out");
+    }
     if route.limit.written && all_speak(ClientProtocol::Tcp) {
         report
             .mistake(

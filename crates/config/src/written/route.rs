@@ -5,8 +5,8 @@ use super::upstream::content_type_default;
 use super::{
     AuthTable, BufferSwitch, CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog,
     RequestHeaders, RequestKeyText, ResponseCompressionTable, ResponseHeaders, RouteCache,
-    RouteCompression, RouteTimeoutsTable, ShortErrorPage, ShortSticky, SplitTable, Switch,
-    WrittenEdits,
+    RouteCompression, RouteTimeoutsTable, ShortErrorPage, ShortMirror, ShortSticky, SplitTable,
+    Switch, WrittenEdits,
 };
 use crate::CodedRequests;
 use crate::file_value::{FolderPath, Front};
@@ -57,6 +57,10 @@ macro_rules! route {
                 /// client's address, or a text with variables, such as `{cookie:user}`. A
                 /// request whose text comes out empty goes by the client's address.
                 split_by: RequestKeyText = Default("'client'"),
+                /// With `upstream` or `split`: another upstream, which gets a copy of each
+                /// request: its name, or a table. Its answers are dropped, and no client waits
+                /// for it. See [a copy for another upstream](routing.md#a-copy-for-another-upstream).
+                mirror: ShortMirror = Optional("none"),
                 /// Names of the `[edits.NAME]` that are made before the route's own.
                 edits: OneOrMore<Placed<Text>> = Optional("none"),
                 /// Taken off the front of a request's path before it is sent on: with
@@ -229,6 +233,11 @@ impl Route {
     /// The upstream that says who may use it, if one does.
     pub(crate) fn auth_upstream(&self) -> Option<&Placed<Text>> {
         self.auth.value.as_ref()?.forward.value.as_ref()
+    }
+
+    /// The upstream that gets copies of its requests, if one does.
+    pub(crate) fn mirror_upstream(&self) -> Option<&Placed<Text>> {
+        self.mirror.value.as_ref()?.0.upstream.value.as_ref()
     }
 
     /// The settings of its cache, if it has one.
