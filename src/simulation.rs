@@ -182,7 +182,7 @@ fn acquire<'a>(upstream: &'a Upstream, tried: &[Tried]) -> Slot<'a> {
         priority: 0,
         arrived: now,
     };
-    let slot = upstream.acquire(&wanted, tried, now, Waker::noop());
+    let slot = upstream.acquire(&wanted, tried, now, Waker::noop(), || 0);
     slot.expect("an endpoint is free")
 }
 

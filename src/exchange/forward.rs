@@ -16,7 +16,9 @@ use super::buffering::{self, ReadAhead};
 use super::outcome::{Outcome, Unanswered};
 use super::queueing::{Queueing, Unserved};
 use super::request::RequestBody;
+use super::request_key::{Keyed, with_key_or_client};
 use super::sticky;
+use super::variables::Values;
 use super::watch::ClientWatch;
 use super::{Context, Exchange, Next, answer, box_cold};
 use crate::config::Proxying;
@@ -103,6 +105,19 @@ pub(super) fn wanted(
     }
 }
 
+/// The line of its key, where keys share the upstream's queue.
+#[cold]
+fn line_of(exchange: &Exchange<'_>, upstream: &Upstream) -> u64 {
+    let Some(by) = &upstream.config().queue.fair_by else {
+        return 0;
+    };
+    let values = Values::of(exchange);
+    let address = exchange.client.remote().address;
+    let room = &mut exchange.context.scratch.borrow_mut();
+    let line = |key: &[u8]| upstream.line_of(key);
+    with_key_or_client(Keyed::of_queue(by), &values, address, room, line).unwrap_or_default()
+}
+
 /// Checks the part of the body that came with the head, so that nothing of a
 /// request that is malformed from the start reaches an endpoint.
 fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
@@ -187,7 +202,8 @@ pub(super) fn try_endpoints<'u, A: Attempting, T>(
                     let acquired = poll_fn(|cx| {
                         let now = attempts.now(wanted);
                         let tried = attempts.tried.entries();
-                        Poll::Ready(upstream.acquire(wanted, tried, now, cx.waker()))
+                        let line = || line_of(exchange, upstream);
+                        Poll::Ready(upstream.acquire(wanted, tried, now, cx.waker(), line))
                     });
                     match acquired.await {
                         Ok(slot) => break 'slot slot,

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 use std::future::pending;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::answer;
 use super::request_key::{Keyed, with_key};
 use super::variables::Values;
 use super::{Exchange, Gone, Outcome, box_cold};
-use crate::config::{Limit, LimitBound, RequestKey, Route};
+use crate::config::{LimitBound, Route};
 use crate::limits::{Asked, InFlight, RouteLimit};
 use crate::metrics::Counter;
 use crate::metrics::end::{End, Failure};
@@ -242,19 +242,6 @@ pub(crate) fn standing_of(
     let standing = |key: &[u8]| limit.standing(key, now);
     let keyed = Keyed::of(&limit.settings);
     with_key(keyed, values, address, &mut Vec::new(), standing)
-}
-
-/// The key of a request as text; empty where it is not limited.
-pub(crate) fn key_text(limit: &Limit, values: &Values<'_>, address: Option<IpAddr>) -> String {
-    let text = |key: &[u8]| match (&limit.key, key) {
-        (RequestKey::Client, &[a, b, c, d]) => Ipv4Addr::new(a, b, c, d).to_string(),
-        (RequestKey::Client, key) => {
-            let octets = <[u8; 16]>::try_from(key).unwrap_or_default();
-            Ipv6Addr::from(octets).to_string()
-        }
-        (RequestKey::Text(_), key) => String::from_utf8_lossy(key).into_owned(),
-    };
-    with_key(Keyed::of(limit), values, address, &mut Vec::new(), text).unwrap_or_default()
 }
 
 #[cfg(test)]

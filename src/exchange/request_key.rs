@@ -1,6 +1,6 @@
 //! Keys of requests: what those have in common that are counted, or kept, together.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use evenkeel_policy::hash::hash;
 
@@ -26,6 +26,33 @@ impl<'a> Keyed<'a> {
             by: &limit.key,
             prefix_v4: limit.prefix_v4,
             prefix_v6: limit.prefix_v6,
+        }
+    }
+
+    /// As a queue that keys share has them keyed. Whoever has one IPv6 address usually has
+    /// all of its 64-bit network.
+    pub fn of_queue(by: &'a RequestKey) -> Self {
+        Keyed {
+            by,
+            prefix_v4: 32,
+            prefix_v6: 64,
+        }
+    }
+
+    /// Every address for itself.
+    fn by_address(by: &'a RequestKey) -> Self {
+        Keyed {
+            by,
+            prefix_v4: 32,
+            prefix_v6: 128,
+        }
+    }
+
+    /// The same prefixes with the client as key.
+    fn by_client(self) -> Self {
+        Keyed {
+            by: &RequestKey::Client,
+            ..self
         }
     }
 }
@@ -65,12 +92,45 @@ pub(crate) fn hash_of(
     address: Option<IpAddr>,
     room: &mut Vec<u8>,
 ) -> u64 {
-    let of = |by| Keyed {
-        by,
-        prefix_v4: 32,
-        prefix_v6: 128,
+    with_key_or_client(Keyed::by_address(by), values, address, room, hash).unwrap_or_default()
+}
+
+/// Calls `use_key` with the key of a request; with the client's address where the key is
+/// empty.
+pub(crate) fn with_key_or_client<T>(
+    keyed: Keyed<'_>,
+    values: &Values<'_>,
+    address: Option<IpAddr>,
+    room: &mut Vec<u8>,
+    use_key: impl Fn(&[u8]) -> T,
+) -> Option<T> {
+    let found = with_key(keyed, values, address, room, &use_key);
+    found.or_else(|| with_key(keyed.by_client(), values, address, room, &use_key))
+}
+
+/// The key of a request as text; empty where it has none.
+pub(crate) fn key_text(keyed: Keyed<'_>, values: &Values<'_>, address: Option<IpAddr>) -> String {
+    let text = |key: &[u8]| match (keyed.by, key) {
+        (RequestKey::Client, &[a, b, c, d]) => Ipv4Addr::new(a, b, c, d).to_string(),
+        (RequestKey::Client, key) => {
+            let octets = <[u8; 16]>::try_from(key).unwrap_or_default();
+            Ipv6Addr::from(octets).to_string()
+        }
+        (RequestKey::Text(_), key) => String::from_utf8_lossy(key).into_owned(),
     };
-    let found = with_key(of(by), values, address, room, hash);
-    let by_client = || with_key(of(&RequestKey::Client), values, address, room, hash);
-    found.or_else(by_client).unwrap_or_default()
+    with_key(keyed, values, address, &mut Vec::new(), text).unwrap_or_default()
+}
+
+/// The same; the client's address where the request has none.
+pub(crate) fn key_text_or_client(
+    keyed: Keyed<'_>,
+    values: &Values<'_>,
+    address: Option<IpAddr>,
+) -> String {
+    let text = key_text(keyed, values, address);
+    if text.is_empty() {
+        key_text(keyed.by_client(), values, address)
+    } else {
+        text
+    }
 }

@@ -39,9 +39,9 @@ use crate::exchange::answer::refusal_status;
 use crate::exchange::compression::{is_coded, wanted_coding};
 use crate::exchange::edits::{changed_target, edit_request, set_request_fields};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
-use crate::exchange::limits::{key_text, standing_of};
+use crate::exchange::limits::standing_of;
 use crate::exchange::remote::{RelayedClient, Remote};
-use crate::exchange::request_key::hash_of;
+use crate::exchange::request_key::{Keyed, hash_of, key_text, key_text_or_client};
 use crate::exchange::sticky;
 use crate::exchange::variables::Values;
 use crate::exchange::{Moment, SetField, TlsClient, refused_end};
@@ -61,7 +61,7 @@ use crate::upstream::{SharedUpstream, explained_endpoint};
 use asked::Asked;
 pub use steps::{
     AbsentStep, AccessStep, ActionStep, AnswerStep, AskedEndpointStep, CacheStep, CandidateStep,
-    ConditionStep, EndpointStep, Explanation, FilesStep, KeyStep, LaneStep, LearnedStep,
+    ConditionStep, EndpointStep, Explanation, FairStep, FilesStep, KeyStep, LaneStep, LearnedStep,
     ListenerStep, NowStep, QueueStep, ReadingStep, RedirectStep, Refused, RelayedStep, RouteStep,
     SourceStep, StickyStep, TimeoutsStep, Unexplained, UpstreamStep, WorkerStep,
 };
@@ -201,6 +201,9 @@ fn explain_connection(
     });
     let gets = header.into_iter().collect();
     let mut step = upstream_step(config, running, &prospect, key, gets);
+    if let Some(fair) = &mut step.queue.fair_by {
+        fair.key = Remote::new(facts.client, 0).to_string();
+    }
     step.timeouts.first_byte_ms = None;
     step.timeouts.idle_ms = millis(settings.timeouts.tcp_idle);
     explanation.action = Some(ActionStep::Upstream(Box::new(step)));
@@ -528,7 +531,7 @@ impl Routed<'_> {
         let now = clock::now();
         let limits = self.route.limits.iter().enumerate();
         let texts = limits.map(|(index, limit)| {
-            let mut text = limit_text(limit, &key_text(limit, &values, client));
+            let mut text = limit_text(limit, &key_text(Keyed::of(limit), &values, client));
             let kept = kept.and_then(|it| it.get(index));
             if let Some(Standing { remaining, .. }) =
                 kept.and_then(|it| standing_of(it, &values, client, now))
@@ -589,10 +592,15 @@ impl Routed<'_> {
         let key = takes_key.then(|| key_step(&settings.key, hash, facts, facts.client));
         let name = name_of(self.running);
         let head = self.head_lines(settings, &name);
-        let step = UpstreamStep {
+        let mut step = UpstreamStep {
             sticky,
             ..upstream_step(config, self.running, &prospect, key, head)
         };
+        if let (Some(fair), Some(by)) = (&mut step.queue.fair_by, &settings.queue.fair_by) {
+            let remote = Remote::new(facts.client, 0);
+            let values = self.values(&remote, &Identity::NONE);
+            fair.key = key_text_or_client(Keyed::of_queue(by), &values, facts.client);
+        }
         (step, prospect)
     }
 
@@ -932,6 +940,15 @@ fn upstream_step(
             timeout_ms: millis(queue.timeout),
             hold: queue.settings.hold,
             waiting: dispatcher.waiting(),
+            fair_by: queue.fair_by.as_ref().map(|by| {
+                let lines = dispatcher.waiting_lines();
+                FairStep {
+                    by: by.to_string(),
+                    key: String::new(),
+                    lines: lines.map_or(0, |it| it.lines),
+                    longest: lines.map_or(0, |it| it.longest),
+                }
+            }),
         },
         retries: settings.retries,
         timeouts: TimeoutsStep {

@@ -379,6 +379,22 @@ pub struct QueueStep {
     pub hold: bool,
     /// Who waits now.
     pub waiting: usize,
+    /// Whose requests share it alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fair_by: Option<FairStep>,
+}
+
+/// A queue that keys share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FairStep {
+    /// What the key is made of, as written.
+    pub by: String,
+    /// That of the request.
+    pub key: String,
+    /// Keys that wait now.
+    pub lines: usize,
+    /// How many wait of the one that has most.
+    pub longest: usize,
 }
 
 /// How long an attempt may take.

@@ -395,6 +395,20 @@ impl Page {
                 step.priority
             )),
         }
+        if let Some(fair) = &queue.fair_by {
+            let waiting = match step.now {
+                Some(_) if fair.lines > 0 => format!(
+                    "; keys that wait: {}, the longest line: {}",
+                    fair.lines, fair.longest
+                ),
+                _ => String::new(),
+            };
+            self.line(&format!(
+                "  the queue serves keys in turn, by {}: {}{waiting}",
+                tame(&fair.by),
+                tame(&fair.key)
+            ));
+        }
         let timeouts = &step.timeouts;
         let total = match timeouts.total_ms {
             Some(total) => format!(", {} in all", time(total)),

@@ -154,6 +154,11 @@ impl Upstream {
         retries.try_retry(&mut self.side.tally.borrow_mut(), now)
     }
 
+    /// The line of a key, where keys share the queue.
+    pub fn line_of(&self, key: &[u8]) -> u64 {
+        self.dispatcher().line_of(key)
+    }
+
     /// Exchanges that wait in the queue, of all workers.
     pub fn waiting(&self) -> usize {
         self.dispatcher().waiting()

@@ -85,8 +85,7 @@ impl LaneIndex {
 pub enum Dismissed {
     /// It has waited for too long, by the discipline of the queue.
     TimedOut,
-    /// It would be refused if it came now, or one of a higher priority has
-    /// taken its place.
+    /// It would be refused if it came now, or another has taken its place.
     Refused(Refusal),
 }
 
@@ -123,7 +122,8 @@ pub enum Chosen {
 impl Upstream {
     /// Chooses an endpoint and takes a slot there, or joins the queue; `waker`
     /// is who is woken when it leaves that. `tried` are endpoints that this
-    /// exchange was at.
+    /// exchange was at. `line` is asked for the hash of its key where keys share
+    /// the queue, and it has to wait.
     ///
     /// # Errors
     /// There is no slot yet, or none at all.
@@ -133,6 +133,7 @@ impl Upstream {
         tried: &[Tried],
         now: Instant,
         waker: &Waker,
+        line: impl Fn() -> u64,
     ) -> Result<Slot<'_>, NoSlot<'_>> {
         let lane = wanted.lane.map(|lane| self.lanes[lane as usize]);
         let lane = lane.map(LaneIndex::new);
@@ -146,7 +147,8 @@ impl Upstream {
             now,
         };
         let mut chooser = self.side.chooser.borrow_mut();
-        match self.dispatcher().acquire(&mut chooser, &asking, waker) {
+        let dispatcher = self.dispatcher();
+        match dispatcher.acquire_in_line(&mut chooser, &asking, waker, &line) {
             Acquired::Reserved {
                 reservation,
                 choice,
@@ -168,16 +170,11 @@ impl Upstream {
             // Its connection is no reason to refuse it what another would get.
             Acquired::Refused(_) if wanted.pinned_to.is_some() => {
                 drop(chooser);
-                let pinned_to = None;
-                self.acquire(
-                    &Wanted {
-                        pinned_to,
-                        ..*wanted
-                    },
-                    tried,
-                    now,
-                    waker,
-                )
+                let anywhere = Wanted {
+                    pinned_to: None,
+                    ..*wanted
+                };
+                self.acquire(&anywhere, tried, now, waker, &line as &dyn Fn() -> u64)
             }
             Acquired::Refused(refusal) => Err(NoSlot::Refused(refusal)),
         }
@@ -502,7 +499,7 @@ mod tests {
             priority: 0,
             arrived: now,
         };
-        upstream.acquire(&wanted, &[], now, Waker::noop())
+        upstream.acquire(&wanted, &[], now, Waker::noop(), || 0)
     }
 
     #[test]

@@ -8,7 +8,8 @@ use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{Proxy, RawClient, RawOrigin};
 use serde_json::Value;
 
-use crate::control::{json, site_of};
+use crate::control::{ask, json, site_of};
+use crate::explain::live;
 use crate::in_flight::{limited, occupy};
 use crate::setup::{assert_logged, assert_refused, test};
 use crate::words;
@@ -154,5 +155,68 @@ fn codel_refuses_at_once_who_has_waited_for_longer_than_the_target() {
         assert_logged(&site.proxy, words::QUEUE_TIMEOUT);
         // Who has not waited for so long stays, and is served.
         assert_eq!(site.serve(vec![young]), ["/first", "/young"]);
+    });
+}
+
+#[test]
+fn keys_that_share_a_queue_are_served_in_turn() {
+    test(|| {
+        let site = Saturated::start("fair_by = '{query:key}'");
+        let paths = [
+            "/1?key=hog",
+            "/2?key=hog",
+            "/3?key=hog",
+            "/4?key=a",
+            "/5?key=b",
+            "/6?key=b",
+        ];
+        let waiting: Vec<_> = paths.iter().map(|path| site.join(path)).collect();
+        let queue = site.queue();
+        assert_eq!(
+            queue["fair"],
+            serde_json::json!({ "by": "{query:key}", "lines": 3, "longest_line": 3 })
+        );
+        let text = ask(&site.proxy, "show queue");
+        assert!(text.contains("3 lines, at most 3 in one"), "{text}");
+        let order = site.serve(waiting);
+        let [h1, h2, h3, a, b1, b2] = paths;
+        assert_eq!(order, ["/first", h1, a, b1, h2, b2, h3]);
+    });
+}
+
+#[test]
+fn in_a_full_queue_the_newest_of_the_key_with_most_gives_way() {
+    test(|| {
+        let site = Saturated::start("fair_by = '{query:key}', max = 3");
+        let mut hog: Vec<_> = ["/1?key=hog", "/2?key=hog", "/3?key=hog"]
+            .iter()
+            .map(|path| site.join(path))
+            .collect();
+        // A fourth of the same key is refused itself.
+        let response = site.proxy.client().get("/4?key=hog").unwrap();
+        assert_refused(&response, words::QUEUE_FULL);
+        let other = occupy(&site.proxy, "/5?key=a");
+        let response = hog.pop().unwrap().read_response("GET").unwrap();
+        assert_refused(&response, words::QUEUE_FULL);
+        assert_logged(&site.proxy, words::QUEUE_FULL);
+        until("the other has its place", || site.queue()["waiting"] == 3);
+        hog.push(other);
+        let order = site.serve(hog);
+        assert_eq!(order, ["/first", "/1?key=hog", "/5?key=a", "/2?key=hog"]);
+    });
+}
+
+#[test]
+fn a_client_has_one_line_whatever_it_asks_for() {
+    test(|| {
+        let site = Saturated::start("fair_by = 'client'");
+        let waiting = vec![site.join("/1"), site.join("/2")];
+        assert_eq!(site.queue()["fair"]["lines"], 1);
+        let explained = live(&site.proxy, &["GET", "http://x.test/2"]);
+        assert_eq!(
+            explained["action"]["queue"]["fair_by"],
+            serde_json::json!({ "by": "client", "key": "127.0.0.1", "lines": 1, "longest": 2 })
+        );
+        assert_eq!(site.serve(waiting), ["/first", "/1", "/2"]);
     });
 }

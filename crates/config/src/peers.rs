@@ -531,6 +531,10 @@ const KEYS: &[(&str, Meaning)] = &[
         key("upstream.NAME", "queue"),
     ),
     (
+        "fair_queue fair_queueing fairness queue_by per_client_queue flow_distinguisher",
+        key("upstream.NAME.queue", "fair_by"),
+    ),
+    (
         "forwardfor option_forwardfor x_forwarded_for xff forwarded",
         key("upstream.NAME", "forward"),
     ),

@@ -76,8 +76,8 @@ pub(super) use tls::{
 pub use tls::{ClientCertificates, ListenerTls};
 pub use upstream::{
     Buffer, Endpoint, EndpointSource, EndpointTable, HealthTable, Interim, NameSource, Pool, Probe,
-    Queue, QueueAnswer, QueueAnswerTable, RouteTimeouts, ServiceSource, ShortEndpoint, Upstream,
-    UpstreamTable, UpstreamTimeouts,
+    Queue, QueueAnswer, QueueAnswerTable, QueueTable, RouteTimeouts, ServiceSource, ShortEndpoint,
+    Upstream, UpstreamTable, UpstreamTimeouts,
 };
 pub(super) use upstream::{
     BufferSwitch, EndpointParts, ProbeParts, QueueAnswerParts, QueueParts, RouteTimeoutsTable,

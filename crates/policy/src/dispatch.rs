@@ -22,6 +22,7 @@ mod replace;
 mod trial;
 mod waiters;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -34,7 +35,9 @@ use crate::chooser::Chooser;
 use crate::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
 use crate::health::{HealthSettings, Records};
 use crate::members::Members;
-use crate::queue::{Group, Joining, KeptTo, Left, Queue, QueueSettings, Refusal, Ticket, Waiter};
+use crate::queue::{
+    Claim, Group, Joining, KeptTo, Left, LineCount, Queue, QueueSettings, Refusal, Ticket, Waiter,
+};
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, fence, lock};
 
 pub use lanes::LaneSettings;
@@ -62,6 +65,8 @@ pub struct Dispatcher {
     version: AtomicU32,
     /// Endpoints on trial.
     trials: AtomicU32,
+    /// Secret, so that nobody can choose a key that has the line of another.
+    line_seed: RandomState,
     /// How many retries are allowed.
     pub retries: RetryBudget,
     /// Never locked while the queue is.
@@ -193,6 +198,7 @@ impl Dispatcher {
             rules: Rules::new(&settings, &health_settings),
             waiting: OwnLine(AtomicUsize::new(0)),
             trials: AtomicU32::new(0),
+            line_seed: RandomState::new(),
             retries: RetryBudget::default(),
             waiters: OwnLine(Mutex::new(Waiters { members, queue })),
         }
@@ -218,6 +224,16 @@ impl Dispatcher {
         }
     }
 
+    /// The lines of keys that share the queue.
+    pub fn waiting_lines(&self) -> Option<LineCount> {
+        lock(&self.waiters.0).queue.lines()
+    }
+
+    /// The line of a key that shares the queue with others.
+    pub fn line_of(&self, key: &[u8]) -> u64 {
+        self.line_seed.hash_one(key)
+    }
+
     /// Exchanges in flight in a lane.
     pub fn lane_in_flight(&self, lane: usize) -> u32 {
         self.lanes.get(lane).in_flight.load(Ordering::Relaxed)
@@ -226,6 +242,18 @@ impl Dispatcher {
     /// Picks an endpoint and takes a slot there; or joins the queue, whose
     /// waiters `waker` belongs to.
     pub fn acquire(&self, chooser: &mut Chooser, asking: &Asking<'_>, waker: &Waker) -> Acquired {
+        self.acquire_in_line(chooser, asking, waker, || 0)
+    }
+
+    /// The same for one of many keys that may share the queue. `line` is asked for the
+    /// [line](Self::line_of) of its key where keys do, and only if it has to wait.
+    pub fn acquire_in_line(
+        &self,
+        chooser: &mut Chooser,
+        asking: &Asking<'_>,
+        waker: &Waker,
+        line: impl FnOnce() -> u64,
+    ) -> Acquired {
         self.update(chooser);
         while self.waiting() == 0 {
             match self.reserve(chooser, asking, self.on_full(&chooser.balancer)) {
@@ -249,8 +277,13 @@ impl Dispatcher {
                 Err(_) => break,
             }
         }
+        let line = if self.rules.shares_by_key() {
+            line()
+        } else {
+            0
+        };
         let mut wakers = Vec::new();
-        let acquired = self.acquire_behind(chooser, asking, waker, &mut wakers);
+        let acquired = self.acquire_behind(chooser, asking, line, waker, &mut wakers);
         wake(wakers);
         acquired
     }
@@ -277,6 +310,7 @@ impl Dispatcher {
         &self,
         chooser: &mut Chooser,
         asking: &Asking<'_>,
+        line: u64,
         waker: &Waker,
         wakers: &mut Vec<Waker>,
     ) -> Acquired {
@@ -286,10 +320,9 @@ impl Dispatcher {
         chooser.follow(&waiters.members);
         self.waiting.0.fetch_add(1, Ordering::SeqCst);
         between_sequential();
-        let lane = lane_index(asking.lane);
-        let lane_max = self.lane_max(&waiters.members, lane);
+        let claim = self.claim(&waiters.members, asking, line);
         let queue = &mut waiters.queue;
-        let may_join = queue.has_room(lane, lane_max, asking.priority);
+        let may_join = queue.has_room(&claim);
         let on_full = if may_join {
             self.on_full(&chooser.balancer)
         } else {
@@ -303,12 +336,12 @@ impl Dispatcher {
             Err(none) if !none.may_wait(self.rules.may_wait()) => Acquired::Refused(none.refusal()),
             Err(_) if !may_join => Acquired::Refused(Refusal::QueueFull),
             Err(none) => {
-                if let Some(displaced) = queue.displace(lane, lane_max, asking.priority) {
+                if let Some(displaced) = queue.displace(&claim) {
                     self.waiting.0.fetch_sub(1, Ordering::SeqCst);
                     wakers.push(displaced);
                 }
                 queue.note_held(matches!(none, NoSlot::Up | NoSlot::Empty), asking.now);
-                return Acquired::Queued(self.join(queue, asking, none, waker));
+                return Acquired::Queued(self.join(queue, asking, none, line, waker));
             }
         };
         self.waiting.0.fetch_sub(1, Ordering::SeqCst);
@@ -316,7 +349,14 @@ impl Dispatcher {
     }
 
     /// Has an exchange wait that found `none`.
-    fn join(&self, queue: &mut Queue, asking: &Asking<'_>, none: NoSlot, waker: &Waker) -> Ticket {
+    fn join(
+        &self,
+        queue: &mut Queue,
+        asking: &Asking<'_>,
+        none: NoSlot,
+        line: u64,
+        waker: &Waker,
+    ) -> Ticket {
         let joining = Joining {
             lane: lane_index(asking.lane),
             priority: asking.priority,
@@ -333,6 +373,7 @@ impl Dispatcher {
             tried: asking.tried.into(),
             kept_to,
             since: asking.now,
+            line,
             waker: waker.clone(),
         };
         queue.join(joining, waiter)
@@ -485,6 +526,17 @@ impl Dispatcher {
         match lane.checked_sub(1) {
             Some(lane) => self.lanes.get(lane).has_room(),
             None => true,
+        }
+    }
+
+    /// What an exchange asks the queue for a place with.
+    fn claim(&self, members: &Members, asking: &Asking<'_>, line: u64) -> Claim {
+        let lane = lane_index(asking.lane);
+        Claim {
+            lane,
+            lane_max: self.lane_max(members, lane),
+            priority: asking.priority,
+            line,
         }
     }
 

@@ -5,7 +5,10 @@
 //! out, by the time at which the exchange arrived, so that a request that is
 //! tried again keeps its place. The two other disciplines begin when the queue
 //! has stood for longer than its target, as in B. Maurer, "Fail at Scale",
-//! ACM Queue 13(8), 2015.
+//! ACM Queue 13(8), 2015. Where keys share the queue, their lines are served in
+//! turn: see [`turns`].
+
+mod turns;
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -13,6 +16,7 @@ use std::time::Duration;
 
 use crate::Instant;
 use crate::endpoint::{EndpointId, Reservation, Tried};
+use turns::{Position, Turns};
 
 /// Who is served next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,6 +31,17 @@ pub enum Discipline {
     Codel,
 }
 
+/// Whom the places of a queue belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sharing {
+    /// Whoever comes first.
+    #[default]
+    Anyone,
+    /// Every key alike: their lines are served in turn, and in a full queue the newest
+    /// of the longest line gives way.
+    ByKey,
+}
+
 /// Bounds and order of a queue.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueSettings {
@@ -39,6 +54,9 @@ pub struct QueueSettings {
     pub grows: bool,
     /// Who is served next.
     pub discipline: Discipline,
+    /// Whom its places belong to. With [`Sharing::ByKey`] the order is that of turns
+    /// also where the discipline is [`Discipline::AdaptiveLifo`].
+    pub sharing: Sharing,
     /// How long the queue may stand before the discipline changes.
     pub target: Duration,
     /// How long an exchange with a key waits for the endpoint of its key while
@@ -53,6 +71,7 @@ impl Default for QueueSettings {
             hold: true,
             grows: false,
             discipline: Discipline::Fifo,
+            sharing: Sharing::Anyone,
             target: Duration::from_millis(100),
             key_wait: Duration::from_secs(1),
         }
@@ -85,8 +104,8 @@ pub enum Left {
     Granted(Reservation),
     /// It has waited for too long.
     TimedOut,
-    /// It would be refused if it came now, or one of a higher priority has
-    /// taken its place.
+    /// It would be refused if it came now, or another has taken its place: one of a
+    /// higher priority, or of a key of which fewer wait.
     Refused(Refusal),
 }
 
@@ -114,6 +133,8 @@ pub(crate) struct Waiter {
     pub kept_to: Option<KeptTo>,
     /// When it joined.
     pub since: Instant,
+    /// Hash of the key that its line is of, where keys share the queue; else 0.
+    pub line: u64,
     pub waker: Waker,
 }
 
@@ -135,6 +156,18 @@ impl Waiter {
     pub fn takes_any(&self, now: Instant) -> bool {
         self.tried.is_empty() && self.kept_to.is_none_or(|it| now >= it.until)
     }
+}
+
+/// Who asks for a place in a full queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claim {
+    /// 0 is that of routes without a lane.
+    pub lane: usize,
+    /// Most waiters of the lane.
+    pub lane_max: usize,
+    pub priority: u8,
+    /// Hash of its key, where keys share the queue.
+    pub line: u64,
 }
 
 /// What a waiter joins with.
@@ -159,11 +192,22 @@ pub struct Group {
     pub longest: Duration,
 }
 
+/// The lines of keys that share a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineCount {
+    /// How many there are.
+    pub lines: usize,
+    /// How many wait in the longest one.
+    pub longest: usize,
+}
+
 #[derive(Debug)]
 pub(crate) struct Queue {
     settings: QueueSettings,
     epoch: Instant,
     lanes: Vec<BTreeMap<QueuePlace, Waiter>>,
+    /// The order of service where keys share the queue.
+    turns: Option<Box<Turns>>,
     /// Who has left without having heard of it.
     left: BTreeMap<QueuePlace, Left>,
     next_number: u64,
@@ -183,6 +227,7 @@ impl Queue {
             settings,
             epoch,
             lanes: (0..=lane_count).map(|_| BTreeMap::new()).collect(),
+            turns: turns_of(settings.sharing),
             left: BTreeMap::new(),
             next_number: 0,
             particular: 0,
@@ -192,10 +237,22 @@ impl Queue {
     }
 
     /// Goes on with these settings and so many lanes, which are no fewer. Who waits
-    /// keeps the place.
+    /// keeps the place, and stands in one line with all that came without a key.
     pub fn configure(&mut self, settings: QueueSettings, lane_count: usize) {
+        let is_shared = self.settings.sharing == settings.sharing;
         self.settings = settings;
         self.lanes.resize_with(lane_count + 1, BTreeMap::new);
+        if is_shared {
+            return;
+        }
+        self.turns = turns_of(settings.sharing);
+        if let Some(turns) = &mut self.turns {
+            for (lane, waiters) in self.lanes.iter().enumerate() {
+                for (&place, waiter) in waiters {
+                    turns.join(Position { lane, place }, waiter.line);
+                }
+            }
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -228,29 +285,39 @@ impl Queue {
         groups
     }
 
-    /// Whether one more may wait in this lane, of which at most `lane_max` may.
-    /// A waiter of a lower priority than `priority` is no hindrance: see
+    /// How many keys wait, and how many waiters the one has that has most; where keys
+    /// share the queue. Lanes and priorities count apart.
+    pub fn lines(&self) -> Option<LineCount> {
+        let turns = self.turns.as_ref()?;
+        Some(LineCount {
+            lines: turns.line_count(),
+            longest: turns.longest_len(),
+        })
+    }
+
+    /// Whether one more may wait. A waiter that gives way is no hindrance: see
     /// [`displace`](Self::displace).
-    pub fn has_room(&self, lane: usize, lane_max: usize, priority: u8) -> bool {
-        match self.fullness(lane, lane_max) {
+    pub fn has_room(&self, claim: &Claim) -> bool {
+        match self.fullness(claim) {
             None => true,
-            Some(full) => self.last_below(full, priority).is_some(),
+            Some(full) => self.gives_way(full, claim).is_some(),
         }
     }
 
-    /// Makes room for one more in this lane: where there is none, the newest
-    /// waiter of the lowest priority leaves, if that is lower than `priority`.
-    /// Gives who is to hear of it.
-    pub fn displace(&mut self, lane: usize, lane_max: usize, priority: u8) -> Option<Waker> {
-        let full = self.fullness(lane, lane_max)?;
-        let (lane, place) = self.last_below(full, priority)?;
+    /// Makes room for one more: where there is none, the newest waiter of the lowest
+    /// priority leaves, if that is lower than the newcomer's. Where keys share the queue,
+    /// the newest of the longest line leaves also for one of the same priority with fewer
+    /// in its line. Gives who is to hear of it.
+    pub fn displace(&mut self, claim: &Claim) -> Option<Waker> {
+        let full = self.fullness(claim)?;
+        let Position { lane, place } = self.gives_way(full, claim)?;
         self.dismiss(lane, place, Left::Refused(Refusal::QueueFull))
     }
 
     /// The part of the queue that is full for one more waiter of this lane.
-    fn fullness(&self, lane: usize, lane_max: usize) -> Option<Full> {
-        if self.lanes[lane].len() >= lane_max {
-            Some(Full::Lane(lane))
+    fn fullness(&self, claim: &Claim) -> Option<Full> {
+        if self.lanes[claim.lane].len() >= claim.lane_max {
+            Some(Full::Lane(claim.lane))
         } else if self.len() >= self.settings.max {
             Some(Full::Queue)
         } else {
@@ -258,21 +325,35 @@ impl Queue {
         }
     }
 
-    /// The last waiter in the order of service within the full part, if its
-    /// priority is below this one.
-    fn last_below(&self, full: Full, priority: u8) -> Option<(usize, QueuePlace)> {
+    /// The waiter within the full part that gives its place to a newcomer.
+    fn gives_way(&self, full: Full, claim: &Claim) -> Option<Position> {
+        let rank = u8::MAX - claim.priority;
+        let Some(turns) = &self.turns else {
+            return self.last(full).filter(|it| it.place.rank > rank);
+        };
+        let longest = turns.longest(match full {
+            Full::Lane(lane) => lane..lane + 1,
+            Full::Queue => 0..self.lanes.len(),
+        })?;
+        // With the newcomer its own line must not be the longest.
+        let len = turns.line_len(claim.lane, rank, claim.line) + 1;
+        let gives_way = longest.rank > rank || (longest.rank == rank && longest.len > len);
+        gives_way.then_some(longest.newest)
+    }
+
+    /// The last waiter in the order of arrival within the full part.
+    fn last(&self, full: Full) -> Option<Position> {
         let last_of = |lane: usize| {
             let (&place, _) = self.lanes[lane].last_key_value()?;
-            Some((lane, place))
+            Some(Position { lane, place })
         };
-        let last = match full {
+        match full {
             Full::Lane(lane) => last_of(lane),
             Full::Queue => {
                 let lanes = (0..self.lanes.len()).filter_map(last_of);
-                lanes.max_by_key(|&(_, place)| place)
+                lanes.max_by_key(|it| it.place)
             }
-        };
-        last.filter(|(_, place)| place.rank > u8::MAX - priority)
+        }
     }
 
     /// Sends a waiter away: who is to hear of it.
@@ -322,6 +403,9 @@ impl Queue {
 
     fn remove(&mut self, lane: usize, place: QueuePlace) -> Option<Waiter> {
         let waiter = self.lanes[lane].remove(&place)?;
+        if let Some(turns) = &mut self.turns {
+            turns.leave(Position { lane, place }, waiter.line);
+        }
         self.particular -= usize::from(waiter.is_particular());
         self.note_len();
         Some(waiter)
@@ -337,6 +421,10 @@ impl Queue {
         self.next_number += 1;
         self.standing_since.get_or_insert(waiter.since);
         self.particular += usize::from(waiter.is_particular());
+        if let Some(turns) = &mut self.turns {
+            let lane = joining.lane;
+            turns.join(Position { lane, place }, waiter.line);
+        }
         self.lanes[joining.lane].insert(place, waiter);
         Ticket {
             lane: joining.lane,
@@ -383,6 +471,9 @@ impl Queue {
         open: impl Fn(usize) -> bool,
         mut fits: impl FnMut(usize, &Waiter) -> Fit,
     ) -> Option<Waker> {
+        if self.turns.is_some() {
+            return self.grant_in_turn(open, fits);
+        }
         let newest_first =
             self.settings.discipline == Discipline::AdaptiveLifo && self.stands_for_longer(now);
         let mut lanes: Vec<_> = (0..self.lanes.len())
@@ -423,6 +514,31 @@ impl Queue {
         }
     }
 
+    /// The same where keys share the queue.
+    fn grant_in_turn(
+        &mut self,
+        open: impl Fn(usize) -> bool,
+        mut fits: impl FnMut(usize, &Waiter) -> Fit,
+    ) -> Option<Waker> {
+        let turns = self.turns.as_mut()?;
+        let mut granted = None;
+        for position in turns.in_order(open) {
+            let waiter = self.lanes[position.lane].get(&position.place)?;
+            match fits(position.lane, waiter) {
+                Fit::Slot(reservation) => {
+                    granted = Some((position, waiter.line, reservation));
+                    break;
+                }
+                Fit::NotThis => {}
+                Fit::Nobody => return None,
+            }
+        }
+        let (position, line, reservation) = granted?;
+        turns.serve(position, line);
+        let Position { lane, place } = position;
+        self.dismiss(lane, place, Left::Granted(reservation))
+    }
+
     /// Sends away who has waited for too long by the discipline.
     pub fn shed(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
         if self.settings.discipline != Discipline::Codel
@@ -457,6 +573,13 @@ impl Queue {
         if self.lanes.iter().all(BTreeMap::is_empty) {
             self.standing_since = None;
         }
+    }
+}
+
+fn turns_of(sharing: Sharing) -> Option<Box<Turns>> {
+    match sharing {
+        Sharing::Anyone => None,
+        Sharing::ByKey => Some(Box::default()),
     }
 }
 

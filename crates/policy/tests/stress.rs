@@ -16,7 +16,7 @@ use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, LaneSettings};
 use evenkeel_policy::endpoint::{Admin, EndpointId, EndpointSettings, Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::observation::{Answer, Observed};
-use evenkeel_policy::queue::{Discipline, Left, QueueSettings, Ticket};
+use evenkeel_policy::queue::{Discipline, Left, QueueSettings, Sharing, Ticket};
 
 const EXCHANGES: u64 = 1_000_000;
 const THREADS: u64 = 6;
@@ -79,7 +79,9 @@ impl Worker<'_> {
             now,
         };
         let dispatcher = &self.site.dispatcher;
-        match dispatcher.acquire(&mut self.chooser, &asking, &self.waker) {
+        let line = self.random.u64(..3);
+        let acquired = dispatcher.acquire_in_line(&mut self.chooser, &asking, &self.waker, || line);
+        match acquired {
             Acquired::Reserved { reservation, .. } => self.hold(reservation, lane),
             Acquired::Refused(_) => {}
             Acquired::Queued(ticket) => {
@@ -206,10 +208,11 @@ fn meddle(site: &Site) {
     site.dispatcher.tick(now() + Duration::from_secs(60));
 }
 
-fn run(discipline: Discipline, exchanges: u64) {
+fn run(discipline: Discipline, sharing: Sharing, exchanges: u64) {
     let queue = QueueSettings {
         max: 4,
         discipline,
+        sharing,
         target: Duration::from_millis(1),
         ..QueueSettings::default()
     };
@@ -270,7 +273,9 @@ fn run(discipline: Discipline, exchanges: u64) {
 
 #[test]
 fn no_limit_is_exceeded_and_nothing_is_left_over() {
-    run(Discipline::Fifo, EXCHANGES / 2);
-    run(Discipline::AdaptiveLifo, EXCHANGES / 4);
-    run(Discipline::Codel, EXCHANGES / 4);
+    run(Discipline::Fifo, Sharing::Anyone, EXCHANGES / 4);
+    run(Discipline::Fifo, Sharing::ByKey, EXCHANGES / 4);
+    run(Discipline::AdaptiveLifo, Sharing::Anyone, EXCHANGES / 4);
+    run(Discipline::Codel, Sharing::Anyone, EXCHANGES / 8);
+    run(Discipline::Codel, Sharing::ByKey, EXCHANGES / 8);
 }

@@ -14,7 +14,9 @@ use super::super::setting::{Bounded, Map, Named, Placed};
 use super::super::shape::alternatives;
 use super::super::tree::SourcePlace;
 use super::super::value::{Destination, EndpointAddress, Name};
-use super::super::written::{self, File, Names, ShortEndpoint, UpstreamTable};
+use super::super::written::{
+    self, File, Names, QueueTable, RequestKey, RequestKeyText, ShortEndpoint, UpstreamTable,
+};
 use super::health;
 use crate::ResolveTo;
 
@@ -144,8 +146,39 @@ fn check_queue(upstream: &UpstreamTable, report: &mut Report) {
             .mistake(&queue.target.place, "no queue stands for less than 0")
             .help("write the longest wait that is nothing unusual, such as \"100ms\"");
     }
+    check_sharing(queue, report);
     if let Some(answer) = &queue.answer.value {
         queue_answer::check(answer, report);
+    }
+}
+
+fn check_sharing(queue: &QueueTable, report: &mut Report) {
+    let Some(RequestKeyText(key)) = &queue.fair_by.value else {
+        return;
+    };
+    let place = &queue.fair_by.place;
+    if queue.max.value.map(Bounded::get) == Some(0) {
+        let found = report.mistake(place, "nobody shares a queue in which nobody waits");
+        found
+            .help("leave out `fair_by`, or write the most requests that may wait, as in max = 1000")
+            .related(&queue.max.place, "no queue");
+    }
+    if queue.discipline.value == Some(Discipline::AdaptiveLifo) {
+        let found = report.mistake(
+            place,
+            "keys can't be served in turn where whoever came last is served first",
+        );
+        found
+            .help("leave out `discipline`, or write discipline = \"codel\"")
+            .related(&queue.discipline.place, "the newest first");
+    }
+    if let RequestKey::Text(text) = key
+        && let Some(name) = text.captures().next()
+    {
+        let what = format!("`{{capture:{name}}}` is of a route's path, and a queue has no route");
+        report.mistake(place, what).help(
+            "write \"client\", or a text that every request has, such as \"{header:X-Api-Key}\"",
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use evenkeel_policy::balance::{Balance, FairOptions};
 use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::queue::QueueSettings;
+use evenkeel_policy::queue::{QueueSettings, Sharing};
 use evenkeel_proto::http1::write::{Forward, Via};
 use evenkeel_proto::proxy_protocol::Version as HeaderVersion;
 
@@ -89,6 +89,10 @@ fn queue(it: &written::UpstreamTable, folder: &Path, report: &mut Report) -> Opt
             grows: may_grow(it),
             hold: queue.hold.value? && !is_peak,
             discipline: queue.discipline.value?,
+            sharing: match &queue.fair_by.value {
+                Some(_) => Sharing::ByKey,
+                None => Sharing::Anyone,
+            },
             target: queue.target.value.map_or(standard.target, |it| it.0),
             key_wait: match &it.key.value {
                 Some(key) => key.wait,

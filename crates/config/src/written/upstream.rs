@@ -4,6 +4,7 @@ mod source;
 
 use std::path::PathBuf;
 
+use super::RequestKeyText;
 use super::forms::{Switch, short_for, table_of};
 use super::tls::UpstreamTlsTable;
 use crate::diagnostics::Report;
@@ -175,6 +176,12 @@ options! {
         hold: bool = Default("true") => by_hand,
         /// Who is served next.
         discipline: Discipline = Default("'fifo'") => by_hand,
+        /// Whose requests share the queue alike: `client` for those of one client's
+        /// address (of one IPv6 network of 64 bits), or a text with variables, such as
+        /// `{header:X-Api-Key}`; by the client where that comes out empty. Keys are served
+        /// in turn, one request each. In a full queue a newcomer takes the place of the
+        /// newest request of the key that has most.
+        fair_by: RequestKeyText = Optional("one line for all"),
         /// How long a queue may stand before the discipline changes its order.
         target: DurationValue = Depends(target_default, "`\"100ms\"`; `fifo` has none") => by_hand,
         /// What is answered where the queue is full, or the wait too long.

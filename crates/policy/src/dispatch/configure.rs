@@ -13,7 +13,7 @@ use super::{Dispatcher, LaneSettings, lock};
 use crate::Instant;
 use crate::endpoint::EndpointState;
 use crate::health::{Change, ChangeKind, HealthSettings};
-use crate::queue::QueueSettings;
+use crate::queue::{QueueSettings, Sharing};
 use crate::sync::Ordering;
 
 /// The settings that exchanges read without a lock.
@@ -26,6 +26,7 @@ pub(super) struct Rules {
     holds: AtomicBool,
     grows: AtomicBool,
     key_wait_ns: AtomicU64,
+    shares_by_key: AtomicBool,
     has_guard: AtomicBool,
 }
 
@@ -47,6 +48,7 @@ impl Rules {
             holds: AtomicBool::new(queue.hold),
             grows: AtomicBool::new(queue.grows),
             key_wait_ns: AtomicU64::new(queue.key_wait.as_nanos() as u64),
+            shares_by_key: AtomicBool::new(queue.sharing == Sharing::ByKey),
             has_guard: AtomicBool::new(health.guard),
         }
     }
@@ -57,6 +59,8 @@ impl Rules {
         self.grows.store(queue.grows, Ordering::Relaxed);
         let key_wait_ns = queue.key_wait.as_nanos() as u64;
         self.key_wait_ns.store(key_wait_ns, Ordering::Relaxed);
+        let shares_by_key = queue.sharing == Sharing::ByKey;
+        self.shares_by_key.store(shares_by_key, Ordering::Relaxed);
         self.has_guard.store(health.guard, Ordering::Relaxed);
     }
 
@@ -90,6 +94,11 @@ impl Rules {
     /// Whether an exchange waits for one endpoint while others have room.
     pub fn waits_for_key(&self) -> bool {
         self.queue_max() > 0 && self.key_wait_ns.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether keys share the queue.
+    pub fn shares_by_key(&self) -> bool {
+        self.shares_by_key.load(Ordering::Relaxed)
     }
 
     /// Whether errors of exchanges count.

@@ -6,6 +6,9 @@ use crate::chooser::Chooser;
 use crate::endpoint::EndpointId;
 use crate::queue::Refusal;
 
+/// Of a key of which nobody waits.
+const NO_LINE: u64 = 0;
+
 /// What would become of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
@@ -26,13 +29,14 @@ pub enum Outlook {
 impl Dispatcher {
     /// What [`acquire`](Dispatcher::acquire) would come to at this moment. `chooser` is to
     /// be a copy of the one meant: it picks, and so learns what time has changed.
+    ///
+    /// Where keys share the queue, the exchange is one of a key of which nobody waits.
     pub fn outlook(&self, chooser: &mut Chooser, asking: &Asking<'_>) -> Outlook {
-        let lane = lane_index(asking.lane);
         let may_join = {
             let waiters = lock(&self.waiters.0);
             chooser.follow(&waiters.members);
-            let lane_max = self.lane_max(&waiters.members, lane);
-            waiters.queue.has_room(lane, lane_max, asking.priority)
+            let claim = self.claim(&waiters.members, asking, NO_LINE);
+            waiters.queue.has_room(&claim)
         };
         let on_full = if may_join {
             self.on_full(&chooser.balancer)

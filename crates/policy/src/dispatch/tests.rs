@@ -770,7 +770,7 @@ fn a_lowered_limit_and_a_drained_endpoint_take_no_waiter() {
 
 mod configure;
 mod replace;
-
+mod sharing;
 mod tiers;
 
 mod outlook {

@@ -19,7 +19,17 @@ struct QueueView<'a> {
     max: usize,
     timeout_ms: u64,
     longest_wait_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fair: Option<FairView>,
     by: Vec<WaitingView<'a>>,
+}
+
+/// A queue that keys share.
+#[derive(Debug, Serialize)]
+struct FairView {
+    by: String,
+    lines: usize,
+    longest_line: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -44,6 +54,14 @@ pub(in super::super) fn queue(sources: &Sources, format: Format) -> Answer {
                 max: upstream.queue.settings.max,
                 timeout_ms: upstream.queue.timeout.as_millis() as u64,
                 longest_wait_ms: longest.unwrap_or_default().as_millis() as u64,
+                fair: upstream.queue.fair_by.as_ref().map(|by| {
+                    let lines = dispatcher.waiting_lines();
+                    FairView {
+                        by: by.to_string(),
+                        lines: lines.map_or(0, |it| it.lines),
+                        longest_line: lines.map_or(0, |it| it.longest),
+                    }
+                }),
                 by: groups
                     .iter()
                     .map(|group| WaitingView {
@@ -80,6 +98,22 @@ fn queue_text(views: &[QueueView<'_>]) -> String {
             wait(view.waiting, view.longest_wait_ms),
             span(Duration::from_millis(view.timeout_ms)),
         ]);
+        if let Some(FairView {
+            by,
+            lines,
+            longest_line,
+        }) = &view.fair
+        {
+            let text = format!("(by {by}: {lines} lines, at most {longest_line} in one)");
+            table.row([
+                String::new(),
+                text,
+                NOTHING.to_owned(),
+                String::new(),
+                String::new(),
+                String::new(),
+            ]);
+        }
         // One that is all of them says nothing new.
         for group in view.by.iter().filter(|_| view.by.len() > 1) {
             table.row([
