@@ -64,7 +64,10 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "evenkeel_route_mirror_failed_total",
         "every copy is answered",
     ),
-    ("evenkeel_route_mirror_busy_total", "few copies are in flight"),
+    (
+        "evenkeel_route_mirror_busy_total",
+        "few copies are in flight",
+    ),
     ("evenkeel_route_mirror_too_long_total", "no body is long"),
     (
         "evenkeel_route_mirror_no_memory_total",
