@@ -3,8 +3,11 @@
 //! Shared by all workers. The decision is made in `evenkeel_policy::limit`; requests ask by
 //! way of `exchange::limits`.
 
+mod bandwidth;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,8 +77,38 @@ impl Drop for InFlight {
     }
 }
 
+pub use bandwidth::{RouteBandwidth, Share};
+
 /// The limits of a configuration: by route, then in the order in which they are asked.
-pub type RouteLimits = Arc<[Vec<Arc<RouteLimit>>]>;
+#[derive(Debug, Clone, Default)]
+pub struct RouteLimits {
+    limits: Arc<[Vec<Arc<RouteLimit>>]>,
+    /// How many bytes of responses are sent in a second, by route.
+    bandwidth: Arc<[NamedBandwidths]>,
+}
+
+/// The bandwidths of a route.
+#[derive(Debug)]
+struct NamedBandwidths {
+    /// Name of the route.
+    route: String,
+    bounds: Vec<Arc<RouteBandwidth>>,
+}
+
+impl RouteLimits {
+    /// The bandwidths of the route with this index, all of which hold.
+    pub fn bandwidth_of(&self, route: usize) -> &[Arc<RouteBandwidth>] {
+        self.bandwidth.get(route).map_or(&[], |it| &it.bounds)
+    }
+}
+
+impl Deref for RouteLimits {
+    type Target = [Vec<Arc<RouteLimit>>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.limits
+    }
+}
 
 impl RouteLimit {
     fn new(route: &str, settings: &Limit) -> Self {
@@ -160,7 +193,37 @@ impl RouteLimit {
 
 /// The limits of a configuration. One that was there `before` under the same name of a
 /// route, with the same settings, goes on with what its keys have used.
-pub fn route_limits(config: &Config, before: &[Vec<Arc<RouteLimit>>]) -> RouteLimits {
+pub fn route_limits(config: &Config, before: &RouteLimits) -> RouteLimits {
+    RouteLimits {
+        limits: limits(config, before),
+        bandwidth: bandwidths(config, &before.bandwidth),
+    }
+}
+
+/// The bandwidths of a configuration, by route; see [`route_limits`].
+fn bandwidths(config: &Config, before: &[NamedBandwidths]) -> Arc<[NamedBandwidths]> {
+    let before = before.iter().filter(|it| !it.bounds.is_empty());
+    let before: HashMap<&str, _> = before.map(|it| (&*it.route, &it.bounds)).collect();
+    let of_route = |route: &crate::config::Route| {
+        let mut staying: Vec<_> = before
+            .get(&*route.name)
+            .map_or_else(Vec::new, |it| it.iter().collect());
+        let bounds = route.bandwidth.iter().map(|settings| {
+            let same = staying.iter().position(|it| it.settings == *settings);
+            match same {
+                Some(at) => staying.swap_remove(at).clone(),
+                None => Arc::new(RouteBandwidth::new(settings)),
+            }
+        });
+        NamedBandwidths {
+            bounds: bounds.collect(),
+            route: route.name.clone(),
+        }
+    };
+    config.routes.iter().map(of_route).collect()
+}
+
+fn limits(config: &Config, before: &[Vec<Arc<RouteLimit>>]) -> Arc<[Vec<Arc<RouteLimit>>]> {
     let before = before.iter().filter(|it| !it.is_empty());
     let before: HashMap<&str, _> = before.map(|it| (&*it[0].route, it)).collect();
     let limits_of = |route: &crate::config::Route| {
@@ -258,7 +321,7 @@ mod tests {
     #[test]
     fn what_has_not_changed_goes_on() {
         let (ten, five) = ("{ rate = '10/s' }", "{ rate = '5/s' }");
-        let before = route_limits(&config(&[("a", ten), ("b", ten)]), &[]);
+        let before = route_limits(&config(&[("a", ten), ("b", ten)]), &RouteLimits::default());
         let both = format!("{five}, {ten}, {ten}");
         let after = config(&[("c", ten), ("b", five), ("a", &both)]);
         let after = route_limits(&after, &before);

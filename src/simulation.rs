@@ -155,7 +155,7 @@ fn plan_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> GenerationPl
             crate::certificates::served_tls(config, &[], &tickets).unwrap()
         },
         caches: crate::cache::caches(config, &[]).unwrap(),
-        limits: crate::limits::route_limits(config, &[]),
+        limits: crate::limits::route_limits(config, &crate::limits::RouteLimits::default()),
         maintenance: crate::maintenance::Maintenance::of(config, &Default::default()),
         passwords: Arc::new(crate::passwords::Passwords::new().unwrap()),
         disks: Arc::new(Disks::start(config).unwrap()),

@@ -9,6 +9,7 @@
 use std::io;
 use std::task::{Context, Poll};
 
+use super::http1_side::Http1Side;
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
 use super::recording::Recording;
@@ -24,6 +25,8 @@ pub enum Carrier<'a> {
     Connection(&'a mut Stream),
     /// A connection, of which somebody else gets what is read.
     Recorded(RecordedStream<'a>),
+    /// The same of a client whose route has a bandwidth.
+    Paced(&'a mut Http1Side),
     /// A cache, which takes a response.
     Store(&'a mut StoreSide),
     /// Another exchange, which keeps a response.
@@ -39,12 +42,14 @@ impl<'a> From<&'a mut Stream> for Carrier<'a> {
     }
 }
 
-/// Runs an expression for whatever a carrier is.
+/// Runs an expression for whatever a carrier is; one that is paced reads as its connection
+/// does.
 macro_rules! with_carrier {
-    ($carrier:expr, $it:ident => $result:expr) => {
+    ($carrier:expr, $it:ident => $result:expr, $paced:ident => $of_paced:expr) => {
         match $carrier {
             Carrier::Connection($it) => $result,
             Carrier::Recorded($it) => $result,
+            Carrier::Paced($paced) => $of_paced,
             Carrier::Store($it) => $result,
             Carrier::Subrequest($it) => $result,
             #[cfg(test)]
@@ -56,15 +61,16 @@ macro_rules! with_carrier {
 /// The methods of [`Stream`] with these names explain them.
 impl Carrier<'_> {
     pub fn can_splice(&self) -> bool {
-        with_carrier!(self, it => it.can_splice())
+        // A paced one writes as much as it may, and no more than that.
+        with_carrier!(self, it => it.can_splice(), _it => false)
     }
 
     pub fn poll_read_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
-        with_carrier!(self, it => it.poll_read_ready(cx))
+        with_carrier!(self, it => it.poll_read_ready(cx), it => it.stream.poll_read_ready(cx))
     }
 
     pub fn poll_read(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        with_carrier!(self, it => it.poll_read(cx, room))
+        with_carrier!(self, it => it.poll_read(cx, room), it => it.stream.poll_read(cx, room))
     }
 
     pub fn poll_read_into(
@@ -73,11 +79,15 @@ impl Carrier<'_> {
         pipe: &mut Pipe,
         len: u64,
     ) -> Poll<io::Result<usize>> {
-        with_carrier!(self, it => it.poll_read_into(cx, pipe, len))
+        with_carrier!(
+            self,
+            it => it.poll_read_into(cx, pipe, len),
+            it => it.stream.poll_read_into(cx, pipe, len)
+        )
     }
 
     pub fn poll_write_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
-        with_carrier!(self, it => it.poll_write_ready(cx))
+        with_carrier!(self, it => it.poll_write_ready(cx), it => it.poll_write_ready(cx))
     }
 
     pub fn poll_write(
@@ -86,11 +96,15 @@ impl Carrier<'_> {
         bytes: &[u8],
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
-        with_carrier!(self, it => it.poll_write(cx, bytes, follow))
+        with_carrier!(
+            self,
+            it => it.poll_write(cx, bytes, follow),
+            it => it.poll_write(cx, bytes, follow)
+        )
     }
 
     pub fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
-        with_carrier!(self, it => it.try_write(bytes, follow))
+        with_carrier!(self, it => it.try_write(bytes, follow), it => it.try_write(bytes, follow))
     }
 
     pub fn poll_write_from(
@@ -99,11 +113,16 @@ impl Carrier<'_> {
         pipe: &mut Pipe,
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
-        with_carrier!(self, it => it.poll_write_from(cx, pipe, follow))
+        with_carrier!(
+            self,
+            it => it.poll_write_from(cx, pipe, follow),
+            // Nothing is spliced to it.
+            _it => Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+        )
     }
 
     pub fn close_notify(&mut self) -> io::Result<()> {
-        with_carrier!(self, it => it.close_notify())
+        with_carrier!(self, it => it.close_notify(), it => it.stream.close_notify())
     }
 }
 

@@ -495,6 +495,11 @@ impl Context {
         &self.generation.counters.listeners[self.listener]
     }
 
+    /// Its worker, for what outlives it.
+    pub fn worker(&self) -> Rc<Worker> {
+        self.worker.clone()
+    }
+
     /// The generation that the exchange began with.
     pub fn generation(&self) -> &Generation {
         &self.generation

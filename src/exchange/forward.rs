@@ -115,7 +115,7 @@ fn line_of(exchange: &Exchange<'_>, upstream: &Upstream) -> u64 {
     let address = exchange.client.remote().address;
     let room = &mut exchange.context.scratch.borrow_mut();
     let line = |key: &[u8]| upstream.line_of(key);
-    with_key_or_client(Keyed::of_queue(by), &values, address, room, line).unwrap_or_default()
+    with_key_or_client(Keyed::by_network(by), &values, address, room, line).unwrap_or_default()
 }
 
 /// Checks the part of the body that came with the head, so that nothing of a

@@ -5,6 +5,7 @@
 
 pub mod answer;
 mod attempt;
+pub(crate) mod bandwidth;
 mod body;
 mod buffering;
 mod cache_effect;
@@ -16,6 +17,7 @@ pub mod drain;
 pub(crate) mod edits;
 mod encoder;
 mod forward;
+mod http1_side;
 pub mod identity;
 mod known_room;
 pub(crate) mod limits;
@@ -40,6 +42,7 @@ pub(crate) mod sticky;
 pub mod store_side;
 mod subrequest;
 pub mod tcp;
+mod throttle;
 mod tunnel;
 pub(crate) mod variables;
 mod watch;
@@ -69,12 +72,13 @@ pub use client::{Client, TlsClient};
 pub use context::{Context, Worker};
 pub use forward::forward;
 pub(crate) use forward::refused_end;
+pub use http1_side::Http1Side;
 pub use known_room::Room;
 pub use moment::Moment;
 pub use outcome::Outcome;
 pub use record::Progress;
 pub(crate) use recording::{Recorded, Recorder, Unrecorded};
-pub use side::{ClientSide, Http1Side};
+pub use side::ClientSide;
 pub use subrequest::{KeptHead, KeptResponse, Subrequest};
 
 /// One request and its response, from the head's last byte to the line in the log.
@@ -217,9 +221,10 @@ impl<'a> Exchange<'a> {
         self.context.wheel.set(&self.timer, deadline);
     }
 
-    /// Whether the timer has fired, or it is to end at once.
+    /// Whether the timer has fired, or it is to end at once. A wait for the bandwidth of
+    /// its route is no reason.
     pub fn has_timed_out(&self) -> bool {
-        self.context.has_fired(&self.timer)
+        self.context.has_fired(&self.timer) && !self.is_held_back()
     }
 
     /// Why the timer fired: the program stops, the generation's time is up, the exchange

@@ -121,12 +121,14 @@ impl Exchange<'_> {
         if end == End::Complete {
             self.side.end_response();
         }
+        let paced = self.side.end_throttle();
         let now = clock::now();
         let is_head_read = self.head_read().is_some() || self.is_tcp();
         let progress = &mut self.progress;
         let figures = &mut progress.figures;
         figures.end = end;
         figures.ended = now;
+        figures.paced_ms = u32::try_from(paced.as_millis()).unwrap_or(u32::MAX);
         figures.times.total = now.duration_since(progress.started);
         if !is_head_read {
             figures.phase = Phase::Head;
@@ -293,6 +295,9 @@ impl Exchange<'_> {
         let all = &*context.generation().counters;
         let counters = all.routes[route].exchanges.get_or_init();
         tally.count(counters, &counters.phases);
+        if progress.figures.paced_ms > 0 {
+            all.routes[route].paced.add(1);
+        }
         if let Some(source) = progress.figures.source
             && let Some(files) = &all.files[route]
         {

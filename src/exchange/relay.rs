@@ -421,6 +421,8 @@ impl Relay<'_, '_> {
         } = &*self.exchange;
         let wheel = &context.wheel;
         let silence = wheel.deadline(timeout).min(*total_deadline);
+        // Held back by the bandwidth of its route, the client owes nothing.
+        let written = written.filter(|_| !side.is_throttled());
         let taken = written.map(|written| move || taken(side, written));
         let due = self.pace.wait(wheel, silence, taken);
         let request_due = match self.request.as_deref_mut() {
@@ -447,6 +449,11 @@ impl Relay<'_, '_> {
         if let (Verdict::InTime, Some(request)) = (verdict, self.request.as_deref_mut()) {
             verdict = request.judge(context);
             due = due.min(request.pace.due());
+        }
+        if verdict != Verdict::InTime && waits_for == WaitsFor::Sink && self.exchange.is_held_back()
+        {
+            self.wait_for_client(response);
+            return None;
         }
         match verdict {
             Verdict::Silent => Some(Stop::TimedOut(waits_for)),

@@ -29,9 +29,9 @@ impl<'a> Keyed<'a> {
         }
     }
 
-    /// As a queue that keys share has them keyed. Whoever has one IPv6 address usually has
-    /// all of its 64-bit network.
-    pub fn of_queue(by: &'a RequestKey) -> Self {
+    /// As queues and bandwidths that keys share have them keyed. Whoever has one IPv6
+    /// address usually has all of its 64-bit network.
+    pub fn by_network(by: &'a RequestKey) -> Self {
         Keyed {
             by,
             prefix_v4: 32,

@@ -32,6 +32,7 @@ use super::RestOfBody;
 use super::body::BodySink;
 use super::carrier::{Carrier, RecordedStream};
 use super::context::{ListenerSide, Worker};
+use super::http1_side::Http1Side;
 #[cfg(test)]
 use super::multiplexed::MultiplexedStream;
 use super::recording::Recording;
@@ -54,15 +55,6 @@ pub enum ClientSide<'a> {
     Multiplexed(&'a mut MultiplexedStream),
 }
 
-/// A connection of HTTP/1, as far as exchanges use it.
-#[derive(Debug)]
-pub struct Http1Side {
-    /// The connection.
-    pub stream: Stream,
-    /// Whether the client has closed its sending side alone, and waits for its answer.
-    is_half_closed: bool,
-}
-
 /// The part of an endpoint's head that a client gets in another form.
 #[derive(Debug)]
 pub(super) struct ReplacedHead<'c> {
@@ -72,21 +64,14 @@ pub(super) struct ReplacedHead<'c> {
     pub by: Option<RefMut<'c, Vec<u8>>>,
 }
 
-impl Http1Side {
-    /// That of a connection which was accepted.
-    pub fn new(stream: Stream) -> Self {
-        Http1Side {
-            stream,
-            is_half_closed: false,
-        }
-    }
-}
-
 impl ClientSide<'_> {
     /// The carrier of both bodies.
     pub(super) fn carrier(&mut self) -> Carrier<'_> {
         match self {
-            ClientSide::Http1(http1) => Carrier::Connection(&mut http1.stream),
+            ClientSide::Http1(http1) => match http1.throttle {
+                None => Carrier::Connection(&mut http1.stream),
+                Some(_) => Carrier::Paced(http1),
+            },
             ClientSide::Store(store) => Carrier::Store(store),
             ClientSide::Subrequest(kept) => Carrier::Subrequest(kept),
             #[cfg(test)]
@@ -99,12 +84,12 @@ impl ClientSide<'_> {
         &'c mut self,
         recording: Option<&'c mut Recording>,
     ) -> Carrier<'c> {
-        let Some(recording) = recording.filter(|it| !it.is_over()) else {
-            return self.carrier();
-        };
-        match self.carrier() {
-            Carrier::Connection(stream) => Carrier::Recorded(RecordedStream { stream, recording }),
-            carrier => carrier,
+        match (self, recording.filter(|it| !it.is_over())) {
+            (ClientSide::Http1(http1), Some(recording)) => Carrier::Recorded(RecordedStream {
+                stream: &mut http1.stream,
+                recording,
+            }),
+            (side, _) => side.carrier(),
         }
     }
 
@@ -251,7 +236,7 @@ impl ClientSide<'_> {
         debug_assert!(head_len <= bytes.len(), "the head is a part of them");
         match self {
             // It is text already.
-            ClientSide::Http1(http1) => http1.stream.poll_write(cx, bytes, follow),
+            ClientSide::Http1(http1) => http1.poll_write(cx, bytes, follow),
             // Who follows is told why there is no response.
             ClientSide::Store(_) | ClientSide::Subrequest(_) => Poll::Ready(Ok(bytes.len())),
             #[cfg(test)]
@@ -340,6 +325,32 @@ impl ClientSide<'_> {
         let _ = self.carrier().close_notify();
     }
 
+    /// Whether the bandwidth of the route holds the response back at this moment.
+    pub(super) fn is_throttled(&self) -> bool {
+        match self {
+            ClientSide::Http1(http1) => {
+                let throttle = http1.throttle.as_ref();
+                throttle.is_some_and(|it| it.is_waiting())
+            }
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => false,
+        }
+    }
+
+    /// Ends what holds the response back. Gives how long it did.
+    pub(super) fn end_throttle(&mut self) -> Duration {
+        match self {
+            ClientSide::Http1(http1) => {
+                let throttle = http1.throttle.take();
+                throttle.map_or(Duration::ZERO, |it| it.waited())
+            }
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => Duration::ZERO,
+            #[cfg(test)]
+            ClientSide::Multiplexed(_) => Duration::ZERO,
+        }
+    }
+
     /// Bytes that were written and that the client has not acknowledged; 0 where nobody
     /// says.
     pub(super) fn unacknowledged_len(&self) -> u64 {
@@ -391,7 +402,7 @@ impl ClientSide<'_> {
         len: usize,
     ) -> Poll<io::Result<usize>> {
         match self {
-            ClientSide::Http1(http1) => http1.stream.poll_send_file(cx, file, offset, len),
+            ClientSide::Http1(http1) => http1.poll_send_file(cx, file, offset, len),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => {
                 Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
             }

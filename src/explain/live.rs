@@ -33,7 +33,7 @@ pub async fn answer(sources: &Sources, asked: &str) -> String {
             let running = Some(&*sources.dispatchers);
             let kept = Kept {
                 caches: &sources.caches,
-                limits: &sources.limits,
+                limits: Some(&sources.limits),
                 maintenance: Some(&sources.maintenance),
             };
             let explained = explain_on(&sources.config, running, kept, &asked);

@@ -36,6 +36,7 @@ use crate::config::{
     Mirror, Proxying, ResponseCompression, Split, Sticky, without_passwords,
 };
 use crate::exchange::answer::refusal_status;
+use crate::exchange::bandwidth::bandwidth_text;
 use crate::exchange::compression::{is_coded, wanted_coding};
 use crate::exchange::edits::{changed_target, edit_request, set_request_fields};
 use crate::exchange::identity::{IdSource, Identity, ROOM, loop_id};
@@ -50,7 +51,7 @@ use crate::handler::files::{FilesPlan, Try, WantedFile, fallback};
 use crate::handler::redirect;
 use crate::handler::split::weighted_part;
 use crate::handler::{self, ConnectionFacts, Plan, RequestFacts};
-use crate::limits::RouteLimit;
+use crate::limits::{RouteLimit, RouteLimits};
 use crate::maintenance::Maintenance;
 use crate::metrics::end::{End, Failure};
 use crate::net::Address;
@@ -88,8 +89,7 @@ pub fn explain(config: &Config, asked: &Asked) -> Result<Explanation, Unexplaine
 #[derive(Clone, Copy, Default)]
 struct Kept<'a> {
     caches: &'a [Arc<Cache>],
-    /// By route.
-    limits: &'a [Vec<Arc<RouteLimit>>],
+    limits: Option<&'a RouteLimits>,
     maintenance: Option<&'a Maintenance>,
 }
 
@@ -145,6 +145,7 @@ fn explain_on(
         access: None,
         auth: None,
         limits: Vec::new(),
+        bandwidth: Vec::new(),
         response_edits: Vec::new(),
         refused: None,
     };
@@ -312,7 +313,8 @@ fn explain_request(
                 explanation.refused = Some(Refused::new(Failure::CodedRequest.into(), None));
                 return None;
             }
-            explanation.limits = routed.limits(kept.limits.get(route));
+            explanation.limits = routed.limits(kept.limits.and_then(|it| it.get(route)));
+            explanation.bandwidth = routed.bandwidth(kept.limits, route);
             explanation.auth = (routed.route.auth.as_deref()).map(|it| auth_text(config, it));
             let edits = routed.route.edits.iter().flat_map(|it| &it.response);
             explanation.response_edits = edits.map(edit_text).collect();
@@ -543,6 +545,20 @@ impl Routed<'_> {
         texts.collect()
     }
 
+    /// How many bytes of the response are sent in a second.
+    fn bandwidth(&self, kept: Option<&RouteLimits>, route: usize) -> Vec<String> {
+        let client = self.facts.client;
+        let remote = Remote::new(client, 0);
+        let values = self.values(&remote, &Identity::NONE);
+        let kept = kept.map_or(&[][..], |it| it.bandwidth_of(route));
+        let bounds = self.route.bandwidth.iter().enumerate();
+        let texts = bounds.map(|(index, of)| {
+            let running = kept.get(index).map(|it| &**it);
+            bandwidth_text(of, running, &values, client)
+        });
+        texts.collect()
+    }
+
     /// What variables stand for.
     fn values<'v>(&'v self, remote: &'v Remote, identity: &'v Identity) -> Values<'v> {
         values(self.config, self.facts, Some(self.route), remote, identity)
@@ -599,7 +615,7 @@ impl Routed<'_> {
         if let (Some(fair), Some(by)) = (&mut step.queue.fair_by, &settings.queue.fair_by) {
             let remote = Remote::new(facts.client, 0);
             let values = self.values(&remote, &Identity::NONE);
-            fair.key = key_text_or_client(Keyed::of_queue(by), &values, facts.client);
+            fair.key = key_text_or_client(Keyed::by_network(by), &values, facts.client);
         }
         (step, prospect)
     }

@@ -43,6 +43,9 @@ pub struct Explanation {
     /// How the client would have to show who it is, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
+    /// How many bytes of the response are sent in a second, each bound in a few words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bandwidth: Vec<String>,
     /// The limits of the route that the request is counted by, each in a few words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,

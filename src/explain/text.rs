@@ -89,6 +89,9 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
     for limit in &explanation.limits {
         page.line(&format!("limit: {limit}"));
     }
+    for bound in &explanation.bandwidth {
+        page.line(&format!("bandwidth: {}", tame(bound)));
+    }
     if let Some(auth) = &explanation.auth {
         page.line(&format!("auth: {}", tame(auth)));
     }

@@ -119,6 +119,7 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     }
     // Looked up again, so that the future does not grow by it.
     let route = exchange.progress.figures.route.unwrap_or_default() as usize;
+    exchange.keep_to_bandwidth(route);
     let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
     let config::Route {
         action,

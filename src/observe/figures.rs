@@ -207,6 +207,10 @@ figures! {
     /// Times that the state file could not be read or written, by reason.
     given state_file_failures_by_reason: Reasons => counter "state_file_failures_total"
         after "status_tokens_refused_total";
+    /// Files of networks with a mistake: what they said before it stays in force.
+    given network_files_mistaken: u64 => gauge "network_files_mistaken";
+    /// Files of users with a mistake: what they said before it stays in force.
+    given user_files_mistaken: u64 => gauge "user_files_mistaken";
     /// Workers that have not come round for a second.
     given workers_stalled: u64 => gauge "workers_stalled";
     /// Times that a worker did not come round within a second.
@@ -288,6 +292,11 @@ pub struct ConfigFigures {
     pub loaded_unix_ms: u64,
 }
 
+/// How many of these there are.
+fn count_of<T>(all: &[T], is_one: impl Fn(&T) -> bool) -> u64 {
+    all.iter().filter(|it| is_one(it)).count() as u64
+}
+
 impl Sources {
     /// The configuration that these are of, as it came into force.
     pub fn loaded_config(&self) -> LoadedConfig {
@@ -334,6 +343,10 @@ impl Sources {
             status_tokens_refused: self.status_tokens_refused.load(Ordering::Relaxed),
             state_file_failures: state_failures.total(),
             state_file_failures_by_reason: state_failures,
+            network_files_mistaken: count_of(&config.network_files, |it| {
+                it.file.mistake().is_some()
+            }),
+            user_files_mistaken: count_of(&config.user_files, |it| it.file.mistake().is_some()),
             workers_stalled: self.worker_stalls.now(),
             worker_stalls: self.worker_stalls.so_far(),
             listener_paths_lost: self.paths_lost.read(),

@@ -32,6 +32,9 @@ pub struct Rates {
     pub listeners: Vec<ListenerRates>,
     /// In the order of the configuration.
     pub routes: Vec<RouteRates>,
+    /// Of the routes that have limits, in the order of the configuration.
+    #[serde(default)]
+    pub limits: Vec<LimitRates>,
     /// In order of their names.
     #[serde(default)]
     pub caches: Vec<CacheRates>,
@@ -109,6 +112,23 @@ pub struct RouteRates {
     /// Its exchanges.
     #[serde(flatten)]
     pub traffic: Traffic,
+}
+
+/// The limits of a route.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LimitRates {
+    /// Name of the route.
+    pub route: String,
+    /// Requests a second that passed at once.
+    pub allowed_per_s: f64,
+    /// Requests a second that waited for their turn.
+    pub delayed_per_s: f64,
+    /// Requests a second that were refused.
+    pub refused_per_s: f64,
+    /// Requests a second that only `dry_run` let pass.
+    pub dry_run_per_s: f64,
+    /// Keys that have used a part of what they may.
+    pub keys: u64,
 }
 
 /// A cache.
@@ -209,6 +229,9 @@ impl Rates {
             routes: pairs(&before.routes, &now.routes, |it| &it.name)
                 .map(|(before, now)| window.route(before, now))
                 .collect(),
+            limits: pairs(&before.routes, &now.routes, |it| &it.name)
+                .filter_map(|(before, now)| window.limits(before, now))
+                .collect(),
             caches: (now.caches.iter())
                 .map(|it| window.cache(before, now, it))
                 .collect(),
@@ -253,6 +276,19 @@ impl Window {
             p50_us,
             p99_us,
         }
+    }
+
+    fn limits(self, before: &RouteFigures, now: &RouteFigures) -> Option<LimitRates> {
+        let limits = now.limits.as_ref()?;
+        let before = before.limits.as_ref().unwrap_or(limits);
+        Some(LimitRates {
+            route: now.name.clone(),
+            allowed_per_s: self.per_second(before.allowed, limits.allowed),
+            delayed_per_s: self.per_second(before.delayed, limits.delayed),
+            refused_per_s: self.per_second(before.refused, limits.refused),
+            dry_run_per_s: self.per_second(before.dry_run, limits.dry_run),
+            keys: limits.keys,
+        })
     }
 
     fn listener(self, before: &ListenerFigures, now: &ListenerFigures) -> ListenerRates {

@@ -20,7 +20,7 @@ use crate::discovery::Discovery;
 use crate::exchange::context::GenerationPlan;
 use crate::files::Disks;
 use crate::lifecycle::{Phase, Starting, ThreadEnded, ThreadEnds, WhileRunning};
-use crate::limits::route_limits;
+use crate::limits::{RouteLimits, route_limits};
 use crate::maintenance::Maintenance;
 use crate::metrics::BufferMemory;
 use crate::metrics::quantity::counted;
@@ -437,7 +437,7 @@ fn sources(opened: &Opened, observation: &Observation, discovery: &Discovery) ->
         counters: observation.counters.clone(),
         dispatchers: dispatchers.collect(),
         caches: opened.caches.clone(),
-        limits: route_limits(config, &[]),
+        limits: route_limits(config, &RouteLimits::default()),
         maintenance: Maintenance::of(config, &Maintenance::default()),
         passwords: opened.passwords.clone(),
         tls: opened.tls.clone(),

@@ -69,7 +69,7 @@ pub fn draw(frame: &mut Frame, model: &mut Model) {
     let (last, last_height) = paragraph(&text);
     let (detail, detail_height) = paragraph(&detail(model, &columns));
     let below = last_height + detail_height;
-    let lines = [older_configurations(model), caches(model)];
+    let lines = [older_configurations(model), limits(model), caches(model)];
     let lines = lines.into_iter().flatten();
     // The table has a row at least.
     let most = usize::from(area.height.saturating_sub(below + 3));
@@ -198,6 +198,31 @@ fn older_configurations(model: &Model) -> Option<String> {
         counted(older.len() as u64, "older configuration"),
         span(Duration::from_millis(oldest.age_ms)),
     ))
+}
+
+/// The line of the limits of routes that keep requests from passing at once; `None` where
+/// none does.
+fn limits(model: &Model) -> Option<String> {
+    let limits = &model.rates.as_ref()?.limits;
+    let busy = limits
+        .iter()
+        .filter(|it| it.refused_per_s + it.delayed_per_s + it.dry_run_per_s > 0.0);
+    let each = busy.map(|it| {
+        let mut text = format!(
+            "limits of {}  {} passed/s  {} refused/s",
+            it.route,
+            rate(it.allowed_per_s),
+            rate(it.refused_per_s),
+        );
+        for (per_s, word) in [(it.delayed_per_s, "delayed"), (it.dry_run_per_s, "dry run")] {
+            if per_s > 0.0 {
+                text += &format!("  {} {word}/s", rate(per_s));
+            }
+        }
+        text
+    });
+    let each: Vec<_> = each.collect();
+    (!each.is_empty()).then(|| each.join("; "))
 }
 
 /// The line of the caches; `None` where there is none.

@@ -7,7 +7,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
@@ -151,9 +150,7 @@ pub fn prepare_own_key(config: &config::Config) -> io::Result<()> {
     let key = match &config.state_file {
         None => MacKey::generate()?,
         Some(state_file) => {
-            let mut path = state_file.as_os_str().to_owned();
-            path.push(".sticky-key");
-            let path = Path::new(&path);
+            let path = &config::own_sticky_key(state_file);
             let failed = |error| {
                 let path = path.display();
                 io::Error::other(format!(

@@ -19,6 +19,7 @@ mod access_log;
 mod auth;
 mod bad_input;
 mod balance;
+mod bandwidth;
 mod bodies;
 mod buffering;
 mod cache;

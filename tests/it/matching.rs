@@ -11,7 +11,7 @@ use evenkeel_testkit::process::run;
 use evenkeel_testkit::tls::Authority;
 use evenkeel_testkit::{Proxy, RawClient, TempDir};
 
-use crate::setup::{program, test};
+use crate::setup::{ask_status, figures, program, test};
 
 /// A program with these routes, each of which answers with its number. The last one takes
 /// what no other does.
@@ -146,6 +146,27 @@ fn a_file_of_networks_is_read_again_when_it_changes() {
         assert_eq!(answer(), "none");
         replace(&file, "0.0.0.0/0");
         until("it is there again", || answer() == "0");
+    });
+}
+
+#[test]
+fn a_file_with_a_mistake_is_told_by_a_gauge() {
+    test(|| {
+        let folder = TempDir::new().unwrap();
+        let file = folder.join("nets.txt");
+        fs::write(&file, "192.0.2.0/24\n").unwrap();
+        let wanted = format!("client = {{ file = \"{}\" }}", file.display());
+        let config = routes(&[&wanted]) + "[status]\nbind = \"127.0.0.1:0\"\n";
+        let proxy = Proxy::start(program(), &config).unwrap();
+        let mistaken = |count: u64| figures(&proxy)["network_files_mistaken"] == count;
+        assert!(mistaken(0));
+        replace(&file, "127.0.0.one\n");
+        until("the mistake is counted", || mistaken(1));
+        let metrics = ask_status(&proxy, "/metrics", "").text();
+        assert!(metrics.contains("\nevenkeel_network_files_mistaken 1\n"));
+        assert!(metrics.contains("\nevenkeel_user_files_mistaken 0\n"));
+        replace(&file, "192.0.2.0/24\n198.51.100.0/24\n");
+        until("it is right again", || mistaken(0));
     });
 }
 

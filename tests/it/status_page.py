@@ -419,6 +419,18 @@ def caches(url, token):
         assert all("401" in it or "400" in it for it in complaints), complaints
 
 
+def limits(url):
+    with browser() as driver:
+        open_page(driver, url)
+        cell = lambda at: text(driver, f"#limit-table tbody td:nth-child({at})")
+        until("requests are refused", lambda: number(cell(5)) > 10)
+        until("some have passed", lambda: number(cell(3)) >= 5)
+        assert cell(2) == "5/s by client; 100 in flight by {route}", cell(2)
+        until("keys are counted", lambda: cell(7).replace(" ", "") == "1/1,008", limit=20)
+        assert not one(driver, "#caches").is_displayed()
+        assert_no_complaints(driver)
+
+
 def caches_without_token(url):
     with browser() as driver:
         open_page(driver, url)
@@ -560,7 +572,7 @@ def lost(url):
         until("it goes on", lambda: not one(driver, "#stale").is_displayed())
 
 
-CASES = [figures, drain, broken, some_out, all_out, counted, errors, row, first_probe, queue, caches, caches_without_token, widths, phone, hostile, thousand, lost]
+CASES = [figures, drain, broken, some_out, all_out, counted, errors, row, first_probe, queue, caches, limits, caches_without_token, widths, phone, hostile, thousand, lost]
 
 if __name__ == "__main__":
     case = {it.__name__: it for it in CASES}[sys.argv[1]]

@@ -314,6 +314,23 @@ fn caches_are_shown_and_purged() {
 }
 
 #[test]
+fn limits_are_shown() {
+    test(|| {
+        let origin = origin();
+        let site = Site {
+            server: "[status]\nbind = \"127.0.0.1:0\"\n\
+                [[route]]\nname = \"api\"\nmatch = { path = \"/ping\" }\nupstream = \"app\"\n\
+                limit = [{ rate = \"5/s\", entries = 1000 }, \
+                { key = \"{route}\", concurrent = 100, entries = 8 }]",
+            ..Site::default()
+        };
+        let proxy = site.start(&[origin.address.to_string()]);
+        let _traffic = Traffic::start(&proxy, Duration::from_millis(20));
+        browse("limits", &proxy, &[]);
+    });
+}
+
+#[test]
 fn without_a_token_nothing_is_purged() {
     test(|| {
         let origin = origin();

@@ -86,6 +86,7 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "evenkeel_route_cache_bypasses_total",
         "no request goes past the cache",
     ),
+    ("evenkeel_route_paced_total", "no route has a bandwidth"),
     ("evenkeel_cache_evicted_total", "there is memory"),
     ("evenkeel_cache_disk_hits_total", "memory has it"),
     ("evenkeel_cache_disk_evicted_total", "the disk has room"),

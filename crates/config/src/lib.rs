@@ -75,13 +75,14 @@ pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, control_socket, load, load_again, load_text};
 pub use location::{Location, LocationPart, Variable as LocationVariable};
 pub use quantity::duration;
+pub use resolve::own_sticky_key;
 pub use schema::schema;
 pub use secret::without_passwords;
 pub use surroundings::NameLookup;
 pub use variable::{Expression, ExpressionPart, Known, Variable};
 pub use written::{
-    Acme, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression, Disk,
-    Drain, Endpoint, EndpointSource, ErrorPage, Errors, ExternalAccount, FieldEdit, Files,
+    Acme, Bandwidth, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression,
+    Disk, Drain, Endpoint, EndpointSource, ErrorPage, Errors, ExternalAccount, FieldEdit, Files,
     FixedAnswer, Interim, Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log, Mirror,
     NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Rate, RequestKey, ResponseCompression,
     RouteTimeouts, Server, ServiceSource, Split, SplitPart, Sticky, Tickets, Upstream,
@@ -450,6 +451,9 @@ pub struct Route {
     pub mirror: Option<Box<Mirror>>,
     /// How often its requests may come. A request has to pass all of them.
     pub limits: Box<[Limit]>,
+    /// How many bytes of its responses are sent in a second. A response keeps to all of
+    /// them.
+    pub bandwidth: Box<[Bandwidth]>,
     /// Its timeouts; `None` where all are those of the upstream.
     pub timeouts: Option<Box<RouteTimeouts>>,
     /// Its buffer, which may be none; `None` where it is that of the upstream.

@@ -80,11 +80,9 @@ const KEYS: &[(&str, Meaning)] = &[
         key("route", "limit"),
     ),
     (
-        "limit_rate",
-        Missing(
-            "limits on the bytes of one client are",
-            "`limit` of a route bounds how often a client may come",
-        ),
+        "limit_rate limit_rate_after bwlim bwlim_out bandwidth_limit throttle_rate \
+         proxy_limit_rate download_rate max_rate",
+        key("route", "bandwidth"),
     ),
     (
         "includes import imports include_files include_dir conf_d",

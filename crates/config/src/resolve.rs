@@ -44,6 +44,8 @@ use super::{
 use evenkeel_net::listen::Accepting;
 use evenkeel_tls::Fault;
 
+pub use sticky::own_sticky_key;
+
 /// Checks `file` as a whole and builds what to run on; `None` where there is
 /// a mistake in it or was one before.
 pub(super) fn resolve(
@@ -64,6 +66,7 @@ pub(super) fn resolve(
     let upstreams = upstreams(file, surroundings, report);
     let caches = cache::stores(file, &names, surroundings, report);
     let routes = routes(file, &names, surroundings, report);
+    sticky::warn_of_own_key(file, surroundings, report);
     let tls = tls::listeners(file, surroundings, report);
     let tickets = tickets::resolve(file, surroundings, report);
     let acme = acme::acme(file, surroundings, report);
@@ -393,6 +396,10 @@ fn routes(
                 mirror: mirror::mirror(it, names)?,
                 limits: match &it.limit.value {
                     Some(limits) => limits.resolve()?.into(),
+                    None => Box::default(),
+                },
+                bandwidth: match &it.bandwidth.value {
+                    Some(bounds) => bounds.resolve()?.into(),
                     None => Box::default(),
                 },
                 compression: match it.compression() {

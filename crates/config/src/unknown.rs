@@ -414,8 +414,8 @@ mod tests {
         for (path, key, expected) in [
             (
                 "",
-                "limitRate",
-                "limits on the bytes of one client are not supported yet",
+                "requestMirrorPolicies",
+                "sending copies of requests is not supported yet",
             ),
             (
                 "route",

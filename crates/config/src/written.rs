@@ -11,6 +11,7 @@ use super::value::{
 
 mod acme;
 mod auth;
+mod bandwidth;
 mod cache;
 mod compression;
 mod conditions;
@@ -37,6 +38,8 @@ pub(super) use acme::{
     AcmeParts, AcmeTable, DnsTable, ExternalAccountTable, ListenerAcmeTable, OnDemandTable,
 };
 pub use auth::AuthTable;
+pub use bandwidth::Bandwidth;
+pub(super) use bandwidth::ShortBandwidth;
 pub use cache::{CacheStore, CacheTable, Caching, CachingTable, RouteCache};
 pub(super) use cache::{CacheStoreParts, CachingParts};
 pub use compression::{ResponseCompression, ResponseCompressionTable, RouteCompression};

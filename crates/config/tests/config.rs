@@ -1242,6 +1242,35 @@ fn a_token_that_everybody_may_read_is_warned_of() {
 }
 
 #[test]
+fn an_own_key_of_sticky_cookies_that_everybody_may_read_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("sticky-key");
+    let key = folder.0.join("state.json.sticky-key");
+    fs::write(&key, [7; 32]).unwrap();
+    let text = |sticky: &str| {
+        format!(
+            "[server]\nstate_file = 'state.json'\n[[listener]]\nbind = ':8080'\n\
+             [[route]]\nupstream = 'app'\nsticky = {sticky}\n\
+             [upstream.app]\nendpoints = ['127.0.0.1:1']\n"
+        )
+    };
+    for (sticky, mode, expected) in [
+        ("'s'", 0o600, false),
+        ("'s'", 0o644, true),
+        ("{ cookie = 's', keys = 'own.key' }", 0o644, false),
+    ] {
+        fs::write(folder.0.join("own.key"), [9; 32]).unwrap();
+        let own = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(folder.0.join("own.key"), own).unwrap();
+        fs::write(folder.0.join("evenkeel.toml"), text(sticky)).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        let shown = folder.load(&[], &[]).unwrap().warnings.to_string();
+        let what = "every user of this machine may read the key of sticky cookies beside";
+        assert_eq!(shown.contains(what), expected, "{sticky} {mode:o}: {shown}");
+    }
+}
+
+#[test]
 fn a_status_page_at_a_public_address_is_warned_of() {
     for (bind, expected) in [
         ("127.0.0.1:8404", false),

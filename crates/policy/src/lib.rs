@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod balance;
+pub mod bandwidth;
 pub mod budget;
 mod candidates;
 pub mod chooser;

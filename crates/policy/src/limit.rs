@@ -145,6 +145,12 @@ struct Set {
 #[derive(Debug)]
 pub struct LimitTable {
     allowance: Allowance,
+    keys: KeyTable,
+}
+
+/// Of each of many keys, the moment at which it has its whole burst again.
+#[derive(Debug)]
+pub(crate) struct KeyTable {
     sets: Box<[Set]>,
     /// Secret, so that nobody can choose keys that share a set.
     seed: RandomState,
@@ -156,11 +162,9 @@ impl LimitTable {
 
     /// A table for so many keys, rounded up to a multiple of eight.
     pub fn new(allowance: Allowance, entries: usize) -> Self {
-        let sets = entries.div_ceil(WAYS).max(1);
         LimitTable {
             allowance,
-            sets: (0..sets).map(|_| Set::default()).collect(),
-            seed: RandomState::new(),
+            keys: KeyTable::new(entries),
         }
     }
 
@@ -171,18 +175,64 @@ impl LimitTable {
 
     /// Keys that there is room for.
     pub fn capacity(&self) -> usize {
-        self.sets.len() * WAYS
+        self.keys.capacity()
     }
 
     /// Keys that have not got their whole burst. Looks at all entries.
+    pub fn active(&self, now: Instant) -> usize {
+        self.keys.active(now)
+    }
+
+    /// Judges a use of this key, and counts it unless it is refused.
+    pub fn take(&self, key: &[u8], now: Instant) -> Verdict {
+        let now_ns = now.as_nanos();
+        self.keys
+            .update(key, now, |until| self.allowance.judge(until, now_ns))
+    }
+
+    /// What would become of a use of this key.
+    pub fn look(&self, key: &[u8], now: Instant) -> Verdict {
+        let until = self.keys.until(key);
+        self.allowance.judge(until, now.as_nanos()).0
+    }
+
+    /// What this key has left.
+    pub fn standing(&self, key: &[u8], now: Instant) -> Standing {
+        let until = self.keys.until(key);
+        self.allowance.standing(until, now.as_nanos())
+    }
+}
+
+impl KeyTable {
+    /// A table for so many keys, rounded up to a multiple of eight.
+    pub fn new(entries: usize) -> Self {
+        let sets = entries.div_ceil(WAYS).max(1);
+        KeyTable {
+            sets: (0..sets).map(|_| Set::default()).collect(),
+            seed: RandomState::new(),
+        }
+    }
+
+    /// Keys that there is room for.
+    pub fn capacity(&self) -> usize {
+        self.sets.len() * WAYS
+    }
+
+    /// Keys whose moment is to come. Looks at all entries.
     pub fn active(&self, now: Instant) -> usize {
         let now = now.as_nanos();
         let untils = self.sets.iter().flat_map(|it| &it.until);
         untils.filter(|it| it.load(Ordering::Relaxed) > now).count()
     }
 
-    /// Judges a use of this key, and counts it unless it is refused.
-    pub fn take(&self, key: &[u8], now: Instant) -> Verdict {
+    /// Changes the moment of a key, which it is given if it has none. `change` gives its
+    /// result and the moment after it, or `None` where that stays; it may be asked again.
+    pub fn update<T>(
+        &self,
+        key: &[u8],
+        now: Instant,
+        change: impl Fn(u64) -> (T, Option<u64>),
+    ) -> T {
         let (set, key) = self.place_of(key);
         let now = now.as_nanos();
         loop {
@@ -196,30 +246,20 @@ impl LimitTable {
             };
             let until = &set.until[way];
             let before = until.load(Ordering::Acquire);
-            let (verdict, after) = self.allowance.judge(before, now);
+            let (result, after) = change(before);
             let Some(after) = after else {
-                return verdict;
+                return result;
             };
             let swapped =
                 until.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed);
             if swapped.is_ok() {
-                return verdict;
+                return result;
             }
         }
     }
 
-    /// What would become of a use of this key.
-    pub fn look(&self, key: &[u8], now: Instant) -> Verdict {
-        let until = self.until(key);
-        self.allowance.judge(until, now.as_nanos()).0
-    }
-
-    /// What this key has left.
-    pub fn standing(&self, key: &[u8], now: Instant) -> Standing {
-        self.allowance.standing(self.until(key), now.as_nanos())
-    }
-
-    fn until(&self, key: &[u8]) -> u64 {
+    /// The moment of a key, 0 for one that is not there.
+    pub fn until(&self, key: &[u8]) -> u64 {
         let (set, key) = self.place_of(key);
         set.find(key)
             .map_or(0, |way| set.until[way].load(Ordering::Acquire))

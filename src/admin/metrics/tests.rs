@@ -18,7 +18,7 @@ use crate::cache::{CacheFigures, caches};
 use crate::certificates::AcmeServerFigures;
 use crate::config::{NameLookup, load_text};
 use crate::files::Disks;
-use crate::limits::route_limits;
+use crate::limits::{RouteLimits, route_limits};
 use crate::maintenance::Maintenance;
 use crate::metrics::BufferMemory;
 use crate::observe::counters::{Counters, Phases};
@@ -57,7 +57,7 @@ fn sources(endpoints: usize) -> Sources {
         tls: crate::certificates::served_tls(&config, &[], &tickets).unwrap(),
         tickets,
         caches: caches(&config, &[]).unwrap(),
-        limits: route_limits(&config, &[]),
+        limits: route_limits(&config, &RouteLimits::default()),
         maintenance: Maintenance::of(&config, &Maintenance::default()),
         passwords: Arc::new(crate::passwords::Passwords::new().unwrap()),
         discovered: Arc::default(),

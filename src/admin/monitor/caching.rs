@@ -12,26 +12,26 @@ use crate::observe::figures::{CachingFigures, Figures};
 
 /// Counts of the last minute.
 #[derive(Debug)]
-struct LastMinute<const COUNT: usize> {
+pub(super) struct LastMinute<const COUNT: usize> {
     /// The counts at the last looks.
     looks: VecDeque<[u64; COUNT]>,
 }
 
 impl<const COUNT: usize> LastMinute<COUNT> {
     /// Of something that counts from now on.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         LastMinute {
             looks: [[0; COUNT]].into(),
         }
     }
 
     /// Begins with what others have counted.
-    fn begin(&mut self, counts: [u64; COUNT]) {
+    pub(super) fn begin(&mut self, counts: [u64; COUNT]) {
         self.looks = [counts].into();
     }
 
     /// Takes the counts as they are now, and gives by how much they grew within a minute.
-    fn note(&mut self, now: [u64; COUNT]) -> [u64; COUNT] {
+    pub(super) fn note(&mut self, now: [u64; COUNT]) -> [u64; COUNT] {
         if self.looks.len() > POINTS {
             self.looks.pop_front();
         }

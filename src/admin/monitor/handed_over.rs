@@ -11,6 +11,8 @@ impl Past {
         }
         let caching = self.caching.iter_mut().zip(cached_routes(&figures));
         caching.for_each(|(past, (_, it))| past.begin(it));
+        let limits = self.limits.iter_mut().zip(limited_routes(&figures));
+        limits.for_each(|(past, (_, it))| past.begin(it));
         let (counted, bytes, _) = sum_of(&figures);
         self.all.begin(counted);
         self.bytes = bytes;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::config::{Config, Limit};
 use crate::files::Disks;
 use crate::handler;
 use crate::observe::events::Event;
@@ -17,7 +17,7 @@ use crate::observe::figures::{EndpointStatus, Figures};
 /// of the last second; `requests` of a cache are those for which it was asked, and
 /// `errors` those that it did not answer. Its `hits` to `bypasses`, `evicted` and what its
 /// tiers were asked for are those of the last minute, `saved` bytes a second, and `age_ms`
-/// the mean. What ends in `_ms` beside another count is when that grew last, since 1970; 0
+/// the mean. Those of limits are of the last minute; `keys` is -1 until they were counted. What ends in `_ms` beside another count is when that grew last, since 1970; 0
 /// where it never did.
 #[derive(Debug, Serialize)]
 pub(super) struct Columns {
@@ -28,6 +28,7 @@ pub(super) struct Columns {
     caches: [&'static str; 26],
     tiers: [&'static str; 4],
     caching: [&'static str; 7],
+    limits: [&'static str; 5],
     upstreams: [&'static str; 16],
     endpoints: [&'static str; 15],
     probes: [&'static str; 4],
@@ -139,6 +140,7 @@ const COLUMNS: Columns = Columns {
         "saved",
         "age_ms",
     ],
+    limits: ["allowed", "delayed", "refused", "dry_run", "keys"],
     upstreams: [
         "requests",
         "errors",
@@ -198,6 +200,7 @@ struct Start<'a> {
     disks: Vec<DiskNames<'a>>,
     caches: Vec<&'a str>,
     caching: Vec<CachingNames<'a>>,
+    limits: Vec<LimitNames<'a>>,
     upstreams: Vec<UpstreamNames<'a>>,
 }
 
@@ -216,6 +219,16 @@ struct CachingNames<'a> {
     name: &'a str,
     /// Index of its cache.
     cache: usize,
+}
+
+/// A route that has limits.
+#[derive(Debug, Serialize)]
+struct LimitNames<'a> {
+    name: &'a str,
+    /// What each of them bounds, in a few words.
+    bounds: String,
+    /// Keys that all of them together remember.
+    entries: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -286,6 +299,16 @@ pub(super) fn start_message(
                 })
             })
             .collect(),
+        limits: (config.routes.iter())
+            .filter(|it| !it.limits.is_empty())
+            .map(|it| LimitNames {
+                name: &it.name,
+                bounds: (it.limits.iter().map(Limit::to_string))
+                    .collect::<Vec<_>>()
+                    .join("; "),
+                entries: it.limits.iter().map(|it| u64::from(it.entries)).sum(),
+            })
+            .collect(),
         upstreams: (config.upstreams.iter().zip(&figures.upstreams))
             .map(|(it, figures)| UpstreamNames {
                 name: &it.name,
@@ -321,6 +344,8 @@ pub(in crate::admin) struct Look {
     pub(super) tiers: Vec<String>,
     /// Of the routes that have a cache.
     pub(super) caching: Vec<String>,
+    /// Of the routes that have limits.
+    pub(super) limits: Vec<String>,
     pub(super) upstreams: Vec<String>,
     /// Of one upstream after the other.
     pub(super) endpoints: Vec<String>,
@@ -351,6 +376,7 @@ impl Look {
             ("caches", &self.caches, &before.caches),
             ("tiers", &self.tiers, &before.tiers),
             ("caching", &self.caching, &before.caching),
+            ("limits", &self.limits, &before.limits),
             ("upstreams", &self.upstreams, &before.upstreams),
             ("endpoints", &self.endpoints, &before.endpoints),
             ("probes", &self.probes, &before.probes),

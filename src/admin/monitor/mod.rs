@@ -9,6 +9,7 @@ mod by_name;
 mod caching;
 mod handed_over;
 mod history;
+mod limiting;
 mod look;
 mod seen;
 
@@ -27,14 +28,15 @@ use crate::metrics::histogram::Distribution;
 use crate::observe::calendar::unix_time;
 use crate::observe::events::{self, Event};
 use crate::observe::figures::{
-    CachingFigures, EndpointFigures, ExchangeFigures, Figures, ListenerFigures, RouteFigures,
-    Sources, UpstreamFigures,
+    CachingFigures, EndpointFigures, ExchangeFigures, Figures, LimitFigures, ListenerFigures,
+    RouteFigures, Sources, UpstreamFigures,
 };
 
 use by_name::ByName;
 use caching::{PastCache, PastCaching};
 pub(super) use history::HistorySpan;
 use history::{Counted, Counts, Plot, Series, Window};
+use limiting::PastLimits;
 pub(super) use look::Look;
 use look::{json, start_message, state_index};
 use seen::Most;
@@ -69,6 +71,8 @@ struct Past {
     caches: ByName<PastCache>,
     /// Of the routes that have a cache.
     caching: ByName<PastCaching>,
+    /// Of the routes that have limits.
+    limits: ByName<PastLimits>,
     upstreams: ByName<PastUpstream>,
     events: Arc<Vec<Event>>,
     /// What is shown of all of them and changes seldom, as JSON.
@@ -173,6 +177,7 @@ impl Monitor {
             disks: ByName::default(),
             caches: ByName::default(),
             caching: ByName::default(),
+            limits: ByName::default(),
             upstreams: ByName::default(),
             events: Arc::default(),
             start: Arc::default(),
@@ -193,6 +198,8 @@ impl Monitor {
         {
             past.begin(before.read_with(Detail::Brief));
         }
+        let number = past.number;
+        PastLimits::count_keys(past.limits.iter_mut(), number, sources);
         let look = past.note(figures, phase, now);
         drop(past);
         self.looks.send_replace(Arc::new(look));
@@ -468,6 +475,8 @@ impl Past {
         has_changed |= self.caches.follow(caches, PastCache::new);
         let caching = cached_routes(figures).map(|(name, _)| name);
         has_changed |= self.caching.follow(caching, PastCaching::new);
+        let limited = limited_routes(figures).map(|(name, _)| name);
+        has_changed |= self.limits.follow(limited, PastLimits::new);
         if has_changed {
             let started = unix_time(sources.started.wall).as_millis() as u64;
             self.start = start_message(&sources.config, &sources.disks, figures, started).into();
@@ -494,6 +503,8 @@ impl Past {
         }
         let caching = self.caching.iter_mut().zip(cached_routes(&figures));
         look.caching = caching.map(|(past, (_, it))| past.note(it)).collect();
+        let limits = self.limits.iter_mut().zip(limited_routes(&figures));
+        look.limits = limits.map(|(past, (_, it))| past.note(it)).collect();
         let listeners = self.listeners.iter_mut().zip(figures.listeners);
         look.listeners = listeners.map(|(past, it)| past.note(it, seconds)).collect();
         let routes = self.routes.iter_mut().zip(figures.routes);
@@ -549,6 +560,12 @@ impl Past {
 fn cached_routes(figures: &Figures) -> impl Iterator<Item = (&str, &CachingFigures)> + Clone {
     let routes = figures.routes.iter();
     routes.filter_map(|it| Some((&*it.name, it.cache.as_ref()?)))
+}
+
+/// The routes that have limits: their names, and what those did.
+fn limited_routes(figures: &Figures) -> impl Iterator<Item = (&str, &LimitFigures)> + Clone {
+    let routes = figures.routes.iter();
+    routes.filter_map(|it| Some((&*it.name, it.limits.as_ref()?)))
 }
 
 /// Of all listeners: exchanges, bytes in and out, and open connections.

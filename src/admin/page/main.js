@@ -61,6 +61,9 @@ class Page {
     this.diskTable = new Table({ caption: "Disks", columns: diskColumns(), rows: model.disks, isBad: (row) => row.refused > 0 });
     byId("disk-table").replaceChildren(make("div", { class: "card" }, this.diskTable.element));
     byId("disks").hidden = model.disks.length === 0;
+    this.limitTable = new Table({ caption: "Limits", columns: limitColumns(), rows: model.limits, isBad: (row) => row.refused > 0 });
+    byId("limit-table").replaceChildren(make("div", { class: "card" }, this.limitTable.element));
+    byId("limits").hidden = model.limits.length === 0;
     byId("route-table").replaceChildren(make("div", { class: "card" }, this.routeTable.element));
     byId("listener-table").replaceChildren(make("div", { class: "card" }, this.listenerTable.element));
     byId("routes").hidden = model.routes.length === 0;
@@ -141,6 +144,7 @@ class Page {
     this.updateOverview();
     this.upstreams.forEach((it) => it.update());
     this.routeTable.update();
+    this.limitTable.update();
     this.caches.forEach((it) => it.update());
     this.diskTable.update();
     this.listenerTable.update();
@@ -153,7 +157,7 @@ class Page {
   /** Everything, also what nobody has scrolled to. */
   updateAll() {
     this.update();
-    for (const table of [...this.upstreams, ...this.caches].map((it) => it.table).concat(this.routeTable, this.diskTable, this.listenerTable)) table?.updateAll();
+    for (const table of [...this.upstreams, ...this.caches].map((it) => it.table).concat(this.routeTable, this.limitTable, this.diskTable, this.listenerTable)) table?.updateAll();
   }
 
   updateOverview() {

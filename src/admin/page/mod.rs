@@ -17,6 +17,7 @@ pub(super) fn document() -> &'static str {
         include_str!("problems.js"),
         include_str!("endpoint.js"),
         include_str!("caches.js"),
+        include_str!("limits.js"),
         include_str!("main.js"),
         "})();\n</script>\n</html>\n",
     )

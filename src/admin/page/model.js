@@ -1,6 +1,6 @@
 // What is known: names from the first message, rows of numbers from each.
 
-const KINDS = ["listeners", "routes", "disks", "caches", "tiers", "caching", "upstreams", "endpoints", "probes"];
+const KINDS = ["listeners", "routes", "disks", "caches", "tiers", "caching", "limits", "upstreams", "endpoints", "probes"];
 const PLOTTED = ["listeners", "routes", "caches", "upstreams", "endpoints"];
 const EVENTS_SHOWN = 100;
 
@@ -19,6 +19,7 @@ class Model {
       this.caches[cache].routes.push(caching);
       return caching;
     });
+    this.limits = start.limits.map((it) => this.row("limits", it));
     this.endpoints = [];
     this.probes = [];
     this.upstreams = start.upstreams.map((it) => {

@@ -93,6 +93,8 @@ pub struct Figures {
     pub body_bytes_out: u64,
     /// Attempts made.
     pub attempts: u32,
+    /// How long the bandwidth of the route held the response back, in milliseconds.
+    pub paced_ms: u32,
     /// Requests that waited already when this one joined the queue.
     pub queued_behind: u32,
     /// The last phase that it reached.
@@ -145,6 +147,7 @@ impl Figures {
             bytes_out: 0,
             body_bytes_out: 0,
             attempts: 0,
+            paced_ms: 0,
             queued_behind: 0,
             phase: Phase::Local,
             has_half_head: false,

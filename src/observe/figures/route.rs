@@ -35,6 +35,8 @@ figures! {
     given compression: Option<CompressionFigures>;
     /// What became of copies of its requests, if it has a mirror.
     given mirror: Option<MirrorFigures>;
+    /// Responses that its bandwidth held back.
+    counter paced => "paced_total";
     /// Its exchanges.
     nested exchanges: Lazy<ExchangeCounters>;
 }

@@ -1,4 +1,4 @@
-use evenkeel::observe::rates::{CacheRates, ListenerRates, Rates};
+use evenkeel::observe::rates::{CacheRates, LimitRates, ListenerRates, Rates};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -43,6 +43,7 @@ fn rates() -> Rates {
             traffic: traffic.clone(),
         }],
         routes: Vec::new(),
+        limits: Vec::new(),
         caches: Vec::new(),
         upstreams: vec![UpstreamRates {
             name: "app".to_owned(),
@@ -96,6 +97,29 @@ app                   2/3 up            12       7    150    0.5 2.10 ms 12.3 ms
 upstream app: balance adaptive, 7 of 1000 waiting, in 1.00 kB/s, out 4.10 MB/s
 up/down  d drain  r ready  s stop  w weight  o order  / filter  ? help  q quit";
     assert_eq!(picture(&mut model(), 80, 10), expected);
+}
+
+#[test]
+fn limits_that_refuse_have_a_line() {
+    let mut model = model();
+    let mut rates = rates();
+    rates.limits = [("api", 3.0), ("quiet", 0.0)]
+        .map(|(route, refused_per_s)| LimitRates {
+            route: route.to_owned(),
+            allowed_per_s: 1520.0,
+            delayed_per_s: 0.0,
+            refused_per_s,
+            dry_run_per_s: refused_per_s / 2.0,
+            keys: 7,
+        })
+        .into();
+    model.news(Ok(Box::new(rates)));
+    let picture = picture(&mut model, 80, 11);
+    let line = picture.lines().nth(1).unwrap();
+    assert_eq!(
+        line,
+        "limits of api  1520 passed/s  3.0 refused/s  1.5 dry run/s"
+    );
 }
 
 #[test]

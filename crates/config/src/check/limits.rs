@@ -1,7 +1,7 @@
-//! The checks of routes' limits by key.
+//! The checks of routes' limits by key, and of their bandwidths.
 
 use crate::diagnostics::Report;
-use crate::written::{File, LimitTable, RequestKey};
+use crate::written::{File, LimitTable, RequestKey, ShortBandwidth};
 
 /// Reports the options of limits that have no meaning beside each other.
 pub(super) fn check(file: &File, report: &mut Report) {
@@ -11,6 +11,18 @@ pub(super) fn check(file: &File, report: &mut Report) {
         check_user(limit, report);
         check_bound(limit, report);
         check_prefixes(limit, report);
+    }
+    let routes = file.route.value.iter().flatten();
+    let bounds = routes.filter_map(|it| it.bandwidth.value.as_ref());
+    for ShortBandwidth(bound) in bounds.flat_map(|it| &it.0) {
+        if bound.entries.written && !bound.key.written {
+            report
+                .mistake(
+                    &bound.entries.place,
+                    "`entries` are keys, and this bandwidth is that of each response",
+                )
+                .help("add the key that responses share it by, as in key = \"client\"");
+        }
     }
 }
 

@@ -103,6 +103,14 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             )
             .help("`limits = { connections = N }` of a listener bounds connections");
     }
+    if route.bandwidth.written && all_speak(ClientProtocol::Tcp) {
+        report
+            .mistake(
+                &route.bandwidth.place,
+                "`bandwidth` paces responses, and this route has connections of TCP",
+            )
+            .help("leave it out");
+    }
     if route.compression().is_some() && all_speak(ClientProtocol::Tcp) {
         report
             .mistake(

@@ -83,7 +83,9 @@ fn groups<'a>(route: &'a Route, file: &'a File) -> Vec<(String, &'a SourcePlace)
         }
     }
     let limits = route.limit.value.iter().flat_map(|it| &it.0);
-    for key in limits.map(|it| &it.key).chain([&route.split_by]) {
+    let bounds = route.bandwidth.value.iter().flat_map(|it| &it.0);
+    let keys = limits.map(|it| &it.key).chain(bounds.map(|it| &it.0.key));
+    for key in keys.chain([&route.split_by]) {
         if let Some(RequestKeyText(RequestKey::Text(text))) = &key.value {
             add(text, &key.place);
         }

@@ -60,6 +60,20 @@ pub enum LimitBound {
     InFlight(u32),
 }
 
+/// What it bounds and by what, in a few words, such as `10/s by client`.
+impl std::fmt::Display for Limit {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.bound {
+            LimitBound::Rate { rate, .. } => write!(out, "{rate} by {}", self.key)?,
+            LimitBound::InFlight(most) => write!(out, "{most} in flight by {}", self.key)?,
+        }
+        if self.dry_run {
+            out.write_str(", a dry run")?;
+        }
+        Ok(())
+    }
+}
+
 impl Resolve for LimitTable {
     type Resolved = Limit;
 

@@ -5,7 +5,7 @@ use super::upstream::content_type_default;
 use super::{
     AuthTable, BufferSwitch, CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog,
     RequestHeaders, RequestKeyText, ResponseCompressionTable, ResponseHeaders, RouteCache,
-    RouteCompression, RouteTimeoutsTable, ShortErrorPage, ShortMirror, ShortSticky, SplitTable,
+    RouteCompression, RouteTimeoutsTable, ShortBandwidth, ShortErrorPage, ShortMirror, ShortSticky, SplitTable,
     Switch, WrittenEdits,
 };
 use crate::CodedRequests;
@@ -88,6 +88,9 @@ macro_rules! route {
                 /// How often requests may come, by client or another key: a table, or a list
                 /// of them, each of which a request has to pass.
                 limit: OneOrMore<LimitTable> = Optional("no limit"),
+                /// Most bytes of responses in a second: a rate for each response, such as
+                /// `2MiB/s`, a table, or a list of them, all of which hold.
+                bandwidth: OneOrMore<ShortBandwidth> = Optional("no bound"),
                 /// Pages for errors, in the place of a short text that says why: a status,
                 /// statuses (`502-504`, `5xx`) or a reason (`queue-timeout`), and a file or a
                 /// table. They are for Evenkeel's own errors: those of endpoints go on as they

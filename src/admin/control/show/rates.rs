@@ -34,6 +34,13 @@ pub(in super::super) fn rates(rates: &Rates) -> String {
         ];
         table.row(start.into_iter().chain(traffic_cells(&listener.traffic)));
     }
+    for limit in &rates.limits {
+        let mut cells = [const { String::new() }; TITLES.len()];
+        cells[0] = format!("limits of {}", limit.route);
+        cells[1] = format!("{} refused/s", rate(limit.refused_per_s));
+        cells[5] = rate(limit.allowed_per_s + limit.delayed_per_s);
+        table.row(cells);
+    }
     for cache in &rates.caches {
         let mut cells = [const { String::new() }; TITLES.len()];
         cells[0] = format!("cache {}", cache.name);

@@ -1,0 +1,101 @@
+//! A client's connection of HTTP/1, and the bandwidth that writes to it keep to.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::task::{Context as TaskContext, Poll, ready};
+
+use super::throttle::Throttle;
+use crate::net::stream::{Follow, Stream};
+
+/// A connection of HTTP/1, as far as exchanges use it.
+#[derive(Debug)]
+pub struct Http1Side {
+    /// The connection.
+    pub stream: Stream,
+    /// Whether the client has closed its sending side alone, and waits for its answer.
+    pub(super) is_half_closed: bool,
+    /// What holds the response back, where it has a bandwidth.
+    pub(super) throttle: Option<Box<Throttle>>,
+}
+
+impl Http1Side {
+    /// That of a connection which was accepted.
+    pub fn new(stream: Stream) -> Self {
+        Http1Side {
+            stream,
+            is_half_closed: false,
+            throttle: None,
+        }
+    }
+
+    /// How many of `len` bytes may be written now, at least one.
+    fn poll_allowed(&mut self, cx: &TaskContext<'_>, len: usize) -> Poll<usize> {
+        match &mut self.throttle {
+            None => Poll::Ready(len),
+            Some(throttle) => throttle.poll_booked(cx).map(|booked| booked.min(len)),
+        }
+    }
+
+    fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
+        if let (Poll::Ready(Ok(len)), Some(throttle)) = (written, &mut self.throttle) {
+            throttle.wrote(*len);
+        }
+    }
+
+    /// Writes a part of `bytes`, which `follow` follows, within the bandwidth.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &TaskContext<'_>,
+        bytes: &[u8],
+        follow: Follow,
+    ) -> Poll<io::Result<usize>> {
+        let len = ready!(self.poll_allowed(cx, bytes.len()));
+        let follow = if len < bytes.len() {
+            // The rest comes later: what there is goes out now.
+            Follow::Anything
+        } else {
+            follow
+        };
+        let written = self.stream.poll_write(cx, &bytes[..len], follow);
+        self.wrote(&written);
+        written
+    }
+
+    /// The same as far as that goes at once.
+    pub(super) fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
+        let len = match &mut self.throttle {
+            None => bytes.len(),
+            Some(throttle) => throttle.booked_now()?.min(bytes.len()),
+        };
+        let follow = if len < bytes.len() {
+            Follow::Anything
+        } else {
+            follow
+        };
+        let written = self.stream.try_write(&bytes[..len], follow)?;
+        if let (Ok(len), Some(throttle)) = (&written, &mut self.throttle) {
+            throttle.wrote(*len);
+        }
+        Some(written)
+    }
+
+    /// Ready when a write would not block, for the client or for the bandwidth.
+    pub(super) fn poll_write_ready(&mut self, cx: &TaskContext<'_>) -> Poll<()> {
+        ready!(self.poll_allowed(cx, 1));
+        self.stream.poll_write_ready(cx)
+    }
+
+    /// Writes a part of a file within the bandwidth: see [`Stream::poll_send_file`].
+    pub(super) fn poll_send_file(
+        &mut self,
+        cx: &TaskContext<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        let len = ready!(self.poll_allowed(cx, len));
+        let written = self.stream.poll_send_file(cx, file, offset, len);
+        self.wrote(&written);
+        written
+    }
+}

@@ -1,0 +1,91 @@
+//! How many bytes of responses a route sends in a second, and what each key has booked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_policy::Instant;
+use evenkeel_policy::bandwidth::{BandwidthTable, Booked, ByteRate};
+
+use crate::config::Bandwidth;
+
+/// A bandwidth of a route.
+#[derive(Debug)]
+pub struct RouteBandwidth {
+    /// Its settings.
+    pub settings: Bandwidth,
+    /// Its rate.
+    rate: ByteRate,
+    /// What each key has booked; `None` where each response has the rate to itself.
+    table: Option<BandwidthTable>,
+}
+
+impl RouteBandwidth {
+    /// One of which nothing was booked.
+    pub fn new(settings: &Bandwidth) -> Self {
+        let rate = ByteRate {
+            per_second: settings.bytes_per_second,
+            burst: settings.burst_bytes,
+        };
+        let entries = settings.entries as usize;
+        let is_shared = settings.key.is_some();
+        RouteBandwidth {
+            settings: settings.clone(),
+            rate,
+            table: is_shared.then(|| BandwidthTable::new(rate, entries)),
+        }
+    }
+
+    /// How long a response of this key would wait for its first bytes now.
+    pub fn wait(&self, key: &[u8], now: Instant) -> Duration {
+        let table = self.table.as_ref();
+        table.map_or(Duration::ZERO, |it| it.wait(key, now))
+    }
+
+    /// Keys of which bytes were sent lately.
+    pub fn active(&self, now: Instant) -> usize {
+        self.table.as_ref().map_or(0, |it| it.active(now))
+    }
+}
+
+/// One response's part in a bandwidth.
+#[derive(Debug)]
+pub struct Share {
+    of: Arc<RouteBandwidth>,
+    /// The key that it shares the rate with, where it does.
+    key: Box<[u8]>,
+    /// What it has booked, where it has the rate to itself.
+    own: Booked,
+}
+
+impl Share {
+    /// That of a response with this key; it is empty where the response has the rate to
+    /// itself.
+    pub fn new(of: &Arc<RouteBandwidth>, key: &[u8]) -> Self {
+        Share {
+            of: of.clone(),
+            key: key.into(),
+            own: Booked::default(),
+        }
+    }
+
+    /// Bytes that are to be booked at once.
+    pub fn quantum(&self) -> usize {
+        self.of.rate.quantum()
+    }
+
+    /// Books bytes: the moment from which on they may be sent.
+    pub fn book(&mut self, bytes: usize, now: Instant) -> Instant {
+        let bytes = bytes as u64;
+        match &self.of.table {
+            Some(table) => table.book(&self.key, bytes, now),
+            None => self.own.book(self.of.rate, bytes, now),
+        }
+    }
+
+    /// Bytes that were booked are not sent.
+    pub fn give_back(&self, bytes: usize, now: Instant) {
+        if let Some(table) = &self.of.table {
+            table.give_back(&self.key, bytes as u64, now);
+        }
+    }
+}
