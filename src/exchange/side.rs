@@ -39,7 +39,7 @@ use super::recording::Recording;
 use super::store_side::StoreSide;
 use super::subrequest::Subrequest;
 use crate::net::clock;
-use crate::net::stream::{Follow, Peeked, Stream};
+use crate::net::stream::{Follow, Peeked};
 
 /// The client's side of one exchange.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use super::upstream::content_type_default;
 use super::{
     AuthTable, BufferSwitch, CachingTable, Errors, FilesTable, LimitTable, Match, OwnAccessLog,
     RequestHeaders, RequestKeyText, ResponseCompressionTable, ResponseHeaders, RouteCache,
-    RouteCompression, RouteTimeoutsTable, ShortBandwidth, ShortErrorPage, ShortMirror, ShortSticky, SplitTable,
-    Switch, WrittenEdits,
+    RouteCompression, RouteTimeoutsTable, ShortBandwidth, ShortErrorPage, ShortMirror, ShortSticky,
+    SplitTable, Switch, WrittenEdits,
 };
 use crate::CodedRequests;
 use crate::file_value::{FolderPath, Front};
