@@ -78,9 +78,9 @@ fn a_response_comes_at_its_rate_and_gives_its_slot_back() {
         assert_close(rate(325_000, 25_000, took), 100_000.0);
         // Another response has the rate to itself, on the same connection too.
         client
-            .send(b"GET /20000 HTTP/1.1\r\nHost: a.test\r\n\r\n")
+            .send(b"GET /15000 HTTP/1.1\r\nHost: a.test\r\n\r\n")
             .unwrap();
-        assert!(timed(&mut client, 20_000) < Duration::from_secs(1));
+        assert!(timed(&mut client, 15_000) < Duration::from_secs(1));
         until("both are logged", || proxy.access_log_json().len() == 2);
         let log = proxy.access_log_json();
         let paced = log[0]["paced_ms"].as_u64().unwrap();
@@ -130,6 +130,7 @@ fn the_least_rate_of_clients_is_not_judged_while_they_are_held_back() {
         let upstream = "buffer = { response = \"16KiB\", min_rate = \"1MiB\" }";
         let (_origin, proxy) = start(&route("\"10KB/s\""), upstream);
         let mut client = asking(&proxy, "/125000", "");
+        client.set_step(Duration::from_secs(25));
         let took = timed(&mut client, 125_000);
         assert_close(rate(125_000, 2_500, took), 10_000.0);
     });
