@@ -20,8 +20,8 @@ use evenkeel_testkit::Wakes;
 
 use crate::client;
 use crate::config::{Config, NameLookup, load_text};
-use crate::exchange::Room;
 use crate::exchange::context::{GenerationPlan, SharedListener, Worker, WorkerParts};
+use crate::exchange::{Room, fetch_page};
 use crate::files::Disks;
 use crate::metrics::BufferMemory;
 use crate::metrics::end::{End, Failure};
@@ -170,6 +170,7 @@ fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
         access_log: AccessLog::new(),
         buffer_memory: Arc::new(BufferMemory::new(config.server.buffer_memory)),
         room: Room::new(0, Vec::new()),
+        fetch_page,
     })
 }
 

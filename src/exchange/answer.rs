@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -11,11 +12,13 @@ use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
+use super::context::FetchedPage;
 use super::drain::{is_within_bounds, rest_of_body};
 use super::edits::edit_response;
+use super::error_page;
 use super::identity::ROOM;
 use super::pump::Unread;
-use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker, WriteFailure};
+use super::{Exchange, Next, Outcome, RestOfBody, Sender, Worker, WriteFailure, box_cold};
 use crate::config::{ErrorPage, Upstream};
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -301,6 +304,36 @@ struct Page<'a> {
     body: Cow<'a, [u8]>,
 }
 
+/// The page that the route has for an error, if it has one: with what came of it where it is
+/// to be asked for.
+struct OwnPage<'a> {
+    settings: &'a ErrorPage,
+    fetched: Option<Rc<FetchedPage>>,
+}
+
+impl<'a> OwnPage<'a> {
+    /// `None` where there is none, or no upstream brings it.
+    async fn of(exchange: &Exchange<'a>, end: End, status: u16) -> Option<Self> {
+        let settings = own_page(exchange, end, status)?;
+        let fetched = match settings.source {
+            None => None,
+            Some(_) => Some(box_cold(error_page::fetched(exchange, settings)).await?),
+        };
+        Some(OwnPage { settings, fetched })
+    }
+
+    fn page(&self, status: u16) -> Page<'_> {
+        let fetched = self.fetched.as_deref();
+        let content_type = fetched.and_then(|it| it.content_type.as_deref());
+        Page {
+            status: self.settings.status.unwrap_or(status),
+            content_type: content_type.unwrap_or(&self.settings.content_type),
+            headers: &self.settings.headers,
+            body: Cow::Borrowed(fetched.map_or(&self.settings.body, |it| &it.body)),
+        }
+    }
+}
+
 impl Page<'_> {
     /// The value of `Retry-After`, unless the page has one of its own.
     fn retry_after_s(&self, seconds: Option<u32>) -> Option<u32> {
@@ -312,14 +345,9 @@ impl Page<'_> {
 
 /// The page that the route has for an error, or else a short text that says why: with
 /// `detail` at its end.
-fn page<'a>(exchange: &Exchange<'a>, end: End, status: u16, detail: &str) -> Page<'a> {
-    match own_page(exchange, end, status) {
-        Some(page) => Page {
-            status: page.status.unwrap_or(status),
-            content_type: &page.content_type,
-            headers: &page.headers,
-            body: Cow::Borrowed(&page.body),
-        },
+fn page<'p>(own: Option<&'p OwnPage<'_>>, end: End, status: u16, detail: &str) -> Page<'p> {
+    match own {
+        Some(own) => own.page(status),
         None => Page {
             status,
             content_type: TEXT,
@@ -410,7 +438,8 @@ pub(crate) async fn refuse_with(
     fields: &[(String, String)],
     retry_after_s: Option<u32>,
 ) -> Outcome {
-    let page = page(exchange, end, status, detail);
+    let own = OwnPage::of(exchange, end, status).await;
+    let page = page(own.as_ref(), end, status, detail);
     let answer = Answer {
         status: page.status,
         content_type: page.content_type,
@@ -432,14 +461,14 @@ async fn send_refusal(
     end: End,
     persistence: Persistence,
 ) -> Result<(), Failure> {
-    let (context, progress) = (exchange.context, &exchange.progress);
-    let upstream = progress
-        .upstream()
-        .map(|index| &context.config().upstreams[index]);
+    let context = exchange.context;
+    let upstream_index = exchange.progress.upstream();
+    let upstream = upstream_index.map(|index| &context.config().upstreams[index]);
     let queue_answer = match end {
-        End::Failure(Failure::DiskBusy | Failure::AnswerMemory) => {
-            progress.files(context).map(|(_, files)| &files.overload)
-        }
+        End::Failure(Failure::DiskBusy | Failure::AnswerMemory) => exchange
+            .progress
+            .files(context)
+            .map(|(_, files)| &files.overload),
         _ => upstream.map(|upstream| &upstream.queue.answer),
     };
     // What is configured for who gets no slot.
@@ -449,7 +478,8 @@ async fn send_refusal(
         None => refusal_status(end, upstream),
     };
     let of_queue = overload.and_then(|answer| answer.body.as_ref());
-    let of_queue = of_queue.filter(|_| own_page(exchange, end, status).is_none());
+    let own = OwnPage::of(exchange, end, status).await;
+    let of_queue = of_queue.filter(|_| own.is_none());
     let page = match of_queue {
         Some((content_type, body)) => Page {
             status,
@@ -458,13 +488,13 @@ async fn send_refusal(
             body: Cow::Borrowed(body),
         },
         None => {
-            let detail = match (end, progress.upstream()) {
+            let detail = match (end, upstream_index) {
                 (End::Failure(Failure::NoEndpoint), Some(index)) => {
                     outage(context.upstream(index).members().endpoints())
                 }
                 _ => String::new(),
             };
-            page(exchange, end, status, &detail)
+            page(own.as_ref(), end, status, &detail)
         }
     };
     let is_for_now = status == 503 || overload.is_some();

@@ -4,6 +4,7 @@
 //! as long as it is the newest, or an exchange that began with it goes on.
 
 mod listener;
+mod pages;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -38,6 +39,8 @@ use crate::upstream::{PinnedConnections, SharedUpstream, Upstream, UpstreamSides
 
 pub(crate) use listener::{CountedConnection, OfClient};
 pub use listener::{ListenerSide, ListenerSides, SharedListener};
+use pages::FetchedPages;
+pub use pages::{FetchPage, FetchedPage, WantedPage};
 
 /// State that a worker keeps for life.
 #[derive(Debug)]
@@ -88,6 +91,8 @@ pub struct Worker {
     pub pinned: PinnedConnections,
     /// Encoders of responses to be used again.
     pub encoders: Encoders,
+    /// What fetches error pages.
+    fetch_page: FetchPage,
 }
 
 /// The parts of a worker that it does not make itself.
@@ -101,6 +106,8 @@ pub struct WorkerParts {
     pub buffer_memory: Arc<BufferMemory>,
     /// See [`Worker::room`].
     pub room: Room,
+    /// What fetches error pages.
+    pub fetch_page: FetchPage,
 }
 
 /// What a worker makes a generation of: what all workers share of it, and what this
@@ -163,6 +170,8 @@ pub struct Generation {
     pub spans: Option<SpanSender>,
     /// The files that its routes serve.
     pub files: Rc<Files>,
+    /// Its error pages that come from upstreams.
+    fetched_pages: FetchedPages,
     /// Exchanges of it that are tunnels.
     tunnels: Cell<u64>,
     /// Whether its exchanges are to end at once.
@@ -219,6 +228,7 @@ impl Generation {
             counters: counters.clone(),
             logs,
             spans: outlets.spans.clone(),
+            fetched_pages: FetchedPages::default(),
             tunnels: Cell::default(),
             is_over: Cell::default(),
         }
@@ -352,6 +362,7 @@ impl Worker {
             room: parts.room,
             pinned: PinnedConnections::default(),
             encoders: Encoders::default(),
+            fetch_page: parts.fetch_page,
         }
     }
 

@@ -16,6 +16,7 @@ pub mod context;
 pub mod drain;
 pub(crate) mod edits;
 mod encoder;
+mod error_page;
 mod forward;
 mod http1_side;
 pub mod identity;
@@ -26,6 +27,7 @@ mod moment;
 pub(crate) mod multiplexed;
 mod outcome;
 mod pace;
+mod page_fetch;
 mod patience;
 pub mod proxy_header;
 pub mod pump;
@@ -36,6 +38,7 @@ mod relay;
 pub(crate) mod remote;
 mod request;
 pub(crate) mod request_key;
+mod reserved;
 pub mod room;
 mod side;
 pub(crate) mod sticky;
@@ -76,6 +79,7 @@ pub use http1_side::Http1Side;
 pub use known_room::Room;
 pub use moment::Moment;
 pub use outcome::Outcome;
+pub use page_fetch::fetch_page;
 pub use record::Progress;
 pub(crate) use recording::{Recorded, Recorder, Unrecorded};
 pub use side::ClientSide;
@@ -123,6 +127,8 @@ pub struct Rare {
     pub user: Option<Box<str>>,
     /// Fields that an endpoint gets in place of the client's.
     pub set_fields: Option<Rc<[SetField]>>,
+    /// What bounds an exchange that another one makes for itself, in all.
+    total: Option<Duration>,
     /// The request, where a copy of it goes elsewhere and its body is yet to come.
     recording: Option<recording::Recording>,
 }

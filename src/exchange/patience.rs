@@ -33,8 +33,15 @@ impl<'a> Exchange<'a> {
                 .and_then(|it| it.first_byte)
                 .unwrap_or(of_upstream.first_byte),
             idle: own.and_then(|it| it.idle).unwrap_or(of_upstream.idle),
-            total: own.and_then(|it| it.total).or(of_upstream.total),
+            total: self
+                .bound()
+                .or(own.and_then(|it| it.total).or(of_upstream.total)),
         }
+    }
+
+    /// What bounds it in all, where another exchange makes it for itself.
+    fn bound(&self) -> Option<Duration> {
+        self.rare.as_ref()?.total
     }
 
     /// What keeps its client from holding a slot of this upstream, if anything does.

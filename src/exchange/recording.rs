@@ -7,7 +7,7 @@ use evenkeel_proto::http1::BodyDecoder;
 use tokio::sync::oneshot;
 
 use super::Exchange;
-use super::buffering::Reserved;
+use super::reserved::Reserved;
 
 /// A request as its client sent it: the head, and the whole body.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Exchange<'_> {
                 _reserved: None,
             }));
         }
-        let mut reserved = Reserved::none(self.context);
+        let mut reserved = Reserved::none(&self.context.buffer_memory);
         if bytes.len() - head_len > max_len {
             return Err(Unrecorded::TooLong);
         }

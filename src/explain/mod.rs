@@ -32,8 +32,8 @@ use evenkeel_proto::{FieldKind, LoopId, RequestError, RequestHead, Scheme};
 use crate::cache::Cache;
 use crate::client::http1::check_limits;
 use crate::config::{
-    self, Action, Caching, Candidate, ClientProtocol, CodedRequests, Config, FieldEdit, LimitBound,
-    Mirror, Proxying, ResponseCompression, Split, Sticky, without_passwords,
+    self, Action, Caching, Candidate, ClientProtocol, CodedRequests, Config, ErrorPage, Errors,
+    FieldEdit, LimitBound, Mirror, Proxying, ResponseCompression, Split, Sticky, without_passwords,
 };
 use crate::exchange::answer::refusal_status;
 use crate::exchange::bandwidth::bandwidth_text;
@@ -140,6 +140,7 @@ fn explain_on(
         cache: None,
         compression: None,
         mirror: None,
+        error_pages: Vec::new(),
         is_redirected_to_https: false,
         action: None,
         access: None,
@@ -313,6 +314,8 @@ fn explain_request(
                 explanation.refused = Some(Refused::new(Failure::CodedRequest.into(), None));
                 return None;
             }
+            let pages = routed.route.error_pages.iter();
+            explanation.error_pages = pages.map(|it| error_page_text(config, it)).collect();
             explanation.limits = routed.limits(kept.limits.and_then(|it| it.get(route)));
             explanation.bandwidth = routed.bandwidth(kept.limits, route);
             explanation.auth = (routed.route.auth.as_deref()).map(|it| auth_text(config, it));
@@ -419,6 +422,26 @@ fn compression_text(settings: &ResponseCompression, facts: &RequestFacts<'_>) ->
             settings.min_bytes
         ),
         None => format!("none, as the request accepts none of {}", names.join(", ")),
+    }
+}
+
+/// Where an error page comes from, in half a sentence.
+fn error_page_text(config: &Config, page: &ErrorPage) -> String {
+    let errors = match &page.errors {
+        Errors::Reason(word) => (*word).to_owned(),
+        Errors::Statuses(it) if it.start() == it.end() => it.start().to_string(),
+        Errors::Statuses(it) => format!("{} to {}", it.start(), it.end()),
+    };
+    match &page.source {
+        Some(source) => {
+            let upstream = &config.upstreams[source.proxying.upstream].name;
+            format!("{errors}: GET {} of upstream {upstream}", source.path)
+        }
+        None => format!(
+            "{errors}: {} bytes of {}",
+            page.body.len(),
+            page.content_type
+        ),
     }
 }
 

@@ -56,6 +56,9 @@ pub struct Explanation {
     /// sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<String>,
+    /// The route's error pages, each in half a sentence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub error_pages: Vec<String>,
     /// Where a copy of the request would go, in half a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<String>,

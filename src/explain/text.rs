@@ -101,6 +101,9 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
     if let Some(compression) = &explanation.compression {
         page.line(&format!("compression: {compression}"));
     }
+    for error_page in &explanation.error_pages {
+        page.line(&format!("error page for {error_page}"));
+    }
     if let Some(mirror) = &explanation.mirror {
         page.line(&format!("mirror: {mirror}"));
     }

@@ -56,7 +56,7 @@ pub(super) fn copy(exchange: &mut Exchange<'_>, route: usize, mirror: &Mirror) {
         Err(why) => return count_unrecorded(counters, why),
     };
     let rare = exchange.rare.as_ref();
-    let copy = Copy {
+    let copy = RequestCopy {
         context: context.clone(),
         client: exchange.client.for_fetch(),
         // It has the same head, so that the id is at the same place.
@@ -108,7 +108,7 @@ fn marked(fields: Option<&[SetField]>) -> Rc<[SetField]> {
 }
 
 /// A copy of a request that is to be sent.
-struct Copy {
+struct RequestCopy {
     context: Context,
     client: Client,
     identity: Identity,
@@ -119,7 +119,7 @@ struct Copy {
     counters: Arc<MirrorCounters>,
 }
 
-impl Copy {
+impl RequestCopy {
     fn mirror(&self) -> Option<&Mirror> {
         self.context.config().routes[self.route].mirror.as_deref()
     }

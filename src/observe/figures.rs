@@ -194,6 +194,8 @@ figures! {
     given upgrades_failed_by_reason: Reasons => counter "upgrades_failed_total";
     /// Access log lines for which the writer had no room.
     counter log_lines_dropped => "log_lines_dropped_total";
+    /// Errors that were answered without their page, as no upstream brought it.
+    counter error_pages_missed => "error_pages_missed_total";
     /// Access log lines that could not be written.
     given log_lines_lost: u64 => counter "log_lines_lost_total";
     /// Spans that the collector took.

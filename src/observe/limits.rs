@@ -56,6 +56,8 @@ enum Limit {
     Retries { upstream: usize },
     /// Memory for the bodies of an upstream's slow clients.
     Buffers { upstream: usize },
+    /// Error pages of upstreams.
+    ErrorPages,
     /// Lines of access logs.
     LogLines,
     /// Spans for the collector.
@@ -247,7 +249,7 @@ fn limits_of(config: &Config) -> Vec<Limit> {
         mirrored.flat_map(|(route, _)| [Limit::Mirror { route }, Limit::MirrorFailed { route }]);
     let limits = listeners.chain(files).chain(limited).chain(mirrored);
     let limits = limits.chain(upstreams);
-    let limits = limits.chain([Limit::LogLines, Limit::Spans]);
+    let limits = limits.chain([Limit::ErrorPages, Limit::LogLines, Limit::Spans]);
     limits.collect()
 }
 
@@ -301,6 +303,7 @@ impl Limit {
             Limit::Buffers { upstream } => {
                 sum(&|it| it.upstreams[upstream].buffers_refused.value())
             }
+            Limit::ErrorPages => sum(&|it| it.worker.own.error_pages_missed.value()),
             Limit::LogLines => {
                 let lost = sources.log_lines_lost.load(Ordering::Relaxed);
                 lost + sum(&|it| it.worker.own.log_lines_dropped.value())
@@ -335,6 +338,7 @@ impl Limit {
             | Limit::MirrorFailed { route } => {
                 format!("route {}", config.routes[route].name)
             }
+            Limit::ErrorPages => "error pages".into(),
             Limit::LogLines => "access log".into(),
             Limit::Spans => "spans".into(),
         }
@@ -410,6 +414,10 @@ impl Limit {
                 "the memory for buffers is used up",
                 "the memory for buffers was used up",
             ),
+            Limit::ErrorPages => (
+                "no upstream brings a page that an error has",
+                "no upstream brought a page that an error has",
+            ),
             Limit::LogLines => (
                 "lines can't be written, or not as fast as they come",
                 "lines couldn't be written, or not as fast as they came",
@@ -434,6 +442,7 @@ impl Limit {
             Limit::MirrorFailed { .. } => ["copy failed", "copies failed"],
             Limit::Retries { .. } => ["retry not made", "retries not made"],
             Limit::Buffers { .. } => ["body streamed", "bodies streamed"],
+            Limit::ErrorPages => ["error without it", "errors without it"],
             Limit::LogLines => ["line lost", "lines lost"],
             Limit::Spans => ["span lost", "spans lost"],
         };
@@ -480,6 +489,7 @@ impl Limit {
             Limit::MirrorFailed { .. } => "mirror-failed",
             Limit::Retries { .. } => "retries",
             Limit::Buffers { .. } => "buffer-memory",
+            Limit::ErrorPages => "error-pages",
             Limit::LogLines => "log-lines",
             Limit::Spans => "spans",
         }

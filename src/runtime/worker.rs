@@ -14,7 +14,7 @@ use super::handover::LearnedByUpstream;
 use super::heartbeat::Heartbeat;
 use crate::client;
 use crate::exchange::context::{GenerationPlan, ListenerSide, Worker, WorkerParts};
-use crate::exchange::{Room, room};
+use crate::exchange::{Room, fetch_page, room};
 use crate::lifecycle::{Manner, Phase, Starting};
 use crate::metrics::BufferMemory;
 use crate::net::clock;
@@ -87,6 +87,7 @@ impl Parts {
             plan: self.plan,
             buffer_memory: self.buffer_memory,
             room: Room::new(index, self.inquiries),
+            fetch_page,
         }
     }
 }

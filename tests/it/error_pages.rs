@@ -1,12 +1,16 @@
 //! Error pages, and maintenance, which is answered by one.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use evenkeel_testkit::{OriginHandle, Proxy, Response};
+use evenkeel_testkit::deadline::until;
+use evenkeel_testkit::{OriginHandle, Proxy, RawOrigin, Response};
 
 use crate::control::ask;
 use crate::reload::reload;
-use crate::setup::{ask_status, assert_logged, assert_refused, origin, program, test};
+use crate::setup::{ask_status, assert_logged, assert_refused, figures, origin, program, test};
 use crate::words;
 
 /// Three routes: to an origin, to and to the origin of before by another name.
@@ -163,5 +167,167 @@ fn maintenance_refuses_new_requests_until_it_is_switched_off() {
         reload(&proxy, &config("{}", &origin));
         ask(&proxy, "maintenance on route/app");
         assert_refused(&get(&proxy, "/10"), words::MAINTENANCE);
+    });
+}
+
+/// A server of pages: answers `page N` to its Nth request, as long as it is well.
+struct Pages {
+    origin: RawOrigin,
+    count: Arc<AtomicUsize>,
+    is_well: Arc<AtomicBool>,
+}
+
+impl Pages {
+    fn start() -> Self {
+        let (count, is_well) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicBool::new(true)),
+        );
+        let (counted, well) = (count.clone(), is_well.clone());
+        let origin = RawOrigin::start(move |_, mut stream| {
+            while let Ok(head) = stream.read_head() {
+                let count = counted.fetch_add(1, Ordering::Relaxed) + 1;
+                let answer = match head.split_whitespace().nth(1).unwrap() {
+                    "/sorry.html" if well.load(Ordering::Relaxed) => {
+                        let body = format!("page {count}");
+                        format!(
+                            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-Own: 1\r\nContent-Length: {}\r\n\r\n{body}",
+                            body.len()
+                        )
+                    }
+                    "/long.html" => {
+                        let body = "x".repeat((1 << 20) + 1);
+                        format!(
+                            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                            body.len()
+                        )
+                    }
+                    "/slow.html" => {
+                        drop(stream.read_head());
+                        return;
+                    }
+                    _ => "HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops".to_owned(),
+                };
+                if stream.send(answer).is_err() {
+                    return;
+                }
+            }
+        });
+        Pages {
+            origin: origin.unwrap(),
+            count,
+            is_well,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+fn with_pages(errors: &str, origin: &OriginHandle, pages: &Pages) -> Proxy {
+    let text = config(errors, origin);
+    let upstream = format!(
+        "[upstream.pages]\nendpoints = [\"{}\"]\n",
+        pages.origin.address
+    );
+    Proxy::start(program(), &(text + &upstream)).unwrap()
+}
+
+fn missed(proxy: &Proxy) -> u64 {
+    figures(proxy)["error_pages_missed"].as_u64().unwrap()
+}
+
+#[test]
+fn a_page_of_an_upstream_is_fetched_once_for_many_errors() {
+    const ERRORS: &str = "{ 502-504 = { upstream = \"pages\", path = \"/sorry.html\", headers = { X-Page = \"own\" } } }";
+    test(|| {
+        let (origin, pages) = (origin(), Pages::start());
+        let proxy = with_pages(ERRORS, &origin, &pages);
+        let began = Instant::now();
+        let asking: Vec<_> = (0..20)
+            .map(|_| {
+                let mut client = proxy.client();
+                std::thread::spawn(move || client.get("/down").unwrap())
+            })
+            .collect();
+        for response in asking.into_iter().map(|it| it.join().unwrap()) {
+            assert_eq!((response.status, &*response.text()), (503, "page 1"));
+            assert_eq!(response.field("content-type"), Some("text/html"));
+            assert_eq!(response.field("x-page"), Some("own"));
+            assert_eq!(response.field("x-own"), None);
+            assert_eq!(response.field("retry-after"), Some("1"));
+        }
+        if began.elapsed() < Duration::from_millis(900) {
+            assert_eq!(pages.count(), 1);
+        }
+        // A HEAD has the same head.
+        let head = proxy
+            .client()
+            .ask("HEAD /down HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        assert_eq!(
+            (head.status, head.field("content-length")),
+            (503, Some("6"))
+        );
+        // Another page comes within a second, and the last one stays while none does.
+        until("it is another page", || {
+            get(&proxy, "/down").text() != "page 1"
+        });
+        let last = get(&proxy, "/down").text();
+        pages.is_well.store(false, Ordering::Relaxed);
+        let before = pages.count();
+        until("it is asked for again", || {
+            assert!(get(&proxy, "/down").text().starts_with("page "));
+            pages.count() > before + 1
+        });
+        assert!(get(&proxy, "/down").text() >= last);
+        assert_eq!(missed(&proxy), 0);
+        // The access log has a line for each error, and none for a page.
+        let lines = proxy.access_log_json();
+        assert!(lines.iter().all(|it| it["upstream"] == "down"), "{lines:?}");
+        let explained = Command::new(program())
+            .args(["explain", "--config"])
+            .arg(proxy.path("evenkeel.toml"))
+            .arg("GET")
+            .arg(proxy.url("/down"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(explained.stdout).unwrap();
+        let line = "error page for 502 to 504: GET /sorry.html of upstream pages";
+        assert!(text.contains(line), "{text}");
+    });
+}
+
+#[test]
+fn a_page_that_does_not_come_is_a_short_text() {
+    const ERRORS: &str =
+        "{ 503 = { upstream = \"pages\", path = \"/PAGE.html\", timeout = \"300ms\" } }";
+    test(|| {
+        let (origin, pages) = (origin(), Pages::start());
+        for page in ["none", "long", "slow"] {
+            let proxy = with_pages(&ERRORS.replace("PAGE", page), &origin, &pages);
+            let began = Instant::now();
+            let mut client = proxy.client();
+            let response = client.get("/down").unwrap();
+            let took = began.elapsed();
+            assert_refused(&response, words::NO_ENDPOINT);
+            assert!(took < Duration::from_secs(1), "{page}: {took:?}");
+            // The next error does not wait for it.
+            let began = Instant::now();
+            assert_refused(&client.get("/down").unwrap(), words::NO_ENDPOINT);
+            assert!(began.elapsed() < Duration::from_millis(250), "{page}");
+            assert_eq!(missed(&proxy), 2);
+            until("it is said", || {
+                proxy.stderr().contains("error pages: no upstream brings")
+            });
+            assert_eq!(client.get("/ping").unwrap().text(), "pong");
+        }
+        // The upstream of pages is down too: its own error has no page.
+        let text = config(&ERRORS.replace("PAGE", "sorry"), &origin);
+        let down = "[upstream.pages]\nendpoints = []\nqueue = { hold = false }\n";
+        let proxy = Proxy::start(program(), &(text + down)).unwrap();
+        assert_refused(&get(&proxy, "/down"), words::NO_ENDPOINT);
+        assert_eq!(missed(&proxy), 1);
     });
 }

@@ -182,6 +182,7 @@ fn a_copy_is_what_the_upstream_gets() {
         assert_eq!(all["upstreams"][1]["errors"], 1, "the mirror's 500");
         assert_eq!(mirrored(&proxy, "sent"), 1);
         assert_eq!(mirrored(&proxy, "failed"), 0);
+        until("there is a line", || !proxy.access_log_json().is_empty());
         assert_eq!(proxy.access_log_json().len(), 1);
     });
 }
@@ -221,18 +222,31 @@ fn bodies_are_copied_byte_for_byte() {
             body.len()
         );
         client.send([head.as_bytes(), first].concat()).unwrap();
-        until("the endpoint is asked", || app.origin.connections() > 0);
+        until("it is in flight", || {
+            figures(&proxy)["upstreams"][0]["in_flight"] == 1
+        });
         client.send(rest).unwrap();
         assert_app(&client.read_response("PUT").unwrap());
         let copy = mirror.nth(2);
         assert!(copy.body == body, "the copy has other bytes");
-        // One that waits for 100 (Continue), and a short one.
+        // One that comes with its head.
         let head = "POST /d HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
         assert_app(&client.ask(head).unwrap());
         assert_eq!(mirror.nth(3).body, b"abc");
+        // A copy waits for no 100 (Continue): its body is there.
+        let head =
+            "POST /e HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+        client.send(head).unwrap();
+        client.send("abc").unwrap();
+        assert_app(&client.read_response("POST").unwrap());
+        let copy = mirror.nth(4);
+        assert_eq!(
+            (&copy.body[..], copy.fields("expect").len()),
+            (&b"abc"[..], 0)
+        );
         let memory = || figures(&proxy)["buffer_bytes"] == 0;
         until("the memory is free", memory);
-        assert_eq!(mirrored(&proxy, "sent"), 4);
+        assert_eq!(mirrored(&proxy, "sent"), 5);
     });
 }
 
@@ -253,7 +267,9 @@ fn what_is_not_copied_is_counted() {
         let mut slow = proxy.client();
         let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
         slow.send(head).unwrap();
-        until("the endpoint is asked", || app.origin.connections() > 2);
+        until("it is in flight", || {
+            figures(&proxy)["upstreams"][0]["in_flight"] == 1
+        });
         slow.send("1\r\na\r\n10\r\n0123456789abcdef\r\n0\r\n\r\n")
             .unwrap();
         assert_app(&slow.read_response("POST").unwrap());

@@ -22,6 +22,7 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "evenkeel_reloads_reverted_total",
         "no reload is for a trial",
     ),
+    ("evenkeel_error_pages_missed_total", "no error has a page"),
     ("evenkeel_log_lines_dropped_total", "the writer has room"),
     ("evenkeel_spans_sent_total", "the collector takes none"),
     (

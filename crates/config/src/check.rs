@@ -53,7 +53,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     edits::check(file, report);
     sticky::check(file, report);
     limits::check(file, report);
-    errors::check(file, report);
+    errors::check(file, names, report);
     access::check(file, report);
     auth::check(file, names, report);
     mirror::check(file, names, report);

@@ -84,9 +84,9 @@ pub use written::{
     Acme, Bandwidth, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression,
     Disk, Drain, Endpoint, EndpointSource, ErrorPage, Errors, ExternalAccount, FieldEdit, Files,
     FixedAnswer, Interim, Issuer, Limit, LimitBound, Limits, Listener, ListenerTls, Log, Mirror,
-    NameSource, Otlp, Pool, Probe, Queue, QueueAnswer, Rate, RequestKey, ResponseCompression,
-    RouteTimeouts, Server, ServiceSource, Split, SplitPart, Sticky, Tickets, Upstream,
-    UpstreamTimeouts,
+    NameSource, Otlp, PageSource, Pool, Probe, Queue, QueueAnswer, Rate, RequestKey,
+    ResponseCompression, RouteTimeouts, Server, ServiceSource, Split, SplitPart, Sticky, Tickets,
+    Upstream, UpstreamTimeouts,
 };
 
 /// Everything the process runs on, checked and with every default filled in.

@@ -167,11 +167,15 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "error_page error_pages errorfile errorfiles error_file handle_errors errors \
-         proxy_intercept_errors local_reply_config",
+        "error_page error_pages errorfile errorfiles error_file handle_errors \
+         local_reply_config",
+        key("route", "errors"),
+    ),
+    (
+        "proxy_intercept_errors intercept_errors",
         Missing(
-            "error pages of your own are",
-            "`answer` of `queue` is one for a full queue",
+            "pages in the place of errors of endpoints are",
+            "`errors` of a route has pages for errors that Evenkeel answers with itself",
         ),
     ),
     (

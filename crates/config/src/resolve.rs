@@ -374,7 +374,7 @@ fn routes(
             let edits = edits::edits(it, file)?;
             let path_regexes = captures::path_regexes(it, file, || rule(it, names), report);
             let sticky = sticky::sticky(it, surroundings, report);
-            let error_pages = errors::pages(it, surroundings, report);
+            let error_pages = errors::pages(it, names, surroundings, report);
             Some(Route {
                 name: it.name_at(index),
                 action: action(it, names, surroundings, report)?,

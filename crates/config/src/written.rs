@@ -47,7 +47,7 @@ pub(crate) use conditions::clients;
 pub use conditions::{Bypass, Match};
 pub(super) use edits::WrittenEdits;
 pub use edits::{EditsTable, FieldEdit, RequestHeaders, ResponseHeaders};
-pub use errors::{ErrorPage, Errors};
+pub use errors::{ErrorPage, Errors, PageSource};
 pub(super) use errors::{ErrorPageParts, ErrorPageTable, ShortErrorPage};
 pub use files::{CompressTable, Compression, Disk, DiskTable, Files, FilesTable};
 pub(super) use files::{DiskParts, FilesParts};

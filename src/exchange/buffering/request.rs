@@ -4,10 +4,10 @@ use std::future::poll_fn;
 
 use evenkeel_proto::http1::BodyDecoder;
 
-use super::Reserved;
 use crate::exchange::outcome::{Outcome, Unanswered};
 use crate::exchange::pump::Unread;
 use crate::exchange::request::RequestBody;
+use crate::exchange::reserved::Reserved;
 use crate::exchange::{Exchange, Progress, TimedOut};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
@@ -82,7 +82,7 @@ impl ReadAhead {
                 filled: 0,
                 valid_len: request.valid_len,
                 decoder: request.decoder.clone(),
-                reserved: Reserved::none(context),
+                reserved: Reserved::none(&context.buffer_memory),
             },
         };
         let mut read = Ok(());

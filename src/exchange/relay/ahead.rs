@@ -8,10 +8,10 @@ use std::task::{Context as TaskContext, Poll, ready};
 use super::{Relay, Response, Stop};
 use crate::config::Buffer as BufferSettings;
 use crate::exchange::body::{PumpEnd, TAILROOM};
-use crate::exchange::buffering::Reserved;
 use crate::exchange::carrier::Carrier;
 use crate::exchange::outcome::Outcome;
 use crate::exchange::pump::{Pump, TURNS, WaitsFor};
+use crate::exchange::reserved::Reserved;
 use crate::exchange::watch::ClientWatch;
 use crate::exchange::{Context, Exchange, WriteFailure};
 use crate::metrics::end::End;
@@ -39,7 +39,7 @@ pub(in crate::exchange) struct Backlog {
 impl Backlog {
     pub(super) fn new(context: &Context) -> Self {
         Backlog {
-            reserved: Reserved::none(context),
+            reserved: Reserved::none(&context.buffer_memory),
             pieces: VecDeque::new(),
             written: 0,
             len: 0,

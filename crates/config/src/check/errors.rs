@@ -1,16 +1,18 @@
 //! The checks of error pages.
 
+use super::check_upstream_name;
 use crate::diagnostics::Report;
 use crate::setting::Bounded;
-use crate::written::{ErrorPageTable, Errors, File, Route};
+use crate::written::{ErrorPageTable, Errors, File, Names, Route};
 
 /// Reports what is wrong or doubtful about the error pages of routes.
-pub(super) fn check(file: &File, report: &mut Report) {
+pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     for route in file.route.value.iter().flatten() {
         check_overlaps(route, report);
         let pages = route.errors.value.iter().flat_map(|it| &it.0);
         for page in pages.filter_map(|it| it.value.as_ref()) {
             check_page(&page.0, report);
+            check_source(&page.0, route, names, report);
         }
     }
 }
@@ -40,14 +42,28 @@ fn check_overlaps(route: &Route, report: &mut Report) {
 }
 
 fn check_page(page: &ErrorPageTable, report: &mut Report) {
-    if page.body.written && page.file.written {
-        report
-            .mistake(
-                &page.file.place,
-                "an error page with both `body` and `file`",
-            )
-            .related(&page.body.place, "the other one")
-            .help("a page has one body: write one of them");
+    let bodies = [
+        ("body", page.body.written, &page.body.place),
+        ("file", page.file.written, &page.file.place),
+        ("upstream", page.upstream.written, &page.upstream.place),
+    ];
+    let mut written = bodies.iter().filter(|(_, is_written, _)| *is_written);
+    match (written.next(), written.next()) {
+        (Some((one, _, first)), Some((other, _, place))) => {
+            report
+                .mistake(
+                    place,
+                    format!("an error page with both `{one}` and `{other}`"),
+                )
+                .related(first, "the other one")
+                .help("a page has one body: write one of them");
+        }
+        (None, _) if !report.is_syntax_broken() => {
+            report
+                .mistake(&page.file.place, "an error page needs the key `file`")
+                .help("write `file`, `body`, or `upstream` and `path`");
+        }
+        _ => {}
     }
     let status = page.status.value.map(Bounded::get);
     if let Some(status @ (204 | 304)) = status {
@@ -57,5 +73,43 @@ fn check_page(page: &ErrorPageTable, report: &mut Report) {
                 format!("an answer with status {status} has no body"),
             )
             .help("write another status, or leave it out");
+    }
+}
+
+/// Checks where a page comes from that is asked for.
+fn check_source(page: &ErrorPageTable, route: &Route, names: &Names<'_>, report: &mut Report) {
+    if report.is_syntax_broken() {
+        return;
+    }
+    if !page.upstream.written {
+        let others = [
+            ("path", page.path.written, &page.path.place),
+            ("timeout", page.timeout.written, &page.timeout.place),
+        ];
+        for (key, _, place) in others.into_iter().filter(|(_, written, _)| *written) {
+            report
+                .mistake(place, format!("`{key}` goes with `upstream`"))
+                .help("leave it out, or name the upstream that is asked for the page");
+        }
+        return;
+    }
+    if !page.path.written {
+        report
+            .mistake(&page.upstream.place, "`upstream` without `path`")
+            .help("write the path that is asked for, as in path = \"/sorry.html\"");
+    }
+    let Some(upstream) = &page.upstream.value else {
+        return;
+    };
+    check_upstream_name("upstream", upstream, names, report);
+    let name = &upstream.value.0;
+    if let Some(own) = route.upstreams().find(|it| it.value.0 == *name) {
+        report
+            .warning(
+                &upstream.place,
+                format!("while `{name}` fails, it has no page for its errors"),
+            )
+            .related(&own.place, "the requests go there too")
+            .help("name another upstream, or a `file`");
     }
 }

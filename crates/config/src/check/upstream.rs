@@ -29,9 +29,10 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         let name = &upstream.name;
         let mut routes = file.route.value.iter().flatten();
         let asks = |it: &written::Route| it.auth_upstream().is_some_and(|it| it.value.0 == *name);
+        let shows = |it: &written::Route| it.page_upstreams().any(|it| it.value.0 == *name);
         let copies =
             |it: &written::Route| it.mirror_upstream().is_some_and(|it| it.value.0 == *name);
-        if !routes.any(|it| it.may_use(name) || asks(it) || copies(it))
+        if !routes.any(|it| it.may_use(name) || asks(it) || copies(it) || shows(it))
             && names.upstream(name).is_some()
             && !report.is_syntax_broken()
         {

@@ -1,16 +1,19 @@
 //! Error pages: what a client gets in the place of a short text that says why.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use evenkeel_metrics::end::End;
 
 use super::forms::short_for;
 use super::upstream::content_type_default;
+use crate::Proxying;
 use crate::diagnostics::nearest;
+use crate::quantity::Timeout;
 use crate::reserved::AnswerField;
-use crate::setting::{Bounded, Boxed, Fault, FromText, Map, options};
+use crate::setting::{Bounded, Boxed, Fault, FromText, Map, Placed, options};
 use crate::tree::Node;
-use crate::value::{FieldValue, FilePath, Text};
+use crate::value::{FieldValue, FilePath, ProbePath, Text};
 
 options! {
     /// A page for errors.
@@ -18,15 +21,25 @@ options! {
     for #[derive(Debug, Clone)] ErrorPage with ErrorPageParts {
         /// The errors that it is for.
         errors: Errors,
-        /// The body, as sent.
+        /// The body, as sent; empty where it comes from an upstream.
         body: Vec<u8>,
+        /// The upstream that the page comes from, if it comes from one.
+        source: Option<PageSource>,
     } {
         /// The file with the page, at most 1 MiB: an absolute path, or one from the
         /// folder of the configuration file. It is read when the configuration is loaded.
-        file: FilePath = RequiredWithout("body") => by_hand,
+        file: FilePath = Optional("`body` or `upstream` says") => by_hand,
         /// The page itself, in the place of `file`.
-        body: Text = Optional("`file` says") => by_hand,
-        /// Value of `Content-Type`.
+        body: Text = Optional("`file` or `upstream` says") => by_hand,
+        /// The upstream that is asked for the page, in the place of `file`. It is asked once
+        /// a second at most by each worker, however many errors there are. Where it brings
+        /// no page, the last one that it brought is the answer, or else a short text.
+        upstream: Placed<Text> = Optional("none") => by_hand,
+        /// With `upstream`: the path that is asked for, such as `/sorry.html`.
+        path: ProbePath = Optional("has to be written with `upstream`") => by_hand,
+        /// With `upstream`: how long an error waits for the page.
+        timeout: Timeout = Depends(page_timeout_default, "`2s`, with `upstream`") => by_hand,
+        /// Value of `Content-Type`. A page of an upstream has its own, if it has one.
         content_type: FieldValue = Depends(page_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
         /// Status code, in the place of the error's.
         status: Bounded<u16, 200, 599> = Optional("that of the error"),
@@ -37,6 +50,21 @@ options! {
 
 fn page_type_default(page: &Node) -> Option<String> {
     content_type_default(page).or_else(|| Some("'text/plain; charset=utf-8'".into()))
+}
+
+fn page_timeout_default(page: &Node) -> Option<String> {
+    page.entry("upstream").map(|_| "'2s'".into())
+}
+
+/// Where a page comes from that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageSource {
+    /// How the request for it goes to the upstream.
+    pub proxying: Proxying,
+    /// The path that is asked for.
+    pub path: String,
+    /// How long an error waits for it.
+    pub timeout: Duration,
 }
 
 short_for!(

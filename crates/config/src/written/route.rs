@@ -243,6 +243,13 @@ impl Route {
         self.mirror.value.as_ref()?.0.upstream.value.as_ref()
     }
 
+    /// The upstreams that its error pages come from.
+    pub(crate) fn page_upstreams(&self) -> impl Iterator<Item = &Placed<Text>> {
+        let pages = self.errors.value.iter().flat_map(|it| &it.0);
+        let pages = pages.filter_map(|it| it.value.as_ref());
+        pages.filter_map(|it| it.0.upstream.value.as_ref())
+    }
+
     /// The settings of its cache, if it has one.
     pub(crate) fn caching(&self) -> Option<&CachingTable> {
         match &self.cache.value.as_ref()?.0 {
