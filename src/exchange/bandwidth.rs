@@ -32,7 +32,7 @@ impl Exchange<'_> {
         if let ClientSide::Http1(http1) = &mut self.side
             && !shares.is_empty()
         {
-            http1.throttle = Some(Box::new(Throttle::new(context.worker(), shares)));
+            http1.set_throttle(Throttle::new(context.worker(), shares));
         }
     }
 

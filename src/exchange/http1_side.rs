@@ -12,32 +12,70 @@ use crate::net::stream::{Follow, Stream};
 pub struct Http1Side {
     /// The connection.
     pub stream: Stream,
+    /// What few of them have: the others stay small.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few connections have.
+#[derive(Debug, Default)]
+struct Rare {
     /// Whether the client has closed its sending side alone, and waits for its answer.
-    pub(super) is_half_closed: bool,
+    is_half_closed: bool,
     /// What holds the response back, where it has a bandwidth.
-    pub(super) throttle: Option<Box<Throttle>>,
+    throttle: Option<Throttle>,
 }
 
 impl Http1Side {
     /// That of a connection which was accepted.
     pub fn new(stream: Stream) -> Self {
-        Http1Side {
-            stream,
-            is_half_closed: false,
-            throttle: None,
+        Http1Side { stream, rare: None }
+    }
+
+    /// Whether the client was found to have closed its sending side alone.
+    pub(super) fn is_half_closed(&self) -> bool {
+        self.rare.as_ref().is_some_and(|it| it.is_half_closed)
+    }
+
+    /// The client has closed its sending side alone.
+    pub(super) fn set_half_closed(&mut self) {
+        self.rare.get_or_insert_default().is_half_closed = true;
+    }
+
+    /// Has the response held back.
+    pub(super) fn set_throttle(&mut self, throttle: Throttle) {
+        self.rare.get_or_insert_default().throttle = Some(throttle);
+    }
+
+    /// Ends what holds the response back.
+    pub(super) fn take_throttle(&mut self) -> Option<Throttle> {
+        let rare = self.rare.as_mut()?;
+        let throttle = rare.throttle.take();
+        if !rare.is_half_closed {
+            self.rare = None;
         }
+        throttle
+    }
+
+    /// What holds the response back, where it has a bandwidth.
+    #[inline]
+    pub(super) fn throttle(&self) -> Option<&Throttle> {
+        self.rare.as_ref()?.throttle.as_ref()
+    }
+
+    fn throttle_mut(&mut self) -> Option<&mut Throttle> {
+        self.rare.as_mut()?.throttle.as_mut()
     }
 
     /// How many of `len` bytes may be written now, at least one.
     fn poll_allowed(&mut self, cx: &TaskContext<'_>, len: usize) -> Poll<usize> {
-        match &mut self.throttle {
+        match self.throttle_mut() {
             None => Poll::Ready(len),
             Some(throttle) => throttle.poll_booked(cx).map(|booked| booked.min(len)),
         }
     }
 
     fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
-        if let (Poll::Ready(Ok(len)), Some(throttle)) = (written, &mut self.throttle) {
+        if let (Poll::Ready(Ok(len)), Some(throttle)) = (written, self.throttle_mut()) {
             throttle.wrote(*len);
         }
     }
@@ -63,7 +101,7 @@ impl Http1Side {
 
     /// The same as far as that goes at once.
     pub(super) fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
-        let len = match &mut self.throttle {
+        let len = match self.throttle_mut() {
             None => bytes.len(),
             Some(throttle) => throttle.booked_now()?.min(bytes.len()),
         };
@@ -73,7 +111,7 @@ impl Http1Side {
             follow
         };
         let written = self.stream.try_write(&bytes[..len], follow)?;
-        if let (Ok(len), Some(throttle)) = (&written, &mut self.throttle) {
+        if let (Ok(len), Some(throttle)) = (&written, self.throttle_mut()) {
             throttle.wrote(*len);
         }
         Some(written)

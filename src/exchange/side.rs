@@ -38,6 +38,7 @@ use super::multiplexed::MultiplexedStream;
 use super::recording::Recording;
 use super::store_side::StoreSide;
 use super::subrequest::Subrequest;
+use super::throttle::Throttle;
 use crate::net::clock;
 use crate::net::stream::{Follow, Peeked};
 
@@ -68,7 +69,7 @@ impl ClientSide<'_> {
     /// The carrier of both bodies.
     pub(super) fn carrier(&mut self) -> Carrier<'_> {
         match self {
-            ClientSide::Http1(http1) => match http1.throttle {
+            ClientSide::Http1(http1) => match http1.throttle() {
                 None => Carrier::Connection(&mut http1.stream),
                 Some(_) => Carrier::Paced(http1),
             },
@@ -301,7 +302,7 @@ impl ClientSide<'_> {
     /// Whether the client was found to have closed its sending side alone.
     pub(super) fn is_half_closed(&self) -> bool {
         match self {
-            ClientSide::Http1(http1) => http1.is_half_closed,
+            ClientSide::Http1(http1) => http1.is_half_closed(),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
@@ -312,7 +313,7 @@ impl ClientSide<'_> {
     /// follow on a connection of HTTP/1, too.
     pub(super) fn set_half_closed(&mut self) {
         match self {
-            ClientSide::Http1(http1) => http1.is_half_closed = true,
+            ClientSide::Http1(http1) => http1.set_half_closed(),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
             #[cfg(test)]
             ClientSide::Multiplexed(_) => {}
@@ -328,10 +329,7 @@ impl ClientSide<'_> {
     /// Whether the bandwidth of the route holds the response back at this moment.
     pub(super) fn is_throttled(&self) -> bool {
         match self {
-            ClientSide::Http1(http1) => {
-                let throttle = http1.throttle.as_ref();
-                throttle.is_some_and(|it| it.is_waiting())
-            }
+            ClientSide::Http1(http1) => http1.throttle().is_some_and(Throttle::is_waiting),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
             #[cfg(test)]
             ClientSide::Multiplexed(_) => false,
@@ -342,7 +340,7 @@ impl ClientSide<'_> {
     pub(super) fn end_throttle(&mut self) -> Duration {
         match self {
             ClientSide::Http1(http1) => {
-                let throttle = http1.throttle.take();
+                let throttle = http1.take_throttle();
                 throttle.map_or(Duration::ZERO, |it| it.waited())
             }
             ClientSide::Store(_) | ClientSide::Subrequest(_) => Duration::ZERO,
@@ -362,7 +360,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Has the kernel find out when the client is dead: see [`Stream::watch_peer`].
+    /// Has the kernel find out when the client is dead: see [`Stream::watch_peer`](crate::net::stream::Stream::watch_peer).
     pub(super) fn watch_peer(&mut self, dead_after: Duration) {
         match self {
             ClientSide::Http1(http1) => http1.stream.watch_peer(dead_after),
@@ -392,7 +390,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Writes a part of a file: see [`Stream::poll_send_file`]. For sides that
+    /// Writes a part of a file: see [`Stream::poll_send_file`](crate::net::stream::Stream::poll_send_file). For sides that
     /// [can send files](Self::can_send_file).
     pub fn poll_send_file(
         &mut self,
