@@ -47,7 +47,6 @@ const KEYS: &[(&str, Meaning)] = &[
         key("upstream.NAME.tls", "name"),
     ),
     ("transport_socket proxy_ssl", key("upstream.NAME", "tls")),
-    // Not supported yet.
     (
         "ssl_session_ticket_key session_ticket_keys tls_ticket_keys",
         key("tickets", "keys"),

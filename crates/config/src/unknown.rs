@@ -403,6 +403,11 @@ mod tests {
                 "worker_processes",
                 "`worker_processes` is `workers` of `[server]` here",
             ),
+            (
+                "",
+                "requestMirrorPolicies",
+                "`requestMirrorPolicies` is `mirror` of `[[route]]` here",
+            ),
         ] {
             let said = said(path, key);
             assert_eq!(said, format!("unknown key `{key}` in it: {expected}"));
@@ -412,11 +417,6 @@ mod tests {
     #[test]
     fn a_lack_is_named() {
         for (path, key, expected) in [
-            (
-                "",
-                "requestMirrorPolicies",
-                "sending copies of requests is not supported yet",
-            ),
             (
                 "route",
                 "headers",
