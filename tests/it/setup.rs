@@ -43,8 +43,15 @@ fn program_just_built() -> String {
 
 /// The source of the program that was changed last, in this folder or below.
 fn last_changed(folder: &Path) -> (SystemTime, PathBuf) {
-    const NOT_IN_IT: [&str; 7] = [
-        "tests", "tests.rs", "fuzz", "fuzz.rs", "benches", "lab", "testkit",
+    const NOT_IN_IT: [&str; 8] = [
+        "tests",
+        "tests.rs",
+        "fuzz",
+        "fuzz.rs",
+        "simulation",
+        "benches",
+        "lab",
+        "testkit",
     ];
     let entries = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
     let in_it = entries.filter(|path| !NOT_IN_IT.iter().any(|it| path.ends_with(it)));

@@ -222,8 +222,9 @@ def counted(url, gone, drained, token):
         urllib.request.urlopen(urllib.request.Request(url + "endpoints", order, headers)).close()
         lines = lambda: " ".join(problems(driver))
         until("one is down, one draining", lambda: gone in lines() and drained in lines())
-        assert len(problems(driver)) == 2
-        assert text(driver, "#verdict") == "2 problems"
+        # A busy machine may have another one for a moment.
+        until("there are two", lambda: len(problems(driver)) == 2)
+        until("two are told", lambda: text(driver, "#verdict") == "2 problems")
         assert driver.title == "2 problems · Evenkeel"
         assert_no_complaints(driver)
 
