@@ -1,9 +1,9 @@
 //! Error pages that come from an upstream.
 //!
 //! ```text
-//! error ─▶ the page was fetched a moment ago ─▶ it answers
-//!        └▶ one fetch for all who wait ─┬▶ 2xx: it answers, and is kept
-//!                                       └▶ else: the last page, or a short text
+//! error ─▶ a page has come before ─▶ it answers; one fetch a second brings the next
+//!        └▶ one fetch for all who wait ─┬▶ 200: it answers, and is kept
+//!                                       └▶ else: a short text
 //! ```
 //!
 //! What is kept of pages is the context's, and the fetch is `page_fetch`'s.
@@ -14,8 +14,8 @@ use super::Exchange;
 use super::context::FetchedPage;
 use crate::config::ErrorPage;
 
-/// The page of its upstream; `None` where there is none, which is counted. It waits no
-/// longer than the page's `timeout`.
+/// The page of its upstream; `None` where there is none, which is counted. It waits where
+/// none has come before, and no longer than the page's `timeout`.
 pub(super) async fn fetched(exchange: &Exchange<'_>, page: &ErrorPage) -> Option<Rc<FetchedPage>> {
     let source = page.source.as_ref()?;
     // A cache or another exchange only hears that it failed.
@@ -23,7 +23,9 @@ pub(super) async fn fetched(exchange: &Exchange<'_>, page: &ErrorPage) -> Option
         return None;
     }
     let context = exchange.context;
-    if let Some(fetch) = context.fetch_of_page(&exchange.client.listener, source) {
+    let fetch = context.fetch_of_page(&exchange.client.listener, source);
+    // The last page does until the next one is there.
+    if let (Some(fetch), None) = (fetch, context.last_page(source)) {
         exchange.set_timeout(source.timeout);
         // Its end has no word, and a late page is for the next error.
         let _ = context.until_deadline(&exchange.timer, fetch).await;

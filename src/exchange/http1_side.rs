@@ -70,7 +70,7 @@ impl Http1Side {
     fn poll_allowed(&mut self, cx: &TaskContext<'_>, len: usize) -> Poll<usize> {
         match self.throttle_mut() {
             None => Poll::Ready(len),
-            Some(throttle) => throttle.poll_booked(cx).map(|booked| booked.min(len)),
+            Some(throttle) => throttle.poll_booked(cx, len),
         }
     }
 
@@ -103,7 +103,7 @@ impl Http1Side {
     pub(super) fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
         let len = match self.throttle_mut() {
             None => bytes.len(),
-            Some(throttle) => throttle.booked_now()?.min(bytes.len()),
+            Some(throttle) => throttle.booked_now(bytes.len())?,
         };
         let follow = if len < bytes.len() {
             Follow::Anything
@@ -119,7 +119,10 @@ impl Http1Side {
 
     /// Ready when a write would not block, for the client or for the bandwidth.
     pub(super) fn poll_write_ready(&mut self, cx: &TaskContext<'_>) -> Poll<()> {
-        ready!(self.poll_allowed(cx, 1));
+        // Nothing is booked for what may not be written.
+        if self.throttle().is_some_and(Throttle::is_waiting) {
+            ready!(self.poll_allowed(cx, 1));
+        }
         self.stream.poll_write_ready(cx)
     }
 

@@ -71,8 +71,12 @@ async fn fetch(wanted: WantedPage) -> Option<FetchedPage> {
     let outcome = forward(&mut exchange, &source.proxying, 0).await;
     exchange.conclude_fetch(outcome.end);
     let KeptResponse { head, body } = side.response()?;
-    let is_page = outcome.end == End::Complete && matches!(head.status, 200..300);
+    // Not every client could read what is coded, and a part is no page.
+    let is_coded = head.values("Content-Encoding").any(|it| it != b"identity");
+    let is_whole = outcome.end == End::Complete && head.status == 200;
     let content_type = head.values("Content-Type").next();
+    let content_type = content_type.filter(|it| !it.is_empty());
     let content_type = content_type.map(|it| String::from_utf8_lossy(it).into_owned());
+    let is_page = is_whole && !is_coded && !body.is_empty();
     is_page.then_some(FetchedPage { content_type, body })
 }

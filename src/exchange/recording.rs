@@ -71,9 +71,6 @@ impl Recording {
 
     /// The result, once there is one.
     fn append(&mut self, bytes: &[u8]) -> Option<Result<(), Unrecorded>> {
-        if self.bytes.len() - self.head_len + bytes.len() > self.max_len {
-            return Some(Err(Unrecorded::TooLong));
-        }
         if !self.reserved.grow(bytes.len()) {
             return Some(Err(Unrecorded::NoMemory));
         }
@@ -82,6 +79,10 @@ impl Recording {
             return Some(Err(Unrecorded::Cut));
         };
         self.valid_len += advance.consumed;
+        // What lies behind the body is the next request.
+        if self.valid_len - self.head_len > self.max_len {
+            return Some(Err(Unrecorded::TooLong));
+        }
         self.decoder.is_done().then_some(Ok(()))
     }
 

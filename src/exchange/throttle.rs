@@ -20,18 +20,19 @@ use crate::limits::Share;
 use crate::net::clock;
 use crate::net::timer::{TICK, Timer};
 
+/// How often a response that waits looks whether others before it have left.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Holds a response back where it is faster than it may be.
 #[derive(Debug)]
 pub(super) struct Throttle {
     worker: Rc<Worker>,
     timer: Timer,
     shares: Vec<Share>,
-    /// Bytes that are booked at once.
+    /// Most bytes that are booked at once.
     quantum: usize,
     /// Bytes that were booked and not written.
     booked: usize,
-    /// When these may be written.
-    ready: Instant,
     /// Since when it waits for that, if it does.
     waits_since: Option<Instant>,
     /// How long it has waited in all.
@@ -48,7 +49,6 @@ impl Throttle {
             quantum: quantum.unwrap_or(usize::MAX),
             shares,
             booked: 0,
-            ready: Instant::from_nanos(0),
             waits_since: None,
             waited: Duration::ZERO,
         }
@@ -64,12 +64,12 @@ impl Throttle {
         self.waited
     }
 
-    /// Bytes that may be written now, at least one.
-    pub fn poll_booked(&mut self, cx: &TaskContext<'_>) -> Poll<usize> {
-        if let Some(booked) = self.booked_now() {
+    /// How many of `len` bytes may be written now, at least one.
+    pub fn poll_booked(&mut self, cx: &TaskContext<'_>, len: usize) -> Poll<usize> {
+        if let Some(booked) = self.booked_now(len) {
             return Poll::Ready(booked);
         }
-        let wait = self.ready.duration_since(clock::now());
+        let wait = self.ready().duration_since(clock::now()).min(LOOK_AGAIN);
         let ticks = wait.as_nanos().div_ceil(TICK.as_nanos()) as u64;
         let wheel = &self.worker.wheel;
         wheel.set(&self.timer, wheel.now() + ticks.max(1));
@@ -77,26 +77,35 @@ impl Throttle {
         Poll::Pending
     }
 
+    /// When what was booked may be written.
+    fn ready(&mut self) -> Instant {
+        let ready = self.shares.iter_mut().map(Share::ready).max();
+        ready.unwrap_or(Instant::from_nanos(0))
+    }
+
     /// The same without a wait; `None` where there are none.
-    pub fn booked_now(&mut self) -> Option<usize> {
-        if self.booked > 0 && self.waits_since.is_none() {
-            return Some(self.booked);
+    ///
+    /// Invariant: no more is booked than there is to write. Others of its key would wait
+    /// for what is never sent.
+    pub fn booked_now(&mut self, len: usize) -> Option<usize> {
+        if len == 0 || (self.booked > 0 && self.waits_since.is_none()) {
+            return Some(self.booked.min(len));
         }
         let now = clock::now();
         if self.booked == 0 {
-            let bytes = self.quantum;
-            let ready = self.shares.iter_mut().map(|it| it.book(bytes, now)).max();
-            self.ready = ready.unwrap_or(now);
-            self.booked = bytes;
+            self.booked = self.quantum.min(len);
+            for share in &mut self.shares {
+                share.book(self.booked, now);
+            }
         }
-        if self.ready > now {
+        if self.ready() > now {
             self.waits_since.get_or_insert(now);
             return None;
         }
         if let Some(since) = self.waits_since.take() {
             self.waited += now.duration_since(since);
         }
-        Some(self.booked)
+        Some(self.booked.min(len))
     }
 
     /// Notes that bytes were written.

@@ -55,6 +55,10 @@ pub struct Share {
     key: Box<[u8]>,
     /// What it has booked, where it has the rate to itself.
     own: Booked,
+    /// From when on what it booked last may be sent.
+    ready: Instant,
+    /// All that its key had booked then.
+    until: u64,
 }
 
 impl Share {
@@ -65,21 +69,40 @@ impl Share {
             of: of.clone(),
             key: key.into(),
             own: Booked::default(),
+            ready: Instant::from_nanos(0),
+            until: 0,
         }
     }
 
-    /// Bytes that are to be booked at once.
+    /// Most bytes that are to be booked at once.
     pub fn quantum(&self) -> usize {
         self.of.rate.quantum()
     }
 
-    /// Books bytes: the moment from which on they may be sent.
-    pub fn book(&mut self, bytes: usize, now: Instant) -> Instant {
+    /// Books bytes: [`ready`](Self::ready) is the moment from which on they may be sent.
+    pub fn book(&mut self, bytes: usize, now: Instant) {
         let bytes = bytes as u64;
-        match &self.of.table {
-            Some(table) => table.book(&self.key, bytes, now),
+        self.ready = match &self.of.table {
+            Some(table) => {
+                let ready = table.book(&self.key, bytes, now);
+                self.until = table.until(&self.key);
+                ready
+            }
             None => self.own.book(self.of.rate, bytes, now),
+        };
+    }
+
+    /// The moment from which on what it booked may be sent. It comes nearer where others
+    /// that had booked before have left.
+    pub fn ready(&mut self) -> Instant {
+        if let Some(table) = &self.of.table {
+            let until = table.until(&self.key);
+            if until < self.until {
+                self.until = until;
+                self.ready = self.ready.min(table.ready(until));
+            }
         }
+        self.ready
     }
 
     /// Bytes that were booked are not sent.

@@ -163,6 +163,46 @@ fn responses_of_a_key_share_its_rate_and_others_have_their_own() {
 }
 
 #[test]
+fn many_short_responses_of_a_key_have_all_of_its_rate() {
+    test(|| {
+        let bound = "{ rate = \"100KB/s\", key = \"client\" }";
+        let (_origin, proxy) = start(&route(bound), "");
+        let mut clients: Vec<_> = (0..50).map(|_| proxy.client()).collect();
+        let begun = Instant::now();
+        for _ in 0..3 {
+            for client in &mut clients {
+                client
+                    .send("GET /1000 HTTP/1.1\r\nHost: a\r\n\r\n")
+                    .unwrap();
+            }
+            for client in &mut clients {
+                assert_eq!(client.read_response("GET").unwrap().body.len(), 1000);
+            }
+        }
+        // With their heads, less than 1200 bytes each; a quarter of a second's come at once.
+        let took = begun.elapsed();
+        assert!(took < Duration::from_millis(2_200), "{took:?}");
+        assert!(took > Duration::from_millis(1_200), "{took:?}");
+    });
+}
+
+#[test]
+fn who_waits_comes_sooner_where_others_of_its_key_leave() {
+    test(|| {
+        let bound = "{ rate = \"10KB/s\", key = \"client\" }";
+        let upstream = "buffer = { response = \"1MiB\" }";
+        let (origin, proxy) = start(&route(bound), upstream);
+        let before: Vec<_> = (0..60).map(|_| asking(&proxy, "/100000", "")).collect();
+        until("all have their responses", || origin.stats().requests >= 60);
+        let mut last = asking(&proxy, "/1000", "");
+        until("it has its response too", || origin.stats().requests >= 61);
+        drop(before);
+        let took = timed(&mut last, 1000);
+        assert!(took < Duration::from_secs(4), "{took:?}");
+    });
+}
+
+#[test]
 fn a_reload_changes_the_rate_of_the_responses_that_follow() {
     test(|| {
         let (origin, proxy) = start(&route("\"50KB/s\""), "");

@@ -107,6 +107,17 @@ impl BandwidthTable {
         Instant::from_nanos(ready)
     }
 
+    /// The moment at which all that this key has booked was sent at the rate, in
+    /// nanoseconds; 0 where nothing is known of it.
+    pub fn until(&self, key: &[u8]) -> u64 {
+        self.keys.until(key)
+    }
+
+    /// From when on what was booked up to this moment may be sent.
+    pub fn ready(&self, until: u64) -> Instant {
+        Instant::from_nanos(until.saturating_sub(self.rate.tolerance_ns()))
+    }
+
     /// Bytes that were booked are not sent.
     pub fn give_back(&self, key: &[u8], bytes: u64, now: Instant) {
         let nanos = self.rate.nanos(bytes);

@@ -234,7 +234,7 @@ fn kind_of_unknown(name: &[u8]) -> FieldKind {
 /// Whether a name is one that only proxies may set, in any spelling that an endpoint
 /// takes for it.
 fn is_proxy_claim(name: &[u8]) -> bool {
-    const NAMES: [&str; 31] = [
+    const NAMES: [&str; 32] = [
         "cf-connecting-ipv6",
         // RFC 9440.
         "client-cert",
@@ -252,6 +252,7 @@ fn is_proxy_claim(name: &[u8]) -> bool {
         "x-host",
         "x-http-host-override",
         "x-https",
+        "x-mirrored",
         "x-original-for",
         "x-original-host",
         "x-original-method",

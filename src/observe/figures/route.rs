@@ -69,7 +69,7 @@ figures! {
 
     /// Keys that have used a part of what they may; zero in brief figures.
     given keys: u64 => gauge "keys";
-    /// Requests that passed at once.
+    /// Requests that passed at once, with those that only `dry_run` let pass.
     counter allowed => "allowed_total";
     /// Requests that waited for their turn.
     counter delayed => "delayed_total";

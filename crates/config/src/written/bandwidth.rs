@@ -70,8 +70,10 @@ impl FromText for ByteRateText {
         }
         let Some((size, unit)) = text.split_once('/') else {
             return Err(match ByteSize::from_text(text) {
-                Ok(_) => fault(format!("so many in which time? \"{}/s\"", text.trim())),
-                Err(_) => fault(form.to_owned()),
+                Ok(ByteSize(bytes)) if bytes >= LEAST => {
+                    fault(format!("so many in which time? \"{}/s\"", text.trim()))
+                }
+                _ => fault(form.to_owned()),
             });
         };
         let Ok(ByteSize(bytes)) = ByteSize::from_text(size) else {
