@@ -202,7 +202,16 @@ impl Pages {
                             body.len()
                         )
                     }
-                    "/slow.html" => {
+                    "/coded.html" => {
+                        let coded = "Content-Encoding: gzip\r\nContent-Length: 4";
+                        format!("HTTP/1.1 200 OK\r\n{coded}\r\n\r\nabcd")
+                    }
+                    "/part.html" => "HTTP/1.1 206 Part\r\nContent-Length: 4\r\n\r\nabcd".to_owned(),
+                    "/empty.html" => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                    "/first.html" if count == 1 => {
+                        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst".to_owned()
+                    }
+                    "/slow.html" | "/first.html" => {
                         drop(stream.read_head());
                         return;
                     }
@@ -300,12 +309,29 @@ fn a_page_of_an_upstream_is_fetched_once_for_many_errors() {
 }
 
 #[test]
+fn nobody_waits_for_a_page_where_one_has_come() {
+    const ERRORS: &str =
+        "{ 503 = { upstream = \"pages\", path = \"/first.html\", timeout = \"5s\" } }";
+    test(|| {
+        let (origin, pages) = (origin(), Pages::start());
+        let proxy = with_pages(ERRORS, &origin, &pages);
+        let began = Instant::now();
+        until("it is asked for again", || {
+            assert_eq!(get(&proxy, "/down").text(), "first");
+            pages.count() == 2
+        });
+        assert_eq!(get(&proxy, "/down").text(), "first");
+        assert!(began.elapsed() < Duration::from_secs(4));
+    });
+}
+
+#[test]
 fn a_page_that_does_not_come_is_a_short_text() {
     const ERRORS: &str =
         "{ 503 = { upstream = \"pages\", path = \"/PAGE.html\", timeout = \"300ms\" } }";
     test(|| {
         let (origin, pages) = (origin(), Pages::start());
-        for page in ["none", "long", "slow"] {
+        for page in ["none", "long", "slow", "coded", "part", "empty"] {
             let proxy = with_pages(&ERRORS.replace("PAGE", page), &origin, &pages);
             let began = Instant::now();
             let mut client = proxy.client();
