@@ -17,6 +17,7 @@ pub mod forwarded;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod head;
+pub mod hpack;
 pub mod http1;
 pub mod identity;
 pub mod probe;
