@@ -19,6 +19,7 @@ pub mod fuzz;
 pub mod head;
 pub mod hpack;
 pub mod http1;
+pub mod http2;
 pub mod identity;
 pub mod probe;
 pub mod proxy_protocol;

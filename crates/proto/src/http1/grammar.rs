@@ -196,6 +196,16 @@ pub fn is_token(text: &[u8]) -> bool {
     !text.is_empty() && token_end(text, 0) == text.len()
 }
 
+/// Whether a value may stand in a field.
+pub(crate) fn is_field_text(value: &[u8]) -> bool {
+    text_end(value, 0) == value.len()
+}
+
+/// Whether a text may stand as a target.
+pub(crate) fn is_target(text: &[u8]) -> bool {
+    !text.is_empty() && target_end(text, 0) == text.len()
+}
+
 /// `tchar` of RFC 9110 §5.6.2.
 pub(super) fn is_token_byte(byte: u8) -> bool {
     IN_TOKEN[usize::from(byte)]

@@ -22,7 +22,9 @@ pub use authority::is_authority;
 pub use body::{Advance, BodyDecoder};
 pub use chunked::ChunkedDecoder;
 pub use grammar::is_token;
+pub(crate) use grammar::{is_field_text, is_target};
 pub use request::parse_request;
+pub(crate) use request::read_head;
 pub use response::parse_response;
 pub use restate::{ODD_HEAD_GROWTH_MAX, parse_odd_response};
 

@@ -24,9 +24,14 @@ pub fn parse_request(buf: &[u8], head: &mut RequestHead) -> Result<Parsed, Reque
         Err(Stop::Short) => return Ok(Parsed::Partial),
         Err(Stop::Odd | Stop::TooManyFields) => return refusal(buf),
     }
-    read_fields(buf, head)?;
-    read_target(buf, head)?;
+    read_head(buf, head)?;
     Ok(Parsed::Complete)
+}
+
+/// Reads what the lines of a head say, once method, target, version and fields are known.
+pub(crate) fn read_head(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
+    read_fields(buf, head)?;
+    read_target(buf, head)
 }
 
 /// `method SP target SP version` and the fields (RFC 9112 §3), behind one

@@ -1,0 +1,357 @@
+//! A request's head from a block of fields (RFC 9113 §8.1 to §8.3).
+//!
+//! What is read is text of HTTP/1: the pseudo-fields, then a request line and a `host` made
+//! of them, and the other fields as they came. The spans of the head go into that text. So
+//! routes, logs, edits and an HTTP/1 endpoint see what they would see of HTTP/1, and the
+//! rules of both protocols hold for all that goes on: no line can be smuggled in.
+//!
+//! ```text
+//! :method: GET | :path: /a | :authority: b | GET /a HTTP/1.1 | host: b | accept: */* | …
+//! └──────────── wire.start ───────────────▲
+//! ```
+
+use crate::error::RequestError;
+use crate::field::{Field, FieldKind};
+use crate::head::{Method, RequestHead, Scheme, Version};
+use crate::hpack::{Block, DecodeError, Decoded};
+use crate::http1::{self, MAX_FIELDS};
+use crate::span::Span;
+
+/// What each field of a head counts beyond its bytes (RFC 9113 §6.5.2).
+const FIELD_OVERHEAD: usize = 32;
+
+/// Why a head is not read. All of its block was decoded, unless that is what failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadFault {
+    /// The connection is lost, with `COMPRESSION_ERROR`.
+    Decoding(DecodeError),
+    /// It breaks a rule of HTTP/2: the stream is reset with `PROTOCOL_ERROR`
+    /// (RFC 9113 §8.1.1).
+    Malformed,
+    /// It breaks a rule of HTTP: the client gets an answer.
+    Refused(RequestError),
+}
+
+impl From<RequestError> for HeadFault {
+    fn from(error: RequestError) -> Self {
+        HeadFault::Refused(error)
+    }
+}
+
+/// What a head says that has no place in HTTP/1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// The scheme; `None` where CONNECT asks for a tunnel, and has none.
+    pub scheme: Option<Scheme>,
+    /// The protocol of an extended CONNECT (RFC 8441 §4).
+    pub protocol: Option<Span>,
+}
+
+/// Reads heads of requests, one after the other.
+#[derive(Debug, Default)]
+pub struct RequestReader {
+    /// Reused: the values of `cookie` fields, joined.
+    cookies: Vec<u8>,
+    /// Reused: the lines that are made of pseudo-fields.
+    lines: Vec<u8>,
+}
+
+/// The pseudo-fields of a request (RFC 9113 §8.3.1).
+#[derive(Debug, Default)]
+struct Pseudo {
+    method: Option<Span>,
+    scheme: Option<Span>,
+    path: Option<Span>,
+    authority: Option<Span>,
+    protocol: Option<Span>,
+}
+
+/// A head that is being read.
+struct Reading<'a> {
+    reader: &'a mut RequestReader,
+    out: &'a mut Vec<u8>,
+    head: &'a mut RequestHead,
+    pseudo: Pseudo,
+    /// Whether the lines of the pseudo-fields were written.
+    has_begun: bool,
+    asked: Asked,
+}
+
+impl RequestReader {
+    /// Reads the head of a request into `out`, which is empty, and `head`. `max` is the
+    /// size of the largest one, as RFC 9113 §6.5.2 counts it. `ends` says whether the stream
+    /// ends with it, so that there is no body.
+    ///
+    /// # Errors
+    /// See [`HeadFault`].
+    pub fn read(
+        &mut self,
+        mut block: Block<'_>,
+        out: &mut Vec<u8>,
+        head: &mut RequestHead,
+        max: usize,
+        ends: bool,
+    ) -> Result<Asked, HeadFault> {
+        out.clear();
+        self.cookies.clear();
+        head.fields.clear();
+        let mut reading = Reading {
+            reader: self,
+            out,
+            head,
+            pseudo: Pseudo::default(),
+            has_begun: false,
+            asked: Asked {
+                scheme: None,
+                protocol: None,
+            },
+        };
+        let (mut size, mut fault) = (0, None);
+        loop {
+            let start = reading.out.len();
+            let field = match block.next(reading.out) {
+                Ok(Some(field)) => field,
+                Ok(None) => break,
+                Err(error) => return Err(HeadFault::Decoding(error)),
+            };
+            size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
+            if fault.is_none() {
+                fault = match size > max {
+                    true => Some(RequestError::HeadTooLarge.into()),
+                    false => reading.take(field).err(),
+                };
+            }
+            // The rest is decoded for the table alone.
+            if fault.is_some() {
+                reading.out.truncate(start);
+            }
+        }
+        match fault {
+            None => reading.end(ends),
+            Some(fault) => Err(fault),
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Takes a field that was decoded at the end of `out`.
+    fn take(&mut self, field: Decoded) -> Result<(), HeadFault> {
+        if self.out.get(field.name.start as usize) == Some(&b':') {
+            return self.take_pseudo(field);
+        }
+        let start = field.name.start as usize;
+        if !self.is_well_formed(field) {
+            return Err(HeadFault::Malformed);
+        }
+        let shift = self.begin(start)?;
+        let moved = |it: Span| Span {
+            start: it.start + shift,
+            end: it.end + shift,
+        };
+        let (name, value) = (moved(field.name), moved(field.value));
+        let (start, text) = (name.start as usize, name.of(self.out));
+        match text {
+            b"cookie" => {
+                self.take_cookie(value);
+                self.out.truncate(start);
+                return Ok(());
+            }
+            b"host" if self.pseudo.authority.is_some() => {
+                let authority = self.head.host.of(self.out);
+                if !value.of(self.out).eq_ignore_ascii_case(authority) {
+                    return Err(HeadFault::Malformed);
+                }
+                self.out.truncate(start);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let kind = FieldKind::from_name(text);
+        let is_allowed = match kind {
+            FieldKind::Connection
+            | FieldKind::KeepAlive
+            | FieldKind::TransferEncoding
+            | FieldKind::Upgrade => false,
+            FieldKind::HopByHop => match text {
+                b"te" => value.of(self.out).eq_ignore_ascii_case(b"trailers"),
+                _ => text != b"proxy-connection",
+            },
+            _ => true,
+        };
+        if !is_allowed {
+            return Err(HeadFault::Malformed);
+        }
+        self.push(Field { name, value, kind })
+    }
+
+    fn push(&mut self, field: Field) -> Result<(), HeadFault> {
+        if self.head.fields.len() == MAX_FIELDS {
+            return Err(RequestError::TooManyFields.into());
+        }
+        self.head.fields.push(field);
+        Ok(())
+    }
+
+    /// Whether name and value have nothing that they may not have (RFC 9113 §8.2.1).
+    fn is_well_formed(&self, field: Decoded) -> bool {
+        let (name, value) = (field.name.of(self.out), field.value.of(self.out));
+        let is_padded = |it: Option<&u8>| matches!(it, Some(b' ' | b'\t'));
+        // What the static table names needs no look.
+        let is_name = field.static_name != 0
+            || (http1::is_token(name) && !name.iter().any(u8::is_ascii_uppercase));
+        is_name
+            && http1::is_field_text(value)
+            && !is_padded(value.first())
+            && !is_padded(value.last())
+    }
+
+    fn take_pseudo(&mut self, field: Decoded) -> Result<(), HeadFault> {
+        if self.has_begun || !http1::is_field_text(field.value.of(self.out)) {
+            return Err(HeadFault::Malformed);
+        }
+        let pseudo = &mut self.pseudo;
+        let own = match field.name.of(self.out) {
+            b":method" => &mut pseudo.method,
+            b":path" => &mut pseudo.path,
+            b":authority" => &mut pseudo.authority,
+            b":scheme" => &mut pseudo.scheme,
+            b":protocol" => &mut pseudo.protocol,
+            _ => return Err(HeadFault::Malformed),
+        };
+        match own.replace(field.value) {
+            None => Ok(()),
+            Some(_) => Err(HeadFault::Malformed),
+        }
+    }
+
+    /// Several fields are one (RFC 9113 §8.2.3).
+    fn take_cookie(&mut self, value: Span) {
+        let cookies = &mut self.reader.cookies;
+        if !cookies.is_empty() {
+            cookies.extend_from_slice(b"; ");
+        }
+        cookies.extend_from_slice(value.of(self.out));
+    }
+
+    /// Writes the request line and `host` at `start`, once all pseudo-fields are there.
+    /// Gives by how much what lies behind has moved.
+    fn begin(&mut self, start: usize) -> Result<u32, HeadFault> {
+        if self.has_begun {
+            return Ok(0);
+        }
+        self.has_begun = true;
+        let Pseudo {
+            method,
+            scheme,
+            path,
+            authority,
+            protocol,
+        } = self.pseudo;
+        let text = |span: Span| span.of(self.out);
+        let method = method.ok_or(HeadFault::Malformed)?;
+        self.head.method = Method::from_token(text(method));
+        let is_plain_connect = self.head.method == Method::Connect && protocol.is_none();
+        let target = match (is_plain_connect, path, scheme, authority) {
+            (true, None, None, Some(authority)) => authority,
+            (true, ..) => return Err(HeadFault::Malformed),
+            (false, Some(path), Some(_), _) if !path.is_empty() => path,
+            _ => return Err(HeadFault::Malformed),
+        };
+        if protocol.is_some() && (self.head.method != Method::Connect || authority.is_none()) {
+            return Err(HeadFault::Malformed);
+        }
+        if !http1::is_token(text(method)) || !http1::is_target(text(target)) {
+            return Err(HeadFault::Malformed);
+        }
+        let is_path = text(target).first() == Some(&b'/');
+        let is_of_server = self.head.method == Method::Options && text(target) == b"*";
+        if !is_plain_connect && !is_path && !is_of_server {
+            return Err(HeadFault::Malformed);
+        }
+        self.asked = Asked {
+            scheme: match scheme.map(text) {
+                None => None,
+                Some(b"http") => Some(Scheme::Http),
+                Some(b"https") => Some(Scheme::Https),
+                Some(_) => return Err(HeadFault::Malformed),
+            },
+            protocol,
+        };
+        let lines = &mut self.reader.lines;
+        lines.clear();
+        lines.extend_from_slice(text(method));
+        lines.push(b' ');
+        lines.extend_from_slice(text(target));
+        lines.extend_from_slice(b" HTTP/1.1\r\n");
+        let fields_at = lines.len();
+        if let Some(authority) = authority {
+            lines.extend_from_slice(b"host: ");
+            lines.extend_from_slice(text(authority));
+            lines.extend_from_slice(b"\r\n");
+        }
+        let shift = lines.len();
+        self.out.splice(start..start, lines.drain(..));
+        self.head.wire.start = start;
+        self.head.version = Version::Http11;
+        self.head.method_span = Span::new(start, start + method.len());
+        let target_at = start + method.len() + 1;
+        self.head.target = Span::new(target_at, target_at + target.len());
+        if let Some(authority) = authority {
+            let name_at = start + fields_at;
+            let value_at = name_at + b"host: ".len();
+            let value = Span::new(value_at, value_at + authority.len());
+            self.head.host = value;
+            self.push(Field {
+                name: Span::new(name_at, name_at + b"host".len()),
+                value,
+                kind: FieldKind::Host,
+            })?;
+        }
+        Ok(shift as u32)
+    }
+
+    /// All fields are there.
+    fn end(mut self, ends: bool) -> Result<Asked, HeadFault> {
+        self.begin(self.out.len())?;
+        if !self.reader.cookies.is_empty() {
+            let cookies = std::mem::take(&mut self.reader.cookies);
+            let pushed = self.append(b"cookie", &cookies, FieldKind::Other);
+            self.reader.cookies = cookies;
+            pushed?;
+        }
+        let has_length = |it: &Field| it.kind == FieldKind::ContentLength;
+        let is_tunnel = self.head.method == Method::Connect;
+        if !ends && !is_tunnel && !self.head.fields.iter().any(has_length) {
+            self.append(
+                b"transfer-encoding",
+                b"chunked",
+                FieldKind::TransferEncoding,
+            )?;
+        }
+        self.out.extend_from_slice(b"\r\n");
+        self.head.wire.end = self.out.len();
+        http1::read_head(self.out, self.head)?;
+        let announced = self.head.announced_len();
+        match ends && announced.is_some_and(|it| it > 0) {
+            true => Err(HeadFault::Malformed),
+            false => Ok(self.asked),
+        }
+    }
+
+    /// Adds a line behind the others.
+    fn append(&mut self, name: &[u8], value: &[u8], kind: FieldKind) -> Result<(), HeadFault> {
+        let start = self.out.len();
+        for part in [name, b": ", value, b"\r\n"] {
+            self.out.extend_from_slice(part);
+        }
+        let value_at = start + name.len() + 2;
+        self.push(Field {
+            name: Span::new(start, start + name.len()),
+            value: Span::new(value_at, value_at + value.len()),
+            kind,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
