@@ -203,10 +203,13 @@ impl Block<'_> {
 
 /// The number, if it is one of the static table.
 fn static_number(number: u32) -> u8 {
-    match number as usize <= STATIC.len() {
-        true => number as u8,
-        false => 0,
-    }
+    u8::try_from(number).map_or(0, |it| {
+        if usize::from(it) <= STATIC.len() {
+            it
+        } else {
+            0
+        }
+    })
 }
 
 /// Takes a number whose first bits share a byte with others (RFC 7541 §5.1). It has at
@@ -240,13 +243,11 @@ fn string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let len = number(rest, 7)? as usize;
     let (text, behind) = rest.split_at_checked(len).ok_or(DecodeError::Short)?;
     *rest = behind;
-    match is_coded {
-        true => huffman::decode(text, out).map_err(|_| DecodeError::Huffman),
-        false => {
-            out.extend_from_slice(text);
-            Ok(())
-        }
+    if is_coded {
+        return huffman::decode(text, out).map_err(|_| DecodeError::Huffman);
     }
+    out.extend_from_slice(text);
+    Ok(())
 }
 
 #[cfg(test)]

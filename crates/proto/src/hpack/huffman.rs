@@ -148,39 +148,39 @@ fn long(bits: u64) -> Option<(u16, u32)> {
     None
 }
 
-/// Length of a text's coded string, in bytes.
-pub(super) fn coded_len(text: &[u8]) -> usize {
-    let bits: usize = text
-        .iter()
-        .map(|it| usize::from(LENS[usize::from(*it)]))
-        .sum();
-    bits.div_ceil(8)
-}
-
-/// Appends the coded string of a text.
-pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
-    let (mut bits, mut have) = (0u64, 0u32);
-    for byte in text {
-        let symbol = usize::from(*byte);
-        let len = u32::from(LENS[symbol]);
-        bits = bits << len | u64::from(LONG.codes[symbol]);
-        have += len;
-        while have >= 8 {
-            have -= 8;
-            out.push((bits >> have) as u8);
-        }
-    }
-    if have > 0 {
-        let spare = 8 - have;
-        out.push((bits << spare) as u8 | ((1 << spare) - 1) as u8);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Length of a text's coded string, in bytes.
+    fn coded_len(text: &[u8]) -> usize {
+        let bits: usize = text
+            .iter()
+            .map(|it| usize::from(LENS[usize::from(*it)]))
+            .sum();
+        bits.div_ceil(8)
+    }
+
+    /// Appends the coded string of a text.
+    fn encode(text: &[u8], out: &mut Vec<u8>) {
+        let (mut bits, mut have) = (0u64, 0u32);
+        for byte in text {
+            let symbol = usize::from(*byte);
+            let len = u32::from(LENS[symbol]);
+            bits = bits << len | u64::from(LONG.codes[symbol]);
+            have += len;
+            while have >= 8 {
+                have -= 8;
+                out.push((bits >> have) as u8);
+            }
+        }
+        if have > 0 {
+            let spare = 8 - have;
+            out.push((bits << spare) as u8 | ((1 << spare) - 1) as u8);
+        }
+    }
 
     fn decoded(coded: &[u8]) -> Option<Vec<u8>> {
         let mut out = Vec::new();

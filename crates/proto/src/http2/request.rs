@@ -116,9 +116,10 @@ impl RequestReader {
             };
             size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
             if fault.is_none() {
-                fault = match size > max {
-                    true => Some(RequestError::HeadTooLarge.into()),
-                    false => reading.take(field).err(),
+                fault = if size > max {
+                    Some(RequestError::HeadTooLarge.into())
+                } else {
+                    reading.take(field).err()
                 };
             }
             // The rest is decoded for the table alone.
@@ -332,10 +333,10 @@ impl Reading<'_> {
         self.head.wire.end = self.out.len();
         http1::read_head(self.out, self.head)?;
         let announced = self.head.announced_len();
-        match ends && announced.is_some_and(|it| it > 0) {
-            true => Err(HeadFault::Malformed),
-            false => Ok(self.asked),
+        if ends && announced.is_some_and(|it| it > 0) {
+            return Err(HeadFault::Malformed);
         }
+        Ok(self.asked)
     }
 
     /// Adds a line behind the others.
