@@ -27,6 +27,7 @@ pub use request::parse_request;
 pub(crate) use request::read_head;
 pub use response::parse_response;
 pub use restate::{ODD_HEAD_GROWTH_MAX, parse_odd_response};
+pub(crate) use trailer::is_forbidden as is_forbidden_trailer;
 
 /// Most fields in a request's head or a trailer section.
 pub const MAX_FIELDS: usize = 128;

@@ -34,7 +34,7 @@ pub(super) fn restate_trailer(section: &mut [u8]) -> usize {
 /// content has no place behind it. Nor has what names a client, a user or another
 /// method or target. An endpoint may merge trailers into the head, where CGI and
 /// its like read every byte but letters and digits as `_`.
-pub(super) fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
+pub(crate) fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
     const FORBIDDEN: [&str; 21] = [
         "age",
         "cache-control",

@@ -1,6 +1,11 @@
-//! HTTP/2 (RFC 9113) without I/O: frames, heads and their rules.
+//! HTTP/2 (RFC 9113) without I/O: frames, heads, streams and their rules.
 
+mod budget;
+pub mod connection;
 pub mod frame;
 pub mod request;
+mod stream;
 
+pub use connection::{Connection, Event, Fatal, Request, Settings};
 pub use frame::{ErrorCode, FrameHead, FrameKind};
+pub use stream::{Direction, Priority, StreamId};

@@ -141,7 +141,7 @@ impl Reading<'_> {
             return self.take_pseudo(field);
         }
         let start = field.name.start as usize;
-        if !self.is_well_formed(field) {
+        if !is_well_formed(field, self.out) {
             return Err(HeadFault::Malformed);
         }
         let shift = self.begin(start)?;
@@ -191,19 +191,6 @@ impl Reading<'_> {
         }
         self.head.fields.push(field);
         Ok(())
-    }
-
-    /// Whether name and value have nothing that they may not have (RFC 9113 §8.2.1).
-    fn is_well_formed(&self, field: Decoded) -> bool {
-        let (name, value) = (field.name.of(self.out), field.value.of(self.out));
-        let is_padded = |it: Option<&u8>| matches!(it, Some(b' ' | b'\t'));
-        // What the static table names needs no look.
-        let is_name = field.static_name != 0
-            || (http1::is_token(name) && !name.iter().any(u8::is_ascii_uppercase));
-        is_name
-            && http1::is_field_text(value)
-            && !is_padded(value.first())
-            && !is_padded(value.last())
     }
 
     fn take_pseudo(&mut self, field: Decoded) -> Result<(), HeadFault> {
@@ -352,6 +339,54 @@ impl Reading<'_> {
             kind,
         })
     }
+}
+
+/// Reads trailers as lines into `out`: those that may stand there (RFC 9113 §8.1).
+///
+/// # Errors
+/// See [`HeadFault`]. All of the block was decoded, unless that is what failed.
+pub(super) fn read_trailers(
+    mut block: Block<'_>,
+    out: &mut Vec<u8>,
+    max: usize,
+) -> Result<(), HeadFault> {
+    let (mut size, mut fault) = (0, None);
+    loop {
+        let start = out.len();
+        let field = match block.next(out) {
+            Ok(Some(field)) => field,
+            Ok(None) => break,
+            Err(error) => return Err(HeadFault::Decoding(error)),
+        };
+        size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
+        if size > max || !is_well_formed(field, out) {
+            fault = Some(HeadFault::Malformed);
+        }
+        let kind = FieldKind::from_name(field.name.of(out));
+        let is_kept = fault.is_none()
+            && !http1::is_forbidden_trailer(
+                &Field {
+                    name: field.name,
+                    value: field.value,
+                    kind,
+                },
+                out,
+            );
+        if !is_kept {
+            out.truncate(start);
+        }
+    }
+    fault.map_or(Ok(()), Err)
+}
+
+/// Whether name and value have nothing that they may not have (RFC 9113 §8.2.1).
+fn is_well_formed(field: Decoded, out: &[u8]) -> bool {
+    let (name, value) = (field.name.of(out), field.value.of(out));
+    let is_padded = |it: Option<&u8>| matches!(it, Some(b' ' | b'\t'));
+    // What the static table names needs no look, but for pseudo-fields.
+    let is_name = (field.static_name != 0 && name.first() != Some(&b':'))
+        || (http1::is_token(name) && !name.iter().any(u8::is_ascii_uppercase));
+    is_name && http1::is_field_text(value) && !is_padded(value.first()) && !is_padded(value.last())
 }
 
 #[cfg(test)]
