@@ -6,7 +6,7 @@
 //! tried again keeps its place. The two other disciplines begin when the queue
 //! has stood for longer than its target, as in B. Maurer, "Fail at Scale",
 //! ACM Queue 13(8), 2015. Where keys share the queue, their lines are served in
-//! turn: see [`turns`].
+//! turn: see `turns`.
 
 mod turns;
 

@@ -9,11 +9,11 @@
 //! | what | bound |
 //! |---|---|
 //! | exchanges | [`Settings::max_streams`]: one counts until [`release`](Connection::release), so that a reset makes no room for another while its work goes on |
-//! | resets, of either side | a [budget](Budget) |
-//! | frames that bring nothing | a budget that content earns |
+//! | resets, of either side | 200 at once, 20 in a second |
+//! | frames that bring nothing | 1,000 at once, 100 in a second, and as many as content earns |
 //! | a block of fields | twice [`Settings::max_head`], in at most eight frames |
 //! | content that nobody reads | the window of the connection |
-//! | answers to frames | [`REPLIES_MAX`] |
+//! | answers to frames | none while 64 KiB wait to be sent |
 
 use std::collections::VecDeque;
 
