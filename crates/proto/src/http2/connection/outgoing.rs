@@ -1,0 +1,196 @@
+//! What is sent to the peer, and what it may send in return.
+
+use super::*;
+
+/// What is sent.
+impl Connection {
+    /// Sends the head of a response, or its trailers: a block of fields. `ends` says whether
+    /// nothing follows.
+    pub fn send_fields(&mut self, id: StreamId, block: &[u8], ends: bool) {
+        let Some(stream) = self.streams.get_mut(id) else {
+            return;
+        };
+        if stream.outgoing != Direction::Open {
+            return;
+        }
+        if ends {
+            stream.outgoing = Direction::Ended;
+        }
+        let max = self.peer.max_frame as usize;
+        let (mut rest, mut kind) = (block, FrameKind::Headers);
+        let mut own = if ends { flags::END_STREAM } else { 0 };
+        loop {
+            let (part, behind) = rest.split_at(rest.len().min(max));
+            let last = if behind.is_empty() {
+                flags::END_HEADERS
+            } else {
+                0
+            };
+            self.push_frame(kind, own | last, id, part);
+            if behind.is_empty() {
+                return;
+            }
+            (rest, kind, own) = (behind, FrameKind::Continuation, 0);
+        }
+    }
+
+    /// Sends content, as far as the windows and `room` bytes allow: how much of it was
+    /// taken. Where that is not all, the stream waits: see
+    /// [`next_writable`](Self::next_writable). The end is sent with the last byte.
+    pub fn send_content(&mut self, id: StreamId, bytes: &[u8], ends: bool, room: usize) -> usize {
+        let connection = self.send_window.max(0) as usize;
+        let Some(stream) = self.streams.get_mut(id) else {
+            return 0;
+        };
+        if stream.outgoing != Direction::Open {
+            return 0;
+        }
+        let own = stream.send_window.max(0) as usize;
+        let len = bytes.len().min(own).min(connection).min(room);
+        let is_all = len == bytes.len();
+        stream.waits = !is_all;
+        stream.send_window -= len as i64;
+        if is_all && ends {
+            stream.outgoing = Direction::Ended;
+        }
+        self.send_window -= len as i64;
+        self.idle_frames.earn(len as u32 / CONTENT_PER_FRAME);
+        let max = self.peer.max_frame.min(PAYLOAD_MAX) as usize;
+        let mut rest = &bytes[..len];
+        while !rest.is_empty() || (is_all && ends) {
+            let (part, behind) = rest.split_at(rest.len().min(max));
+            let is_last = is_all && ends && behind.is_empty();
+            let own = if is_last { flags::END_STREAM } else { 0 };
+            self.push_frame(FrameKind::Data, own, id, part);
+            rest = behind;
+            if is_last {
+                break;
+            }
+        }
+        len
+    }
+
+    /// The stream that is to send next, of those that wait and that the windows let send.
+    /// It waits no longer.
+    pub fn next_writable(&mut self) -> Option<StreamId> {
+        if self.send_window <= 0 {
+            return None;
+        }
+        let ready = self.streams.iter_mut();
+        let ready = ready.filter(|(_, it)| it.waits && it.send_window > 0);
+        let (id, stream) = ready.min_by_key(|(_, it)| it.priority.urgency)?;
+        stream.waits = false;
+        Some(id)
+    }
+
+    /// Takes content of a request out: how many bytes went into `room`. The peer may send as
+    /// many again.
+    pub fn read_content(&mut self, id: StreamId, room: &mut [u8]) -> usize {
+        let Some(stream) = self.streams.get_mut(id) else {
+            return 0;
+        };
+        let len = stream.read_into(room);
+        self.credit(id, len as u32);
+        len
+    }
+
+    /// How a request ends, once all of its content was read.
+    pub fn incoming(&mut self, id: StreamId) -> Option<(Direction, &[u8])> {
+        let stream = self.streams.get_mut(id)?;
+        if !stream.unread().is_empty() && stream.incoming == Direction::Ended {
+            return Some((Direction::Open, &[]));
+        }
+        Some((stream.incoming, &stream.trailers))
+    }
+
+    /// The exchange of a stream has ended: it makes room for another. A stream whose
+    /// response is not whole is reset with this code.
+    pub fn release(&mut self, id: StreamId, code: ErrorCode) {
+        let Some(stream) = self.streams.remove(id) else {
+            return;
+        };
+        let unread = stream.unread().len() as u32;
+        self.credit(0, unread + stream.uncredited);
+        if stream.is_closed() {
+            return;
+        }
+        // RFC 9113 §8.1: the rest of a request that was answered is not wanted.
+        let is_answered = stream.outgoing == Direction::Ended;
+        self.push_reset(
+            id,
+            if is_answered {
+                ErrorCode::NoError
+            } else {
+                code
+            },
+        );
+    }
+
+    /// Opens no stream behind the last one that was opened.
+    pub fn shut_down(&mut self) {
+        self.go_away(self.last_stream, ErrorCode::NoError);
+    }
+
+    pub(super) fn go_away(&mut self, last: StreamId, code: ErrorCode) {
+        self.goes_away = Some(last);
+        let payload = [last.to_be_bytes(), code.number().to_be_bytes()].concat();
+        self.push_frame(FrameKind::GoAway, 0, 0, &payload);
+    }
+
+    /// The peer may send so many bytes more, at a stream and on the connection.
+    pub(super) fn credit(&mut self, id: StreamId, len: u32) {
+        self.uncredited += len;
+        if u64::from(self.uncredited) * 2 >= u64::from(self.settings.connection_window) {
+            let more = std::mem::take(&mut self.uncredited);
+            self.receive_window += i64::from(more);
+            self.push_frame(FrameKind::WindowUpdate, 0, 0, &more.to_be_bytes());
+        }
+        let window = self.settings.stream_window;
+        let Some(stream) = self.streams.get_mut(id) else {
+            return;
+        };
+        stream.uncredited += len;
+        let is_due = u64::from(stream.uncredited) * 2 >= u64::from(window);
+        if is_due && stream.incoming == Direction::Open {
+            let more = std::mem::take(&mut stream.uncredited);
+            stream.receive_window += i64::from(more);
+            self.push_frame(FrameKind::WindowUpdate, 0, id, &more.to_be_bytes());
+        }
+    }
+
+    /// Answers a frame. A peer that asks and does not read is not answered for ever.
+    pub(super) fn reply(&mut self, kind: FrameKind, payload: &[u8]) -> Result<(), Fatal> {
+        if self.unsent.len() > REPLIES_MAX {
+            let why = "answers that nobody reads";
+            return Err(fatal(ErrorCode::EnhanceYourCalm, why));
+        }
+        self.push_frame(kind, flags::ACK, 0, payload);
+        Ok(())
+    }
+
+    pub(super) fn push_reset(&mut self, id: StreamId, code: ErrorCode) {
+        if self.were_reset.len() == RESET_MAX {
+            self.were_reset.pop_front();
+        }
+        self.were_reset.push_back(id);
+        let payload = code.number().to_be_bytes();
+        self.push_frame(FrameKind::RstStream, 0, id, &payload);
+    }
+
+    pub(super) fn push_frame(
+        &mut self,
+        kind: FrameKind,
+        flags: u8,
+        stream: StreamId,
+        payload: &[u8],
+    ) {
+        let head = FrameHead {
+            len: payload.len() as u32,
+            kind,
+            flags,
+            stream,
+        };
+        self.unsent.extend_from_slice(&head.bytes());
+        self.unsent.extend_from_slice(payload);
+    }
+}
