@@ -3,9 +3,7 @@
 //! A fetch is an exchange of its own, so that it uses the upstream's balancer, queue, slots
 //! and health, and counts in its figures. It is for all clients, and has no field of any.
 
-use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use evenkeel_proto::Scheme;
@@ -42,11 +40,7 @@ async fn fetch(wanted: WantedPage) -> Option<FetchedPage> {
         return None;
     }
     let timer = context.wheel.timer();
-    poll_fn(|cx| {
-        timer.register(cx);
-        Poll::Ready(())
-    })
-    .await;
+    timer.register_task().await;
     let progress = Progress::new(
         &context,
         &client,

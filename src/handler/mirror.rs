@@ -12,10 +12,8 @@
 //!
 //! Invariant: no client waits for a copy. What is not copied is counted by its reason.
 
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use evenkeel_proto::http1::{Parsed, parse_request};
 
@@ -149,11 +147,7 @@ impl RequestCopy {
         // Its body is there already.
         head.wire.expect_continue = false;
         let timer = context.wheel.timer();
-        poll_fn(|cx| {
-            timer.register(cx);
-            Poll::Ready(())
-        })
-        .await;
+        timer.register_task().await;
         let mut progress = Progress::new(
             context,
             &self.client,

@@ -4,7 +4,6 @@
 //! that come. Everything above the client's side is the program's own.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
 
 use evenkeel_proto::http1::{Parsed, parse_request};
 use evenkeel_proto::{RequestHead, Scheme};
@@ -155,11 +154,7 @@ async fn serve(worker: Rc<Worker>, mut stream: MultiplexedStream, bytes: Vec<u8>
         worker.sessions.wake(session),
     );
     let timer = worker.wheel.timer();
-    poll_fn(|cx| {
-        timer.register(cx);
-        Poll::Ready(())
-    })
-    .await;
+    timer.register_task().await;
     let side = ClientSide::Multiplexed(&mut stream);
     let mut exchange = Exchange::new(&context, &client, side, timer, &bytes, &head, progress);
     let outcome = handler::handle(&mut exchange).await;

@@ -202,6 +202,15 @@ impl Timer {
     pub fn register(&self, cx: &Context<'_>) {
         *self.entry.waker.borrow_mut() = Some(cx.waker().clone());
     }
+
+    /// Names the task that awaits this, which goes on at once.
+    pub async fn register_task(&self) {
+        poll_fn(|cx| {
+            self.register(cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,8 @@
 //! The question is an exchange of its own, so that it uses the upstream's balancer, queue,
 //! slots, connections, TLS and health, and counts in its figures.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use evenkeel_cache::object::push_line;
 use evenkeel_cache::validate::is_withheld;
@@ -150,11 +148,7 @@ fn ask<'a>(
     let proxying = auth.proxying;
     async move {
         let timer = context.wheel.timer();
-        poll_fn(|cx| {
-            timer.register(cx);
-            Poll::Ready(())
-        })
-        .await;
+        timer.register_task().await;
         let progress = Progress::new(
             context,
             &client,

@@ -2,9 +2,7 @@
 //! place of a client.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
 
 use evenkeel_cache::Object;
 use evenkeel_cache::incoming::{Fetch, Released};
@@ -84,11 +82,7 @@ pub(super) fn begin(
         }
         let mut side = StoreSide::new(cache, caching, request.clone(), purpose, of_side, fetch);
         let timer = context.wheel.timer();
-        poll_fn(|cx| {
-            timer.register(cx);
-            Poll::Ready(())
-        })
-        .await;
+        timer.register_task().await;
         let mut progress = Progress::new(
             &context,
             &client,
