@@ -170,6 +170,8 @@ pub struct Connection {
     resets: Budget,
     idle_frames: Budget,
     now_ms: u64,
+    /// Frames that came, as far as they were taken.
+    frames: u64,
     unsent: Vec<u8>,
     /// The last frame that is unsent, if it is of a stream and its end may be put on it: where
     /// it begins.
@@ -205,6 +207,7 @@ impl Connection {
             resets: Budget::new(RESETS.0, RESETS.1),
             idle_frames: Budget::new(IDLE_FRAMES.0, IDLE_FRAMES.1),
             now_ms: 0,
+            frames: 0,
             unsent: Vec::new(),
             last_frame: None,
             turns: 0,
@@ -255,6 +258,18 @@ impl Connection {
         self.streams.shrink();
     }
 
+    /// Whether a frame, a block of fields or the beginning of the connection has come in
+    /// part: its peer owes the rest.
+    pub fn awaits_rest(&self) -> bool {
+        let has_begun = self.preface_left == 0 && self.has_settings;
+        !has_begun || !self.partial.is_empty() || self.gathering.is_some()
+    }
+
+    /// Frames that came so far: of DATA their heads.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
     /// Exchanges that were not released.
     pub fn in_flight(&self) -> usize {
         self.streams.len()
@@ -298,6 +313,7 @@ impl Connection {
             let Some((head, payload)) = self.take_frame(input)? else {
                 return Ok(None);
             };
+            self.frames += 1;
             let payload = match &payload {
                 Payload::Borrowed(payload) => payload,
                 Payload::Owned(frame) => frame.get(HEAD_LEN..).unwrap_or_default(),

@@ -137,6 +137,12 @@ impl Connection {
         len
     }
 
+    /// Bytes of content that can be read.
+    pub fn readable_len(&mut self, id: StreamId) -> usize {
+        let stream = self.streams.get_mut(id);
+        stream.map_or(0, |it| it.unread().len())
+    }
+
     /// How a request ends, once all of its content was read.
     pub fn incoming(&mut self, id: StreamId) -> Option<(Direction, &[u8])> {
         let stream = self.streams.get_mut(id)?;
@@ -187,6 +193,11 @@ impl Connection {
         if self.goes_away.is_none() {
             self.go_away(self.last_stream, ErrorCode::NoError);
         }
+    }
+
+    /// Whether the peer was told that there will be an end.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving
     }
 
     /// Whether no further stream is served.
