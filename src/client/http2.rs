@@ -18,7 +18,6 @@ use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
 use super::ClientConnection;
 use super::drain::linger;
 use super::http1::{Served, check_limits};
-use crate::exchange::context::ListenerSide;
 use crate::exchange::identity::Identity;
 use crate::exchange::{
     Client, ClientSide, Context, Exchange, Http2Connection, Http2Stream, Next, Progress, Sender,
@@ -39,15 +38,19 @@ const REQUESTS_PER_TURN: usize = 20;
 /// How long a client has to show that it knows of the end.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a connection of a listener begins with.
-pub(super) fn begin(listener: &ListenerSide) -> Rc<Http2Connection> {
+/// Has a connection speak HTTP/2 from here on.
+pub(super) fn begin(connection: &mut ClientConnection) -> Rc<Http2Connection> {
+    let listener = &connection.client.listener;
     listener.counters().http2_connections.add(1);
     let max_head = listener.setting(|it| it.limits.head_bytes);
     let max_head = u32::try_from(max_head).unwrap_or(u32::MAX);
-    Http2Connection::new(Settings {
+    let settings = Settings {
         max_head,
         ..Settings::default()
-    })
+    };
+    let shared = Http2Connection::new(settings, connection.http1.stream.local_address());
+    connection.http2 = Some(shared.clone());
+    shared
 }
 
 /// Whether a connection without TLS begins with HTTP/2, which the client has to show before
@@ -131,13 +134,24 @@ pub(super) async fn serve(
     }
 }
 
-/// Tells the client of an idle connection that it ends, and gives it a moment to know.
+/// Tells the client of an idle connection that it ends, and gives it a moment to know:
+/// unless somebody waits for its room.
 pub(super) async fn say_goodbye(
     worker: &Rc<Worker>,
-    connection: Box<ClientConnection>,
+    mut connection: Box<ClientConnection>,
     shared: Rc<Http2Connection>,
     spawn: impl Fn(Task),
 ) {
+    let is_awaited =
+        !connection.client.listener.is_closing() && !worker.wheel.has_fired(&connection.timer);
+    if is_awaited {
+        let mut protocol = shared.protocol.borrow_mut();
+        protocol.shut_down();
+        let stream = &mut connection.http1.stream;
+        // One that is not told at once finds the connection closed.
+        let _ = stream.try_write(protocol.unsent(), Follow::Close);
+        return;
+    }
     shared.protocol.borrow_mut().begin_shutdown();
     serve(worker, connection, shared, spawn).await;
 }
@@ -217,6 +231,8 @@ impl<S: Fn(Task)> Driver<'_, S> {
             cx.waker().wake_by_ref();
         }
         self.look_at_timer(has_written);
+        // The timer may have had something to say.
+        self.flush(cx);
         match self.over() {
             Some(over) => Poll::Ready(over),
             None => Poll::Pending,
@@ -335,10 +351,10 @@ impl<S: Fn(Task)> Driver<'_, S> {
         let is_first = self.frames == u64::MAX;
         let wait = if !protocol.unsent().is_empty() {
             Wait::Write
-        } else if protocol.awaits_rest() {
-            Wait::Rest
         } else if protocol.is_leaving() && !protocol.is_shut_down() {
             Wait::Goodbye
+        } else if protocol.awaits_rest() {
+            Wait::Rest
         } else {
             Wait::Nothing
         };
@@ -461,6 +477,7 @@ impl StreamExchange {
             track.clone(),
         );
         let timer = context.wheel.timer();
+        timer.register_task().await;
         let side = ClientSide::Http2(&mut stream);
         let mut exchange = Exchange::new(&context, &client, side, timer, &bytes, &head, progress);
         let (end, next) = match refused {

@@ -170,11 +170,16 @@ where
             if std::mem::take(&mut may_begin_http2)
                 && box_cold(http2::has_preface(worker, &mut connection)).await
             {
-                connection.http2 = Some(http2::begin(&open.listener));
+                http2::begin(&mut connection);
             }
             let served = match connection.http2.clone() {
                 None => places.run(|| serve(worker.clone(), connection)).await,
                 Some(http2) => {
+                    if connection.http1.stream.is_handshaking()
+                        && !box_cold(early::finish_idle(worker, &mut connection)).await
+                    {
+                        return;
+                    }
                     box_cold(http2::serve(worker, connection, http2, spawn_exchange)).await
                 }
             };
@@ -200,13 +205,12 @@ where
 /// bytes may come to it still.
 fn begin_http2(connection: &mut ClientConnection) -> bool {
     let stream = &connection.http1.stream;
-    let listener = &connection.client.listener;
     if !stream.is_encrypted() {
-        return listener.setting(|it| it.h2c);
+        return connection.client.listener.setting(|it| it.h2c);
     }
     let negotiated = stream.negotiated();
     if negotiated.is_some_and(|it| it.protocol == Some(b"h2")) {
-        connection.http2 = Some(http2::begin(listener));
+        http2::begin(connection);
     }
     false
 }

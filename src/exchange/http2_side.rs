@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context as TaskContext, Poll, Waker, ready};
@@ -29,6 +30,8 @@ const UNSENT_MAX: usize = 64 * 1024;
 pub struct Http2Connection {
     /// Tells it from others of the process.
     number: u32,
+    /// The address that the client connected to; `None` for a Unix socket.
+    local_address: Option<SocketAddr>,
     /// The protocol. Never borrowed over a call of anybody else.
     pub protocol: RefCell<Connection>,
     /// Tasks of the streams that wait, by their numbers.
@@ -42,9 +45,10 @@ pub struct Http2Connection {
 
 impl Http2Connection {
     /// A connection that has just begun.
-    pub fn new(settings: Settings) -> Rc<Self> {
+    pub fn new(settings: Settings, local_address: Option<SocketAddr>) -> Rc<Self> {
         static LAST: AtomicU32 = AtomicU32::new(0);
         Rc::new(Http2Connection {
+            local_address,
             number: LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             protocol: RefCell::new(Connection::new(settings)),
             waiting: RefCell::default(),
@@ -219,6 +223,11 @@ impl Http2Stream {
             throttle: None,
             code: ErrorCode::Cancel,
         }
+    }
+
+    /// The address that the client connected to.
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        self.connection.local_address
     }
 
     /// Where it is among all.

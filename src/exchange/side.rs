@@ -100,7 +100,8 @@ impl ClientSide<'_> {
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             ClientSide::Http1(http1) => http1.stream.local_address(),
-            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => None,
+            ClientSide::Http2(stream) => stream.local_address(),
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => None,
         }
     }
 
