@@ -191,6 +191,7 @@ fn connected(
         http1: Http1Side::new(stream),
         timer: worker.wheel.timer(),
         client: Client::new(peer, scheme, listener.clone(), session),
+        http2: None,
     })
 }
 

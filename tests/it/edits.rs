@@ -296,7 +296,9 @@ fn trailers_do_not_stand_in_for_fields_that_are_set() {
                 request.extend(stream.read_len(1).unwrap());
             }
             let len = request.len();
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n");
+            // Said, as a request is not sent again that meets a closed connection.
+            let head =
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n");
             let _ = stream.send([head.as_bytes(), &request].concat());
         })
         .unwrap();

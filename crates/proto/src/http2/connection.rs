@@ -36,6 +36,8 @@ use crate::wire::BodyFraming;
 const REPLIES_MAX: usize = 64 * 1024;
 /// Streams that were reset here, of which frames may still come.
 const RESET_MAX: usize = 64;
+/// What stands in the PING by which a peer shows that it knows of the end.
+const SHUTDOWN_PING: &[u8; 8] = b"evenkeel";
 /// Frames of one block of fields.
 const BLOCK_FRAMES_MAX: u32 = 8;
 /// Resets at once, and in a second.
@@ -159,6 +161,8 @@ pub struct Connection {
     last_stream: StreamId,
     /// The last stream that is served, once there is one.
     goes_away: Option<StreamId>,
+    /// Whether the peer was told that there will be one.
+    is_leaving: bool,
     were_reset: VecDeque<StreamId>,
     receive_window: i64,
     uncredited: u32,
@@ -166,7 +170,14 @@ pub struct Connection {
     resets: Budget,
     idle_frames: Budget,
     now_ms: u64,
+    /// Frames that came, as far as they were taken.
+    frames: u64,
     unsent: Vec<u8>,
+    /// The last frame that is unsent, if it is of a stream and its end may be put on it: where
+    /// it begins.
+    last_frame: Option<(StreamId, usize)>,
+    /// How often a stream had its turn to send.
+    turns: u64,
 }
 
 impl Connection {
@@ -188,6 +199,7 @@ impl Connection {
             streams: Streams::default(),
             last_stream: 0,
             goes_away: None,
+            is_leaving: false,
             were_reset: VecDeque::new(),
             receive_window: i64::from(settings.connection_window.max(WINDOW_FIRST)),
             uncredited: 0,
@@ -195,14 +207,16 @@ impl Connection {
             resets: Budget::new(RESETS.0, RESETS.1),
             idle_frames: Budget::new(IDLE_FRAMES.0, IDLE_FRAMES.1),
             now_ms: 0,
+            frames: 0,
             unsent: Vec::new(),
+            last_frame: None,
+            turns: 0,
         };
         let mut payload = Vec::new();
         for setting in [
             Setting::MaxConcurrentStreams(settings.max_streams),
             Setting::InitialWindowSize(settings.stream_window),
             Setting::MaxHeaderListSize(settings.max_head),
-            Setting::EnableConnectProtocol(true),
             Setting::NoRfc7540Priorities(true),
         ] {
             setting.push(&mut payload);
@@ -227,6 +241,33 @@ impl Connection {
         } else {
             self.unsent.drain(..len);
         }
+        let last = self.last_frame;
+        self.last_frame = last.and_then(|(id, at)| Some((id, at.checked_sub(len)?)));
+    }
+
+    /// Gives memory back that it does not need while nothing goes on.
+    pub fn shrink(&mut self) {
+        let unsent = (self.unsent.is_empty(), &mut self.unsent);
+        let partial = (self.partial.is_empty(), &mut self.partial);
+        for (is_empty, buffer) in [unsent, partial] {
+            if is_empty {
+                *buffer = Vec::new();
+            }
+        }
+        self.reader = RequestReader::default();
+        self.streams.shrink();
+    }
+
+    /// Whether a frame, a block of fields or the beginning of the connection has come in
+    /// part: its peer owes the rest.
+    pub fn awaits_rest(&self) -> bool {
+        let has_begun = self.preface_left == 0 && self.has_settings;
+        !has_begun || !self.partial.is_empty() || self.gathering.is_some()
+    }
+
+    /// Frames that came so far: of DATA their heads.
+    pub fn frames(&self) -> u64 {
+        self.frames
     }
 
     /// Exchanges that were not released.
@@ -272,6 +313,7 @@ impl Connection {
             let Some((head, payload)) = self.take_frame(input)? else {
                 return Ok(None);
             };
+            self.frames += 1;
             let payload = match &payload {
                 Payload::Borrowed(payload) => payload,
                 Payload::Owned(frame) => frame.get(HEAD_LEN..).unwrap_or_default(),

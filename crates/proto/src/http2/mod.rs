@@ -4,6 +4,7 @@ mod budget;
 pub mod connection;
 pub mod frame;
 pub mod request;
+pub mod response;
 mod stream;
 
 pub use connection::{Connection, Event, Fatal, Request, Settings};

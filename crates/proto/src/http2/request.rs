@@ -280,6 +280,7 @@ impl Reading<'_> {
         let shift = lines.len();
         self.out.splice(start..start, lines.drain(..));
         self.head.wire.start = start;
+        // By whose rules the text is read.
         self.head.version = Version::Http11;
         self.head.method_span = Span::new(start, start + method.len());
         let target_at = start + method.len() + 1;
@@ -319,6 +320,7 @@ impl Reading<'_> {
         self.out.extend_from_slice(b"\r\n");
         self.head.wire.end = self.out.len();
         http1::read_head(self.out, self.head)?;
+        self.head.version = Version::Http2;
         let announced = self.head.announced_len();
         if ends && announced.is_some_and(|it| it > 0) {
             return Err(HeadFault::Malformed);

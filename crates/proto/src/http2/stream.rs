@@ -36,6 +36,13 @@ impl Default for Priority {
 }
 
 impl Priority {
+    /// That of a request which asks for none. Such a client may not know of priorities: its
+    /// streams take turns, so that a long response holds up no short one (RFC 9218 §10).
+    pub const UNTOLD: Priority = Priority {
+        urgency: 3,
+        is_incremental: true,
+    };
+
     /// Reads the value of a `priority` field. What is not understood counts as left out.
     pub fn read(value: &[u8]) -> Self {
         let mut priority = Priority::default();
@@ -54,7 +61,7 @@ impl Priority {
     pub fn of(head: &RequestHead, buf: &[u8]) -> Self {
         let mut fields = head.fields.iter();
         let field = fields.find(|it| it.is_named(b"priority", buf));
-        field.map_or_else(Priority::default, |it| Priority::read(it.value.of(buf)))
+        field.map_or(Priority::UNTOLD, |it| Priority::read(it.value.of(buf)))
     }
 }
 
@@ -81,6 +88,8 @@ pub(super) struct Stream {
     pub expected: Option<u64>,
     /// Whether somebody waits to send.
     pub waits: bool,
+    /// When it had its last turn to send, if it takes turns; else its first.
+    pub turn: u64,
     pub priority: Priority,
 }
 
@@ -147,6 +156,11 @@ impl Streams {
 
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Gives memory back that is for more streams than there are.
+    pub fn shrink(&mut self) {
+        self.0.shrink_to_fit();
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut Stream)> {

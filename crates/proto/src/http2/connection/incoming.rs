@@ -213,6 +213,7 @@ impl Connection {
             }
         };
         self.idle_frames.earn(1);
+        self.turns += 1;
         let framing = refused.is_none().then_some(head.wire.framing);
         self.streams.insert(
             id,
@@ -235,6 +236,7 @@ impl Connection {
                     _ => None,
                 },
                 waits: false,
+                turn: self.turns,
                 priority: Priority::of(&head, &bytes),
             },
         );
@@ -374,6 +376,8 @@ impl Connection {
         if !head.has(flags::ACK) {
             self.spend_frame()?;
             self.reply(FrameKind::Ping, payload)?;
+        } else if self.is_leaving && payload == SHUTDOWN_PING {
+            self.shut_down();
         }
         Ok(None)
     }

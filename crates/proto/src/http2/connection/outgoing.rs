@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Where the flags stand in the head of a frame.
+const FLAGS_AT: usize = 4;
+
 /// What is sent.
 impl Connection {
     /// Sends the head of a response, or its trailers: a block of fields. `ends` says whether
@@ -17,6 +20,7 @@ impl Connection {
             stream.outgoing = Direction::Ended;
         }
         let max = self.peer.max_frame as usize;
+        let start = self.unsent.len();
         let (mut rest, mut kind) = (block, FrameKind::Headers);
         let mut own = if ends { flags::END_STREAM } else { 0 };
         loop {
@@ -28,6 +32,7 @@ impl Connection {
             };
             self.push_frame(kind, own | last, id, part);
             if behind.is_empty() {
+                self.last_frame = Some((id, start));
                 return;
             }
             (rest, kind, own) = (behind, FrameKind::Continuation, 0);
@@ -61,7 +66,9 @@ impl Connection {
             let (part, behind) = rest.split_at(rest.len().min(max));
             let is_last = is_all && ends && behind.is_empty();
             let own = if is_last { flags::END_STREAM } else { 0 };
+            let start = self.unsent.len();
             self.push_frame(FrameKind::Data, own, id, part);
+            self.last_frame = Some((id, start));
             rest = behind;
             if is_last {
                 break;
@@ -70,16 +77,52 @@ impl Connection {
         len
     }
 
-    /// The stream that is to send next, of those that wait and that the windows let send.
-    /// It waits no longer.
+    /// Ends a response. The end is put on its last frame, as long as that is unsent and
+    /// nothing stands behind it.
+    pub fn end(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get_mut(id) else {
+            return;
+        };
+        if stream.outgoing != Direction::Open {
+            return;
+        }
+        stream.outgoing = Direction::Ended;
+        stream.waits = false;
+        let last = self.last_frame.filter(|it| it.0 == id);
+        let flags = last.and_then(|(_, at)| self.unsent.get_mut(at + FLAGS_AT));
+        match flags {
+            Some(flags) => *flags |= flags::END_STREAM,
+            None => self.push_frame(FrameKind::Data, flags::END_STREAM, id, &[]),
+        }
+    }
+
+    /// Whether content could be sent now, where there is room for `room` bytes. Otherwise the
+    /// stream waits for it: see [`next_writable`](Self::next_writable).
+    pub fn can_send(&mut self, id: StreamId, room: usize) -> bool {
+        let is_open = self.send_window > 0 && room > 0;
+        let Some(stream) = self.streams.get_mut(id) else {
+            return true;
+        };
+        let can = stream.outgoing != Direction::Open || (is_open && stream.send_window > 0);
+        stream.waits = !can;
+        can
+    }
+
+    /// The stream that is to send next, of those that wait and that the windows let send:
+    /// an urgent one first; among equals, those that are of use in parts take turns
+    /// (RFC 9218 §10). It waits no longer.
     pub fn next_writable(&mut self) -> Option<StreamId> {
         if self.send_window <= 0 {
             return None;
         }
         let ready = self.streams.iter_mut();
         let ready = ready.filter(|(_, it)| it.waits && it.send_window > 0);
-        let (id, stream) = ready.min_by_key(|(_, it)| it.priority.urgency)?;
+        let (id, stream) = ready.min_by_key(|(_, it)| (it.priority.urgency, it.turn))?;
         stream.waits = false;
+        if stream.priority.is_incremental {
+            self.turns += 1;
+            stream.turn = self.turns;
+        }
         Some(id)
     }
 
@@ -92,6 +135,12 @@ impl Connection {
         let len = stream.read_into(room);
         self.credit(id, len as u32);
         len
+    }
+
+    /// Bytes of content that can be read.
+    pub fn readable_len(&mut self, id: StreamId) -> usize {
+        let stream = self.streams.get_mut(id);
+        stream.map_or(0, |it| it.unread().len())
     }
 
     /// How a request ends, once all of its content was read.
@@ -126,9 +175,34 @@ impl Connection {
         );
     }
 
-    /// Opens no stream behind the last one that was opened.
+    /// Says that there will be an end: the peer opens no more streams. Those that are on their
+    /// way are served still; once the peer shows that it knows, the connection
+    /// [shuts down](Self::shut_down) by itself (RFC 9113 §6.8).
+    pub fn begin_shutdown(&mut self) {
+        if self.is_leaving || self.goes_away.is_some() {
+            return;
+        }
+        self.is_leaving = true;
+        let payload = [WINDOW_MAX, ErrorCode::NoError.number()].map(u32::to_be_bytes);
+        self.push_frame(FrameKind::GoAway, 0, 0, payload.as_flattened());
+        self.push_frame(FrameKind::Ping, 0, 0, SHUTDOWN_PING);
+    }
+
+    /// Serves no stream behind the last one that was opened.
     pub fn shut_down(&mut self) {
-        self.go_away(self.last_stream, ErrorCode::NoError);
+        if self.goes_away.is_none() {
+            self.go_away(self.last_stream, ErrorCode::NoError);
+        }
+    }
+
+    /// Whether the peer was told that there will be an end.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    /// Whether no further stream is served.
+    pub fn is_shut_down(&self) -> bool {
+        self.goes_away.is_some()
     }
 
     pub(super) fn go_away(&mut self, last: StreamId, code: ErrorCode) {
@@ -190,6 +264,7 @@ impl Connection {
             flags,
             stream,
         };
+        self.last_frame = None;
         self.unsent.extend_from_slice(&head.bytes());
         self.unsent.extend_from_slice(payload);
     }

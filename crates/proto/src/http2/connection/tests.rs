@@ -646,6 +646,100 @@ fn nothing_begins_behind_the_end() {
     assert_eq!(server.sent().len(), 1);
 }
 
+#[test]
+fn a_peer_that_knows_of_the_end_is_told_where_it_is() {
+    let mut server = Server::new();
+    server.told(&get(1));
+    server.connection.begin_shutdown();
+    server.connection.begin_shutdown();
+    // What was on its way is served.
+    assert_eq!(server.told(&get(3)), ["3 GET /"]);
+    let sent = server.sent();
+    let kinds: Vec<_> = sent.iter().map(|it| it.0.kind).collect();
+    assert_eq!(kinds, [FrameKind::GoAway, FrameKind::Ping]);
+    assert_eq!(sent[0].1[..4], WINDOW_MAX.to_be_bytes());
+    let ping = sent[1].1.clone();
+    server.told(&frame(FrameKind::Ping, flags::ACK, 0, b"whatever"));
+    assert!(!server.connection.is_shut_down());
+    server.told(&frame(FrameKind::Ping, flags::ACK, 0, &ping));
+    assert!(server.connection.is_shut_down());
+    let away = server.sent_of(FrameKind::GoAway);
+    assert_eq!(away[0].2[..4], 3u32.to_be_bytes());
+    server.told(&get(5));
+    assert_eq!(server.resets(), [(5, ErrorCode::RefusedStream)]);
+}
+
+#[test]
+fn the_end_is_put_on_the_last_frame() {
+    let ends = |server: &mut Server| {
+        let sent = server.sent();
+        let frames = sent.iter().map(|(head, _)| {
+            let ends = head.has(flags::END_STREAM);
+            (head.kind, head.stream, ends)
+        });
+        frames.collect::<Vec<_>>()
+    };
+    let mut server = Server::new();
+    server.told(&[get(1), get(3), get(5)].concat());
+    server.sent();
+    server.connection.send_fields(1, &[0x88], false);
+    server.connection.end(1);
+    server.connection.send_fields(3, &[0x88], false);
+    server.connection.send_content(3, b"a", false, 9);
+    server.connection.send_fields(5, &[0x88], false);
+    server.connection.end(3);
+    server.connection.end(3);
+    let expected = [
+        (FrameKind::Headers, 1, true),
+        (FrameKind::Headers, 3, false),
+        (FrameKind::Data, 3, false),
+        (FrameKind::Headers, 5, false),
+        (FrameKind::Data, 3, true),
+    ];
+    assert_eq!(ends(&mut server), expected);
+    // What was sent is not changed any more.
+    server.connection.end(5);
+    assert_eq!(ends(&mut server), [(FrameKind::Data, 5, true)]);
+    // A part of what stands before it was sent.
+    server.told(&get(7));
+    server.connection.send_fields(7, &[0x88], false);
+    server.connection.send_content(7, b"abc", false, 9);
+    server.connection.sent(3);
+    server.connection.end(7);
+    let last = &server.connection.unsent()[server.connection.unsent().len() - 12..];
+    assert_eq!(
+        FrameHead::read(last.first_chunk().unwrap()).flags,
+        flags::END_STREAM
+    );
+}
+
+#[test]
+fn streams_take_turns_unless_they_are_told_not_to() {
+    for (priorities, expected) in [
+        ([None, None], [1, 3, 1, 3]),
+        ([Some("u=3"), Some("u=3")], [1, 1, 1, 1]),
+        ([Some("i"), Some("i")], [1, 3, 1, 3]),
+        ([Some("i"), Some("u=2")], [3, 3, 3, 3]),
+    ] {
+        let mut server = Server::new();
+        for (stream, priority) in [1, 3].into_iter().zip(priorities) {
+            let more = priority.map(|it| ("priority", it));
+            let all = flags::END_HEADERS | flags::END_STREAM;
+            let block = head(more.as_slice());
+            server.told(&frame(FrameKind::Headers, all, stream, &block));
+            server.connection.send_content(stream, b"abcdef", true, 1);
+        }
+        let turns: Vec<_> = (0..4)
+            .map(|_| {
+                let id = server.connection.next_writable().unwrap();
+                assert!(!server.connection.can_send(id, 0));
+                id
+            })
+            .collect();
+        assert_eq!(turns, expected, "{priorities:?}");
+    }
+}
+
 /// What is sent for these bytes, and what they were taken for.
 fn outcome(bytes: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<u8>) {
     let mut connection = Connection::new(Settings::default());
