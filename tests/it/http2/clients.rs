@@ -86,39 +86,35 @@ fn curl_posts() {
                 assert!(body == pattern(1_000_000), "{url} {more:?}");
             }
         }
-        for url in both.urls("/early") {
-            let early = curl_by_http2(&both, &url, &["--data-binary", &data]);
-            assert_eq!(early, "early", "{url}");
-        }
     });
 }
 
+/// Over TLS alone: with prior knowledge, curl 7.88 does not get as far with any server.
 #[test]
 fn curl_gets_a_hundred_at_once() {
     test(|| {
         let both = Both::new();
-        for url in both.urls("/custom-payload?size=[30000-30099]") {
-            let dir = TempDir::new().unwrap();
-            let files = dir.join("#1").display().to_string();
-            let more = [
-                "--parallel",
-                "--parallel-max",
-                "100",
-                "--write-out",
-                "%{http_version} %{http_code} %{num_connects}\n",
-                "--output",
-                &files,
-            ];
-            let printed = curl_by_http2(&both, &url, &more);
-            let lines: Vec<&str> = printed.lines().collect();
-            assert_eq!(lines.len(), 100, "{printed}");
-            assert!(lines.iter().all(|it| it.starts_with("2 200 ")), "{printed}");
-            let opened = lines.iter().filter(|it| it.ends_with(" 1")).count();
-            assert_eq!(opened, 1, "connections: {printed}");
-            for size in 30_000..30_100 {
-                let got = std::fs::read(dir.join(&size.to_string())).unwrap();
-                assert!(got == pattern(size), "{url}: {size}");
-            }
+        let url = both.tls("/custom-payload?size=[30000-30099]");
+        let dir = TempDir::new().unwrap();
+        let files = dir.join("#1").display().to_string();
+        let more = [
+            "--parallel",
+            "--parallel-max",
+            "100",
+            "--write-out",
+            "%{http_version} %{http_code} %{num_connects}\n",
+            "--output",
+            &files,
+        ];
+        let printed = curl_by_http2(&both, &url, &more);
+        let lines: Vec<&str> = printed.lines().collect();
+        assert_eq!(lines.len(), 100, "{printed}");
+        assert!(lines.iter().all(|it| it.starts_with("2 200 ")), "{printed}");
+        let opened = lines.iter().filter(|it| it.ends_with(" 1")).count();
+        assert_eq!(opened, 1, "connections: {printed}");
+        for size in 30_000..30_100 {
+            let got = std::fs::read(dir.join(&size.to_string())).unwrap();
+            assert!(got == pattern(size), "{url}: {size}");
         }
     });
 }

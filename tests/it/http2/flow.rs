@@ -93,13 +93,13 @@ fn an_upload_waits_for_its_endpoint() {
         let got = Arc::<Mutex<Vec<u8>>>::default();
         let taken = got.clone();
         let origin = RawOrigin::start(move |_, mut stream| {
-            let head = stream.read_head().unwrap();
-            if head.starts_with("POST") {
-                gate.lock().unwrap().recv().unwrap();
-                *taken.lock().unwrap() = stream.read_len(LEN).unwrap();
+            while let Ok(head) = stream.read_head() {
+                if head.starts_with("POST") {
+                    gate.lock().unwrap().recv().unwrap();
+                    *taken.lock().unwrap() = stream.read_len(LEN).unwrap();
+                }
+                let _ = stream.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
             }
-            let _ = stream.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-            let _ = stream.read_to_end();
         })
         .unwrap();
         let site = Site {
@@ -194,5 +194,37 @@ fn no_more_comes_than_windows_allow() {
         client.credit(1, 1 << 20).unwrap();
         let response = client.response(1).unwrap();
         assert!(response.body == pattern(200_000));
+    });
+}
+
+/// A response that comes before the end of its request is whole, and what is left of the
+/// request is not wanted (RFC 9113 §8.1).
+#[test]
+fn an_early_response_ends_the_upload() {
+    test(|| {
+        let both = Both::new();
+        let mut client = both.client();
+        for (stream, fields) in [(1, &[][..]), (3, &[("content-length", "50000000")])] {
+            client
+                .request(stream, "POST", "/early", fields, Ends::Later)
+                .unwrap();
+            client.data(stream, [b'x'; 60_000], Ends::Later).unwrap();
+            client
+                .until(|it| it.so_far(stream).is_some_and(|it| it.is_whole))
+                .unwrap();
+            assert_eq!(client.so_far(stream).unwrap().text(), "early");
+            client
+                .until(|it| it.so_far(stream).is_some_and(|it| it.reset.is_some()))
+                .unwrap();
+            let response = client.response(stream).unwrap();
+            assert_eq!(response.reset, Some(ErrorCode::NoError));
+        }
+        // What was sent on both has room on the connection again.
+        client
+            .request(5, "POST", "/echo", &[], Ends::Later)
+            .unwrap();
+        let body = pattern(3_000_000);
+        client.upload(5, &body, Ends::Now).unwrap();
+        assert!(client.response(5).unwrap().body == body);
     });
 }
