@@ -319,13 +319,14 @@ impl<S: Fn(Task)> Driver<'_, S> {
     fn begin(&mut self, id: StreamId, request: Result<Request, RequestError>) {
         self.requests = self.requests.wrapping_add(1);
         let listener = &self.connection.client.listener;
-        let framing = request
-            .as_ref()
-            .map_or(BodyFraming::None, |it| it.head.wire.framing);
+        let (framing, may_tunnel) = match &request {
+            Ok(it) => (it.head.wire.framing, it.asked.opens_websocket),
+            Err(_) => (BodyFraming::None, false),
+        };
         let exchange = StreamExchange {
             context: Context::new(self.worker.clone(), listener),
             client: self.connection.client.for_fetch(),
-            stream: Http2Stream::new(self.shared.clone(), id, framing),
+            stream: Http2Stream::new(self.shared.clone(), id, framing, may_tunnel),
             of_connection: self.track.clone(),
             request,
         };

@@ -28,7 +28,7 @@ use crate::net::tasks;
 use crate::observe::sessions::SessionKey;
 pub use accept::accept;
 #[cfg(test)]
-pub(crate) use accept::{carried_len, serve_stream, served_len};
+pub(crate) use accept::{carried_len, serve_http2, serve_stream, served_len};
 use connection::ClientConnection;
 use future_pool::FuturePool;
 use http1::Served;

@@ -10,9 +10,10 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 
-use evenkeel_proto::BodyFraming;
-use evenkeel_proto::http2::response::head_block;
+use evenkeel_proto::http1::{ChunkedDecoder, Piece};
+use evenkeel_proto::http2::response::{head_block, trailer_block, tunnel_block};
 use evenkeel_proto::http2::{Connection, Direction, ErrorCode, Settings, StreamId};
+use evenkeel_proto::{BodyError, BodyFraming};
 
 use super::throttle::Throttle;
 use crate::net::pipe::Pipe;
@@ -134,13 +135,17 @@ fn register(place: &mut Option<Waker>, cx: &TaskContext<'_>) {
 /// One stream: a request and its response. Dropping it makes room for another one; a
 /// response that is not whole is reset then.
 ///
-/// Whoever reads the request's body gets it as HTTP/1 frames it: with chunks, and trailers
-/// behind them, where the head says no length.
+/// Whoever reads the request's body gets it as HTTP/1 frames it, and whoever writes the
+/// response writes it so: in chunks, with trailers behind them, where the head says so.
 #[derive(Debug)]
 pub struct Http2Stream {
     connection: Rc<Http2Connection>,
     id: StreamId,
     body: BodyReading,
+    /// Whether it is asked to become a tunnel.
+    may_tunnel: bool,
+    /// How the response's body is framed that is written.
+    response: BodyWriting,
     /// What holds the response back, where it has a bandwidth.
     throttle: Option<Box<Throttle>>,
     /// With which it is reset where it is dropped before its end.
@@ -161,6 +166,18 @@ enum BodyReading {
     },
 }
 
+/// How far the body of a response was written.
+#[derive(Debug)]
+enum BodyWriting {
+    /// As it goes.
+    Content,
+    /// In chunks, which are taken apart. `held` is the beginning of a piece of framing.
+    Chunks {
+        decoder: ChunkedDecoder,
+        held: Vec<u8>,
+    },
+}
+
 impl Drop for Http2Stream {
     fn drop(&mut self) {
         self.connection.forget(self.id);
@@ -172,11 +189,18 @@ impl Drop for Http2Stream {
 }
 
 impl Http2Stream {
-    /// The stream of a request whose head says that its body is framed so.
-    pub fn new(connection: Rc<Http2Connection>, id: StreamId, framing: BodyFraming) -> Self {
+    /// The stream of a request whose head says that its body is framed so. `may_tunnel` says
+    /// whether it asks for a WebSocket.
+    pub fn new(
+        connection: Rc<Http2Connection>,
+        id: StreamId,
+        framing: BodyFraming,
+        may_tunnel: bool,
+    ) -> Self {
         Http2Stream {
             connection,
             id,
+            may_tunnel,
             body: match framing {
                 BodyFraming::Chunked => BodyReading::Chunks {
                     framing: Vec::new(),
@@ -185,6 +209,7 @@ impl Http2Stream {
                 },
                 _ => BodyReading::Content,
             },
+            response: BodyWriting::Content,
             throttle: None,
             code: ErrorCode::Cancel,
         }
@@ -208,10 +233,20 @@ impl Http2Stream {
     }
 
     /// Sends a head that is text of HTTP/1.
-    pub(super) fn send_head(&self, text: &[u8]) {
+    pub(super) fn send_head(&mut self, text: &[u8]) {
         let mut block = self.connection.block.borrow_mut();
         block.clear();
-        head_block(&mut block, text);
+        let head = if self.may_tunnel {
+            tunnel_block(&mut block, text)
+        } else {
+            head_block(&mut block, text)
+        };
+        if head.is_chunked {
+            self.response = BodyWriting::Chunks {
+                decoder: ChunkedDecoder::default(),
+                held: Vec::new(),
+            };
+        }
         let mut protocol = self.connection.protocol.borrow_mut();
         protocol.send_fields(self.id, &block, false);
         drop(protocol);
@@ -309,7 +344,7 @@ impl Http2Stream {
             ready!(throttle.poll_booked(cx, 1));
         }
         let mut protocol = self.connection.protocol.borrow_mut();
-        let room = UNSENT_MAX.saturating_sub(protocol.unsent().len());
+        let room = room_of(&protocol);
         let can_send = protocol.can_send(self.id, room);
         drop(protocol);
         if can_send || self.connection.is_broken() {
@@ -353,8 +388,32 @@ impl Http2Stream {
             return Some(Ok(0));
         }
         let mut protocol = self.connection.protocol.borrow_mut();
-        let room = UNSENT_MAX.saturating_sub(protocol.unsent().len());
-        let len = protocol.send_content(self.id, bytes, follow == Follow::Close, room);
+        let len = match &mut self.response {
+            BodyWriting::Content => {
+                let (ends, room) = (follow == Follow::Close, room_of(&protocol));
+                protocol.send_content(self.id, bytes, ends, room)
+            }
+            BodyWriting::Chunks { decoder, held } => {
+                let block = &mut self.connection.block.borrow_mut();
+                let before = held.len();
+                let joined;
+                let input = if held.is_empty() {
+                    bytes
+                } else {
+                    joined = [&std::mem::take(held)[..], bytes].concat();
+                    &joined
+                };
+                match write_chunks(decoder, &mut protocol, self.id, input, block) {
+                    // What is left begins a piece, of which the caller has no more now.
+                    Ok(taken) if decoder.chunk_left() == 0 && !decoder.is_done() => {
+                        held.extend_from_slice(&input[taken..]);
+                        bytes.len()
+                    }
+                    Ok(taken) => taken.saturating_sub(before),
+                    Err(_) => return Some(Err(io::ErrorKind::InvalidData.into())),
+                }
+            }
+        };
         drop(protocol);
         if len == 0 && !bytes.is_empty() {
             return None;
@@ -403,6 +462,54 @@ impl Http2Stream {
     pub(super) fn throttle(&self) -> Option<&Throttle> {
         self.throttle.as_deref()
     }
+}
+
+/// Bytes that may be put behind those that wait to be sent.
+fn room_of(protocol: &Connection) -> usize {
+    UNSENT_MAX.saturating_sub(protocol.unsent().len())
+}
+
+/// Sends what `bytes` have of a chunked body, as far as windows and memory allow. Gives how
+/// many of them were taken. A piece of framing is taken as a whole, and comes so.
+fn write_chunks(
+    decoder: &mut ChunkedDecoder,
+    protocol: &mut Connection,
+    id: StreamId,
+    bytes: &[u8],
+    block: &mut Vec<u8>,
+) -> Result<usize, BodyError> {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        let rest = &bytes[taken..];
+        let left = usize::try_from(decoder.chunk_left()).unwrap_or(usize::MAX);
+        if left > 0 {
+            let content = &rest[..left.min(rest.len())];
+            let room = room_of(protocol);
+            let len = protocol.send_content(id, content, false, room);
+            if len == 0 {
+                break;
+            }
+            decoder.piece(&content[..len])?;
+            taken += len;
+            continue;
+        }
+        match decoder.piece(rest)? {
+            Piece::Framing { len, .. } | Piece::Data { len } => taken += len,
+            Piece::End { len } => {
+                block.clear();
+                trailer_block(block, &rest[..len]);
+                if block.is_empty() {
+                    protocol.end(id);
+                } else {
+                    protocol.send_fields(id, block, true);
+                }
+                taken += len;
+                break;
+            }
+            Piece::NeedMore => break,
+        }
+    }
+    Ok(taken)
 }
 
 /// What follows a part of `bytes`: their rest, unless it is all of them.

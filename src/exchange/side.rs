@@ -134,7 +134,9 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(_) => BodySink::of_client(request.version, framing),
             // Content alone, as for a client that knows no chunks.
-            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => {
+            // The stream takes chunks apart, and what has no length ends with it.
+            ClientSide::Http2(_) => BodySink::http1(Transcode::Raw),
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => {
                 BodySink::of_client(Version::Http10, framing)
             }
         }

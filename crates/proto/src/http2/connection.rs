@@ -217,6 +217,7 @@ impl Connection {
             Setting::MaxConcurrentStreams(settings.max_streams),
             Setting::InitialWindowSize(settings.stream_window),
             Setting::MaxHeaderListSize(settings.max_head),
+            Setting::EnableConnectProtocol(true),
             Setting::NoRfc7540Priorities(true),
         ] {
             setting.push(&mut payload);

@@ -17,6 +17,9 @@ use crate::hpack::{Block, DecodeError, Decoded};
 use crate::http1::{self, MAX_FIELDS};
 use crate::span::Span;
 
+/// The one protocol of an extended CONNECT that is known.
+const WEBSOCKET: &[u8] = b"websocket";
+
 /// What each field of a head counts beyond its bytes (RFC 9113 §6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 
@@ -43,8 +46,9 @@ impl From<RequestError> for HeadFault {
 pub struct Asked {
     /// The scheme; `None` where CONNECT asks for a tunnel, and has none.
     pub scheme: Option<Scheme>,
-    /// The protocol of an extended CONNECT (RFC 8441 §4).
-    pub protocol: Option<Span>,
+    /// Whether it opens a WebSocket by an extended CONNECT (RFC 8441). Its head has become
+    /// what HTTP/1 has for that.
+    pub opens_websocket: bool,
 }
 
 /// Reads heads of requests, one after the other.
@@ -75,12 +79,14 @@ struct Reading<'a> {
     /// Whether the lines of the pseudo-fields were written.
     has_begun: bool,
     asked: Asked,
+    /// What a WebSocket handshake is told apart by.
+    nonce: u128,
 }
 
 impl RequestReader {
     /// Reads the head of a request into `out`, which is empty, and `head`. `max` is the
     /// size of the largest one, as RFC 9113 §6.5.2 counts it. `ends` says whether the stream
-    /// ends with it, so that there is no body.
+    /// ends with it, so that there is no body. `nonce` is another one for each request.
     ///
     /// # Errors
     /// See [`HeadFault`].
@@ -91,6 +97,7 @@ impl RequestReader {
         head: &mut RequestHead,
         max: usize,
         ends: bool,
+        nonce: u128,
     ) -> Result<Asked, HeadFault> {
         out.clear();
         self.cookies.clear();
@@ -103,8 +110,9 @@ impl RequestReader {
             has_begun: false,
             asked: Asked {
                 scheme: None,
-                protocol: None,
+                opens_websocket: false,
             },
+            nonce,
         };
         let (mut size, mut fault) = (0, None);
         loop {
@@ -238,6 +246,7 @@ impl Reading<'_> {
         let text = |span: Span| span.of(self.out);
         let method = method.ok_or(HeadFault::Malformed)?;
         self.head.method = Method::from_token(text(method));
+        let is_websocket = protocol.is_some_and(|it| text(it) == WEBSOCKET);
         let is_plain_connect = self.head.method == Method::Connect && protocol.is_none();
         let target = match (is_plain_connect, path, scheme, authority) {
             (true, None, None, Some(authority)) => authority,
@@ -263,11 +272,18 @@ impl Reading<'_> {
                 Some(b"https") => Some(Scheme::Https),
                 Some(_) => return Err(HeadFault::Malformed),
             },
-            protocol,
+            opens_websocket: is_websocket,
+        };
+        let name: &[u8] = if is_websocket {
+            // What it asks for is an upgrade in HTTP/1 (RFC 8441 §5).
+            self.head.method = Method::Get;
+            b"GET"
+        } else {
+            text(method)
         };
         let lines = &mut self.reader.lines;
         lines.clear();
-        lines.extend_from_slice(text(method));
+        lines.extend_from_slice(name);
         lines.push(b' ');
         lines.extend_from_slice(text(target));
         lines.extend_from_slice(b" HTTP/1.1\r\n");
@@ -277,13 +293,13 @@ impl Reading<'_> {
             lines.extend_from_slice(text(authority));
             lines.extend_from_slice(b"\r\n");
         }
-        let shift = lines.len();
+        let (shift, name_len) = (lines.len(), name.len());
         self.out.splice(start..start, lines.drain(..));
         self.head.wire.start = start;
         // By whose rules the text is read.
         self.head.version = Version::Http11;
-        self.head.method_span = Span::new(start, start + method.len());
-        let target_at = start + method.len() + 1;
+        self.head.method_span = Span::new(start, start + name_len);
+        let target_at = start + name_len + 1;
         self.head.target = Span::new(target_at, target_at + target.len());
         if let Some(authority) = authority {
             let name_at = start + fields_at;
@@ -309,7 +325,10 @@ impl Reading<'_> {
             pushed?;
         }
         let has_length = |it: &Field| it.kind == FieldKind::ContentLength;
-        let is_tunnel = self.head.method == Method::Connect;
+        let is_tunnel = self.head.method == Method::Connect || self.asked.opens_websocket;
+        if self.asked.opens_websocket {
+            self.ask_for_websocket()?;
+        }
         if !ends && !is_tunnel && !self.head.fields.iter().any(has_length) {
             self.append(
                 b"transfer-encoding",
@@ -328,6 +347,20 @@ impl Reading<'_> {
         Ok(self.asked)
     }
 
+    /// Adds what a handshake has in HTTP/1 and not in HTTP/2. It has no content: what follows
+    /// it is the tunnel's.
+    fn ask_for_websocket(&mut self) -> Result<(), HeadFault> {
+        const KEY: &[u8] = b"sec-websocket-key";
+        let mut fields = self.head.fields.iter();
+        if fields.any(|it| it.kind == FieldKind::ContentLength || it.name.of(self.out) == KEY) {
+            return Err(HeadFault::Malformed);
+        }
+        let key = websocket_key(self.nonce);
+        self.append(b"connection", b"upgrade", FieldKind::Connection)?;
+        self.append(b"upgrade", WEBSOCKET, FieldKind::Upgrade)?;
+        self.append(KEY, &key, FieldKind::Other)
+    }
+
     /// Adds a line behind the others.
     fn append(&mut self, name: &[u8], value: &[u8], kind: FieldKind) -> Result<(), HeadFault> {
         let start = self.out.len();
@@ -341,6 +374,19 @@ impl Reading<'_> {
             kind,
         })
     }
+}
+
+/// A key of a handshake: 16 bytes in base64 (RFC 6455 §4.1).
+fn websocket_key(nonce: u128) -> [u8; 24] {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut key = [b'='; 24];
+    for (index, digit) in key.iter_mut().take(22).enumerate() {
+        let bits = nonce.checked_shr(122_u32.wrapping_sub(6 * index as u32));
+        // The last digit has two bits of the sixteen bytes.
+        let bits = bits.unwrap_or(nonce << 4) & 0x3f;
+        *digit = ALPHABET[bits as usize];
+    }
+    key
 }
 
 /// Reads trailers as lines into `out`: those that may stand there (RFC 9113 §8.1).

@@ -201,7 +201,8 @@ impl Connection {
         let (mut bytes, mut head) = room();
         let block = self.decoder.block(block);
         let max = self.settings.max_head as usize;
-        let read = self.reader.read(block, &mut bytes, &mut head, max, ends);
+        let nonce = u128::from(self.now_ms) << 32 | u128::from(id);
+        let read = (self.reader).read(block, &mut bytes, &mut head, max, ends, nonce);
         let refused = match read {
             Ok(_) => None,
             Err(HeadFault::Refused(error)) => Some(error),
@@ -214,6 +215,7 @@ impl Connection {
         };
         self.idle_frames.earn(1);
         self.turns += 1;
+        let is_tunnel = read.is_ok_and(|it| it.opens_websocket);
         let framing = refused.is_none().then_some(head.wire.framing);
         self.streams.insert(
             id,
@@ -231,6 +233,7 @@ impl Connection {
                 uncredited: 0,
                 send_window: i64::from(self.peer.initial_window),
                 expected: match framing {
+                    _ if is_tunnel => None,
                     Some(BodyFraming::Length { bytes }) => Some(bytes),
                     Some(BodyFraming::None) => Some(0),
                     _ => None,
