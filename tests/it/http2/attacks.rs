@@ -44,6 +44,11 @@ impl Target {
             ..*site
         };
         let (origin, proxy) = site.with_origin();
+        Target::before(origin, proxy)
+    }
+
+    /// A program before this origin.
+    fn before(origin: OriginHandle, proxy: Proxy) -> Self {
         let mut target = Target {
             origin,
             proxy,
