@@ -132,9 +132,16 @@ fn expected(over: Over, responds: Responds) -> BTreeMap<Case, Expected> {
     lines.filter_map(case).collect()
 }
 
-/// Fails unless the suite finds what is expected: what is not is named.
+/// Fails unless the suite finds what is expected at each path: what is not is named.
 #[track_caller]
-fn assert_conforms(both: &Both, over: Over, (path, responds): (&str, Responds)) {
+fn assert_conforms(both: &Both, over: Over, paths: &[(&str, Responds)]) {
+    let news = paths.iter().map(|path| news_of(both, over, *path));
+    let news: String = news.collect();
+    assert!(news.is_empty(), "{over:?}:{news}");
+}
+
+/// What the suite finds that is not expected.
+fn news_of(both: &Both, over: Over, (path, responds): (&str, Responds)) -> String {
     let (address, more) = match over {
         Over::Plain => (both.proxy.address("web"), &[][..]),
         Over::Tls => (both.proxy.address("tls"), &["--tls", "--insecure"][..]),
@@ -157,12 +164,12 @@ fn assert_conforms(both: &Both, over: Over, (path, responds): (&str, Responds)) 
         let (section, case) = case;
         let wrong = wrong.as_deref().unwrap_or("nothing is wrong");
         let wrong = wrong.replace('\n', "\n    ");
-        news += &format!("\n{section}: {case}\n    {wrong}");
+        news += &format!("\n{path}: {section}: {case}\n    {wrong}");
     }
     for (section, case) in expected.keys().filter(|it| !found.contains_key(*it)) {
         news += &format!("\n{section}: {case}: is no case of the suite");
     }
-    assert!(news.is_empty(), "{path} {over:?}:{news}");
+    news
 }
 
 /// A program whose paths are served in every way that a route has.
@@ -193,9 +200,7 @@ fn the_public_suite_in_plain_text() {
         let dir = TempDir::new().unwrap();
         let both = every_handler(&dir);
         let paths = if is_whole() { &PATHS[..] } else { &PATHS[..1] };
-        for path in paths {
-            assert_conforms(&both, Over::Plain, *path);
-        }
+        assert_conforms(&both, Over::Plain, paths);
     });
 }
 
@@ -205,9 +210,7 @@ fn the_public_suite_over_tls() {
         let dir = TempDir::new().unwrap();
         let both = every_handler(&dir);
         let paths = if is_whole() { &PATHS[..] } else { &PATHS[1..2] };
-        for path in paths {
-            assert_conforms(&both, Over::Tls, *path);
-        }
+        assert_conforms(&both, Over::Tls, paths);
     });
 }
 
