@@ -15,6 +15,7 @@ use std::io;
 
 use evenkeel_testkit::http2::{ErrorCode, is_end};
 use evenkeel_testkit::{H2Client, OriginHandle, Proxy, RawClient};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::is_whole;
 use crate::setup::{Site, assert_serves};
@@ -111,9 +112,16 @@ impl Target {
     }
 }
 
-/// Connections that an attack on memory opens.
+/// Connections that an attack on memory opens. A program that is started afterwards may
+/// have that many files open.
 fn connections() -> u64 {
-    if is_whole() { 1_000 } else { 100 }
+    if !is_whole() {
+        return 100;
+    }
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    1_000
 }
 
 /// Whether a client could send, or the program has closed the connection on it.

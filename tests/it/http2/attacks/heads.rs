@@ -156,6 +156,7 @@ enum Brings {
 /// that were sent for it.
 fn held_by_requests(held_by: HeldBy, brings: Brings) -> (u64, u64) {
     const STREAMS: u32 = 100;
+    let connections = connections();
     let origin = origin();
     let endpoint = limited(&origin.address.to_string(), 2);
     let answer = "[[route]]\nmatch = { path = \"/answer\" }\nanswer = { body = \"abc\" }";
@@ -184,7 +185,7 @@ fn held_by_requests(held_by: HeldBy, brings: Brings) -> (u64, u64) {
     let value = "x".repeat(3_900);
     let mut clients = Vec::new();
     let mut sent = 0;
-    for _ in 0..connections() {
+    for _ in 0..connections {
         let mut client = target.client_with(&[(setting::INITIAL_WINDOW_SIZE, 0)]);
         let fill = get_with(&client, &block_indexed(&[("a", &value)]));
         let mut all = headers(1, &fill, Ends::Now);
@@ -210,19 +211,19 @@ fn held_by_requests(held_by: HeldBy, brings: Brings) -> (u64, u64) {
 #[test]
 fn fields_of_the_table_that_are_held() {
     within(Duration::from_secs(200), || {
-        let mut found = Vec::new();
+        let (connections, mut found) = (connections(), Vec::new());
         for held_by in [HeldBy::Window, HeldBy::Queue] {
             let (beside, _) = held_by_requests(held_by, Brings::Nothing);
             for brings in [Brings::Fields, Brings::Trailers] {
                 let (held, sent) = held_by_requests(held_by, brings);
                 let by_fields = held.saturating_sub(beside);
-                let most = connections() * FLOOR + 4 * sent + NOISE;
+                let most = connections * FLOOR + 4 * sent + NOISE;
                 eprintln!(
                     "{held_by:?} {brings:?}: {} bytes for each connection, {} of them by \
                      fields, {} sent",
-                    held / connections(),
-                    by_fields / connections(),
-                    sent / connections(),
+                    held / connections,
+                    by_fields / connections,
+                    sent / connections,
                 );
                 if by_fields > most {
                     found.push((held_by, brings, by_fields, sent));
@@ -237,10 +238,11 @@ fn fields_of_the_table_that_are_held() {
 #[test]
 fn heads_that_never_end() {
     within(Duration::from_secs(60), || {
+        let connections = connections();
         let target = Target::new();
         let mut clients = Vec::new();
         let mut sent = 0;
-        for _ in 0..connections() {
+        for _ in 0..connections {
             let mut client = target.client();
             let part = vec![b'x'; 8_000];
             client.frame(kind::HEADERS, 0, 1, &part).unwrap();
@@ -251,7 +253,7 @@ fn heads_that_never_end() {
             clients.push(client);
         }
         target.assert_serves();
-        target.assert_holds_little(connections(), sent);
+        target.assert_holds_little(connections, sent);
     });
 }
 

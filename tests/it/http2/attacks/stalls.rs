@@ -74,10 +74,11 @@ fn a_slow_reader_is_not_cut_off() {
 #[test]
 fn connections_that_nobody_reads() {
     within(Duration::from_secs(60), || {
+        let connections = connections() / 2;
         let target = target();
         let mut clients = Vec::new();
         let mut sent = 0;
-        for _ in 0..connections() / 2 {
+        for _ in 0..connections {
             let windows = [(setting::INITIAL_WINDOW_SIZE, 0x7fff_ffff)];
             let mut client = target.client_with(&windows);
             client.credit(0, 0x7fff_0000).unwrap();
@@ -89,7 +90,7 @@ fn connections_that_nobody_reads() {
             sent += client.raw().bytes_sent;
             clients.push(client);
         }
-        target.assert_holds_little(connections() / 2, sent);
+        target.assert_holds_little(connections, sent);
         until("no endpoint waits", || target.origin.stats().in_flight == 0);
         target.assert_serves();
     });
