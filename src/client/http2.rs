@@ -18,7 +18,7 @@ use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
 use super::ClientConnection;
 use super::drain::linger;
 use super::http1::{Served, check_limits};
-use crate::config;
+use crate::exchange::context::ListenerSide;
 use crate::exchange::identity::Identity;
 use crate::exchange::{
     Client, ClientSide, Context, Exchange, Http2Connection, Http2Stream, Next, Progress, Sender,
@@ -40,8 +40,10 @@ const REQUESTS_PER_TURN: usize = 20;
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a connection of a listener begins with.
-pub(super) fn begin(listener: &config::Listener) -> Rc<Http2Connection> {
-    let max_head = u32::try_from(listener.limits.head_bytes).unwrap_or(u32::MAX);
+pub(super) fn begin(listener: &ListenerSide) -> Rc<Http2Connection> {
+    listener.counters().http2_connections.add(1);
+    let max_head = listener.setting(|it| it.limits.head_bytes);
+    let max_head = u32::try_from(max_head).unwrap_or(u32::MAX);
     Http2Connection::new(Settings {
         max_head,
         ..Settings::default()
@@ -302,13 +304,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
                 Ok(Some(Event::Writable)) => {}
                 Ok(Some(Event::GoAway)) => self.shared.protocol.borrow_mut().shut_down(),
                 Err(fatal) => {
-                    let listener = &self.connection.client.listener;
-                    listener.setting(|it| {
-                        let name = &it.name;
-                        let why = fatal.why;
-                        tracing::debug!(listener = name, "listener {name}: HTTP/2: {why}");
-                    });
-                    self.shared.breaks();
+                    self.breaks(fatal.why);
                     return Step::Blocked;
                 }
             }
@@ -361,12 +357,12 @@ impl<S: Fn(Task)> Driver<'_, S> {
                     let len = protocol.unsent().len();
                     protocol.sent(len);
                     drop(protocol);
-                    self.shared.breaks();
+                    self.breaks("it takes nothing that is sent");
                 }
                 Wait::Rest => {
                     protocol.shut_down();
                     drop(protocol);
-                    self.shared.breaks();
+                    self.breaks("the rest of a frame did not come");
                 }
                 Wait::Goodbye => protocol.shut_down(),
             }
@@ -381,6 +377,17 @@ impl<S: Fn(Task)> Driver<'_, S> {
             Wait::Goodbye => GOODBYE_TIMEOUT,
         });
         self.worker.set_timeout(&self.timer, timeout);
+    }
+
+    /// Ends the connection for a fault of the client.
+    fn breaks(&self, why: &str) {
+        let listener = &self.connection.client.listener;
+        listener.counters().http2_broken.add(1);
+        listener.setting(|it| {
+            let name = &it.name;
+            tracing::debug!(listener = name, "listener {name}: HTTP/2: {why}");
+        });
+        self.shared.breaks();
     }
 
     /// How it ended, if it did.

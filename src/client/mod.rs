@@ -170,7 +170,7 @@ where
             if std::mem::take(&mut may_begin_http2)
                 && box_cold(http2::has_preface(worker, &mut connection)).await
             {
-                connection.http2 = Some(open.listener.setting(http2::begin));
+                connection.http2 = Some(http2::begin(&open.listener));
             }
             let served = match connection.http2.clone() {
                 None => places.run(|| serve(worker.clone(), connection)).await,
@@ -206,7 +206,7 @@ fn begin_http2(connection: &mut ClientConnection) -> bool {
     }
     let negotiated = stream.negotiated();
     if negotiated.is_some_and(|it| it.protocol == Some(b"h2")) {
-        connection.http2 = Some(listener.setting(http2::begin));
+        connection.http2 = Some(http2::begin(listener));
     }
     false
 }

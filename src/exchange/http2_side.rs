@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context as TaskContext, Poll, Waker, ready};
 
 use evenkeel_proto::http1::{ChunkedDecoder, Piece};
@@ -18,6 +19,7 @@ use evenkeel_proto::{BodyError, BodyFraming};
 use super::throttle::Throttle;
 use crate::net::pipe::Pipe;
 use crate::net::stream::Follow;
+use crate::observe::access_log::StreamPlace;
 
 /// Bytes that wait to be sent on a connection before its streams wait.
 const UNSENT_MAX: usize = 64 * 1024;
@@ -25,6 +27,8 @@ const UNSENT_MAX: usize = 64 * 1024;
 /// What the streams of a connection share with its driver.
 #[derive(Debug)]
 pub struct Http2Connection {
+    /// Tells it from others of the process.
+    number: u32,
     /// The protocol. Never borrowed over a call of anybody else.
     pub protocol: RefCell<Connection>,
     /// Tasks of the streams that wait, by their numbers.
@@ -39,7 +43,9 @@ pub struct Http2Connection {
 impl Http2Connection {
     /// A connection that has just begun.
     pub fn new(settings: Settings) -> Rc<Self> {
+        static LAST: AtomicU32 = AtomicU32::new(0);
         Rc::new(Http2Connection {
+            number: LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             protocol: RefCell::new(Connection::new(settings)),
             waiting: RefCell::default(),
             driver: RefCell::default(),
@@ -212,6 +218,14 @@ impl Http2Stream {
             response: BodyWriting::Content,
             throttle: None,
             code: ErrorCode::Cancel,
+        }
+    }
+
+    /// Where it is among all.
+    pub(super) fn place(&self) -> StreamPlace {
+        StreamPlace {
+            connection: self.connection.number,
+            stream: self.id,
         }
     }
 

@@ -40,6 +40,7 @@ use super::subrequest::Subrequest;
 use super::throttle::Throttle;
 use crate::net::clock;
 use crate::net::stream::{Follow, Peeked};
+use crate::observe::access_log::StreamPlace;
 
 /// The client's side of one exchange.
 #[derive(Debug)]
@@ -100,6 +101,16 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(http1) => http1.stream.local_address(),
             ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => None,
+        }
+    }
+
+    /// Where it takes place on a connection that carries many.
+    pub(super) fn place(&self) -> StreamPlace {
+        match self {
+            ClientSide::Http2(stream) => stream.place(),
+            ClientSide::Http1(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => {
+                StreamPlace::default()
+            }
         }
     }
 
