@@ -10,11 +10,11 @@ use evenkeel_testkit::process::{python, run};
 
 use super::Both;
 use crate::foreign_clients::{curl, output_of};
-use crate::setup::{Site, pattern, test};
+use crate::setup::{Site, pattern, site, test};
 use crate::tls::Issuing;
 
 /// What curl is told to speak HTTP/2 to this URL.
-fn with_http2<'a>(both: &Both, url: &'a str) -> Vec<String> {
+fn with_http2(both: &Both, url: &str) -> Vec<String> {
     let mut args = if url.starts_with("https:") {
         vec![
             "--http2".to_owned(),
@@ -160,16 +160,11 @@ fn it_can_be_turned_off_and_is_off_in_plain_text() {
         ]);
         assert_eq!(printed, "pong 1.1");
 
-        let (_origin, proxy) = crate::setup::site();
+        let (_origin, proxy) = site();
         let mut command = Command::new("curl");
         command.args(["--silent", "--max-time", "10", "--http2-prior-knowledge"]);
-        let output = run(
-            {
-                command.arg(proxy.url("/ping"));
-                command
-            },
-            Duration::from_secs(20),
-        );
+        command.arg(proxy.url("/ping"));
+        let output = run(command, Duration::from_secs(20));
         assert!(!output.unwrap().status.success());
     });
 }
