@@ -13,7 +13,7 @@
 //! | frames that bring nothing | 1,000 at once, 100 in a second, and as many as content earns |
 //! | a block of fields | twice [`Settings::max_head`], in at most eight frames |
 //! | content that nobody reads | the window of the connection |
-//! | answers to frames | none while 64 KiB wait to be sent |
+//! | answers to frames | none while 64 KiB of them wait to be sent |
 
 mod incoming;
 mod outgoing;
@@ -32,7 +32,7 @@ use crate::head::RequestHead;
 use crate::hpack::Decoder;
 use crate::wire::BodyFraming;
 
-/// Most bytes that wait to be sent when a frame is to be answered.
+/// Most bytes of answers that wait to be sent when a frame is to be answered.
 const REPLIES_MAX: usize = 64 * 1024;
 /// Streams that were reset here, of which frames may still come.
 const RESET_MAX: usize = 64;
@@ -171,6 +171,8 @@ pub struct Connection {
     idle_frames: Budget,
     now_ms: u64,
     unsent: Vec<u8>,
+    /// At most so many bytes among the unsent are answers to frames.
+    replies: usize,
     /// The last frame that is unsent, if it is of a stream and its end may be put on it: where
     /// it begins.
     last_frame: Option<(StreamId, usize)>,
@@ -206,6 +208,7 @@ impl Connection {
             idle_frames: Budget::new(IDLE_FRAMES.0, IDLE_FRAMES.1),
             now_ms: 0,
             unsent: Vec::new(),
+            replies: 0,
             last_frame: None,
             turns: 0,
         };
@@ -238,6 +241,7 @@ impl Connection {
         } else {
             self.unsent.drain(..len);
         }
+        self.replies = self.replies.min(self.unsent.len());
         let last = self.last_frame;
         self.last_frame = last.and_then(|(id, at)| Some((id, at.checked_sub(len)?)));
     }
@@ -412,7 +416,7 @@ impl Connection {
             FrameKind::PushPromise => Err(protocol("PUSH_PROMISE of a client")),
             FrameKind::Ping => self.take_ping(head, payload),
             FrameKind::GoAway if payload.len() < 8 => Err(frame_size("GOAWAY")),
-            FrameKind::GoAway => Ok(Some(Event::GoAway)),
+            FrameKind::GoAway => self.spend_frame().map(|()| Some(Event::GoAway)),
             FrameKind::WindowUpdate => self.take_window(head, payload),
             FrameKind::PriorityUpdate => self.take_priority_update(payload),
             FrameKind::Unknown => self.spend_frame().map(|()| None),

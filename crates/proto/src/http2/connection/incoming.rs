@@ -22,7 +22,7 @@ impl Connection {
         } else {
             payload
         };
-        if head.len == 0 && !ends {
+        if (head.len == 0 || (is_padded && content.is_empty())) && !ends {
             self.spend_frame()?;
         }
         self.idle_frames.earn(head.len / CONTENT_PER_FRAME);
@@ -272,6 +272,7 @@ impl Connection {
 
     /// Decodes a block for the table alone.
     pub(super) fn skip_block(&mut self, block: &[u8]) -> Result<(), Fatal> {
+        self.spend_frame()?;
         let mut room = Vec::new();
         let mut block = self.decoder.block(block);
         loop {
@@ -309,14 +310,16 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(head.stream) else {
             return self.spend_frame().map(|()| None);
         };
-        let is_new = !matches!(stream.incoming, Direction::Reset(_));
+        if matches!(stream.incoming, Direction::Reset(_)) {
+            return self.spend_frame().map(|()| None);
+        }
         let was_answered = stream.outgoing == Direction::Ended;
         stream.incoming = Direction::Reset(code);
         stream.outgoing = Direction::Reset(code);
         if !was_answered {
             self.spend_reset()?;
         }
-        Ok(is_new.then_some(Event::Reset(head.stream, code)))
+        Ok(Some(Event::Reset(head.stream, code)))
     }
 
     pub(super) fn take_settings(
@@ -328,11 +331,11 @@ impl Connection {
         if !rest.is_empty() || (head.has(flags::ACK) && !payload.is_empty()) {
             return Err(frame_size("SETTINGS"));
         }
+        if self.has_settings || head.has(flags::ACK) {
+            self.spend_frame()?;
+        }
         if head.has(flags::ACK) {
             return Ok(None);
-        }
-        if self.has_settings {
-            self.spend_frame()?;
         }
         self.has_settings = true;
         let mut event = None;
@@ -373,8 +376,8 @@ impl Connection {
         if payload.len() != 8 {
             return Err(frame_size("PING"));
         }
+        self.spend_frame()?;
         if !head.has(flags::ACK) {
-            self.spend_frame()?;
             self.reply(FrameKind::Ping, payload)?;
         } else if self.is_leaving && payload == SHUTDOWN_PING {
             self.shut_down();
@@ -465,6 +468,10 @@ impl Connection {
         id: StreamId,
         code: ErrorCode,
     ) -> Result<Option<Event>, Fatal> {
+        let stream = self.streams.get_mut(id);
+        if stream.is_some_and(|it| matches!(it.incoming, Direction::Reset(_))) {
+            return Ok(None);
+        }
         self.spend_reset()?;
         self.push_reset(id, code);
         let Some(stream) = self.streams.get_mut(id) else {

@@ -152,8 +152,7 @@ impl Connection {
         let Some(stream) = self.streams.remove(id) else {
             return;
         };
-        let unread = stream.unread().len() as u32;
-        self.credit(0, unread + stream.uncredited);
+        self.credit(0, stream.unread().len() as u32);
         if stream.is_closed() {
             return;
         }
@@ -223,10 +222,11 @@ impl Connection {
 
     /// Answers a frame. A peer that asks and does not read is not answered for ever.
     pub(super) fn reply(&mut self, kind: FrameKind, payload: &[u8]) -> Result<(), Fatal> {
-        if self.unsent.len() > REPLIES_MAX {
+        if self.replies > REPLIES_MAX {
             let why = "answers that nobody reads";
             return Err(fatal(ErrorCode::EnhanceYourCalm, why));
         }
+        self.replies += HEAD_LEN + payload.len();
         self.push_frame(kind, flags::ACK, 0, payload);
         Ok(())
     }

@@ -415,9 +415,16 @@ fn frames_that_bring_nothing_have_a_budget() {
         frame(FrameKind::Priority, 0, 9, &[0; 5]),
         frame(FrameKind::PriorityUpdate, 0, 0, &[0, 0, 0, 1]),
         frame(FrameKind::Unknown, 0, 1, b"x"),
+        frame(FrameKind::Ping, flags::ACK, 0, &[0; 8]),
+        frame(FrameKind::Settings, flags::ACK, 0, b""),
+        frame(FrameKind::GoAway, 0, 0, &[0; 8]),
+        data(1, flags::PADDED, &[3, 0, 0, 0]),
+        // Of a stream that was reset: decoded for the table alone.
+        get(3),
     ] {
         let mut server = Server::new();
-        server.told(&post(1, &[]));
+        server.told(&[post(1, &[]), get(3)].concat());
+        server.connection.release(3, ErrorCode::Cancel);
         let mut count = 0;
         let fatal = loop {
             match server.take(&flood) {
@@ -633,6 +640,48 @@ fn content_that_nobody_wants_does_not_use_up_the_connection() {
         server.told(&data(id, 0, &[0; 16_384]));
         id += 2;
     }
+}
+
+#[test]
+fn content_earns_as_much_room_as_it_took() {
+    for is_read in [true, false] {
+        let mut server = Server::with(Settings {
+            connection_window: WINDOW_FIRST,
+            ..Settings::default()
+        });
+        let mut told = 0;
+        for id in (1..401).step_by(2) {
+            server.told(&[post(id, &[]), data(id, 0, &[0; 10_000])].concat());
+            if is_read {
+                assert_eq!(server.connection.read_content(id, &mut [0; 20_000]), 10_000);
+            }
+            server.connection.send_fields(id, &[0x88], true);
+            server.connection.release(id, ErrorCode::Cancel);
+            let updates = server.sent_of(FrameKind::WindowUpdate).into_iter();
+            let of_connection = updates.filter(|it| it.0 == 0);
+            told += of_connection
+                .map(|it| u32::from_be_bytes(it.2.try_into().unwrap()))
+                .sum::<u32>();
+        }
+        assert!(told <= 200 * 10_000, "{told}");
+        assert!(told + WINDOW_FIRST > 200 * 10_000, "{told}");
+    }
+}
+
+#[test]
+fn answers_go_behind_what_waits_to_be_sent() {
+    let mut server = Server::new();
+    server.told(&get(1));
+    let more = 1_000_000u32.to_be_bytes();
+    for stream in [0, 1] {
+        server.told(&frame(FrameKind::WindowUpdate, 0, stream, &more));
+    }
+    let sent = server
+        .connection
+        .send_content(1, &[0; 500_000], false, 1 << 20);
+    assert_eq!(sent, 500_000);
+    server.told(&frame(FrameKind::Ping, 0, 0, &[7; 8]));
+    assert_eq!(server.sent_of(FrameKind::Ping).len(), 1);
 }
 
 #[test]
