@@ -1,14 +1,15 @@
-//! A connection that a client has opened, without I/O (RFC 9113 §5 and §6).
+//! Connections without I/O (RFC 9113 §5 and §6): what both of their ends have in common.
+//! [`server`] has what only the end that was asked does.
 //!
-//! Bytes that came go in by [`next`](Connection::next), which gives one event after the
-//! other. Bytes that are to be sent gather in [`unsent`](Connection::unsent). Whoever owns
+//! Bytes that came go in by [`next`](Core::next), which gives one event after the
+//! other. Bytes that are to be sent gather in [`unsent`](Core::unsent). Whoever owns
 //! the connection reads, writes, and has a task for each request.
 //!
 //! What a peer may cost is bounded, whatever it sends:
 //!
 //! | what | bound |
 //! |---|---|
-//! | exchanges | [`Settings::max_streams`]: one counts until [`release`](Connection::release), so that a reset makes no room for another while its work goes on |
+//! | exchanges | [`Settings::max_streams`]: one counts until [`release`](Core::release), so that a reset makes no room for another while its work goes on |
 //! | resets, of either side | 200 at once, 20 in a second |
 //! | frames that bring nothing | 1,000 at once, 100 in a second, and as many as content earns |
 //! | a block of fields | twice [`Settings::max_head`], in at most eight frames |
@@ -17,6 +18,8 @@
 
 mod incoming;
 mod outgoing;
+mod role;
+pub mod server;
 
 use std::collections::VecDeque;
 
@@ -25,19 +28,14 @@ use super::frame::{
     ErrorCode, FrameHead, FrameKind, HEAD_LEN, PAYLOAD_MAX, PREFACE, Setting, WINDOW_FIRST,
     WINDOW_MAX, flags,
 };
-use super::request::{Asked, HeadFault, RequestReader, read_trailers};
 use super::stream::{Direction, Priority, Stream, StreamId, Streams};
-use crate::error::RequestError;
-use crate::head::RequestHead;
 use crate::hpack::Decoder;
-use crate::wire::BodyFraming;
+use role::{Role, Room};
 
 /// Most bytes of answers that wait to be sent when a frame is to be answered.
 const REPLIES_MAX: usize = 64 * 1024;
 /// Streams that were reset here, of which frames may still come.
 const RESET_MAX: usize = 64;
-/// What stands in the PING by which a peer shows that it knows of the end.
-const SHUTDOWN_PING: &[u8; 8] = b"evenkeel";
 /// Frames of one block of fields.
 const BLOCK_FRAMES_MAX: u32 = 8;
 /// Resets at once, and in a second.
@@ -81,34 +79,6 @@ pub struct Fatal {
     pub why: &'static str,
 }
 
-/// A request that has begun.
-#[derive(Debug)]
-pub struct Request {
-    /// Its head, as text of HTTP/1.
-    pub bytes: Vec<u8>,
-    /// Its head.
-    pub head: Box<RequestHead>,
-    /// What it says beyond HTTP/1.
-    pub asked: Asked,
-}
-
-/// What has come of some bytes.
-#[derive(Debug)]
-pub enum Event {
-    /// A request.
-    Request(StreamId, Request),
-    /// A request whose head is refused: it is to be answered.
-    Refused(StreamId, RequestError),
-    /// Content of a request has come, or its end.
-    Readable(StreamId),
-    /// A request was cut off, by either side.
-    Reset(StreamId, ErrorCode),
-    /// More may be sent: see [`Connection::next_writable`].
-    Writable,
-    /// The peer opens no more streams.
-    GoAway,
-}
-
 /// What the peer has told of itself.
 #[derive(Debug)]
 struct Peer {
@@ -141,13 +111,16 @@ enum Payload<'a> {
     Owned(Vec<u8>),
 }
 
-/// A connection of HTTP/2, as its server has it.
+/// What came of a frame.
+type Taken<R> = Result<Option<<R as Role>::Event>, Fatal>;
+
+/// A connection of HTTP/2: what both of its ends have in common.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Core<R> {
+    role: R,
     settings: Settings,
     peer: Peer,
     decoder: Decoder,
-    reader: RequestReader,
     /// Bytes of the preface that are still to come.
     preface_left: usize,
     /// Whether the peer has sent its settings.
@@ -157,17 +130,16 @@ pub struct Connection {
     gathering: Option<Gathering>,
     coming: Option<Coming>,
     streams: Streams,
-    /// The last stream that the peer has opened.
+    /// The last stream that was opened.
     last_stream: StreamId,
-    /// The last stream that is served, once there is one.
+    /// The last stream of the peer that is served, once there is one.
     goes_away: Option<StreamId>,
-    /// Whether the peer was told that there will be one.
-    is_leaving: bool,
     were_reset: VecDeque<StreamId>,
     receive_window: i64,
     uncredited: u32,
     send_window: i64,
-    resets: Budget,
+    /// `None` where each reset is of a stream that was opened here.
+    resets: Option<Budget>,
     idle_frames: Budget,
     now_ms: u64,
     unsent: Vec<u8>,
@@ -180,18 +152,17 @@ pub struct Connection {
     turns: u64,
 }
 
-impl Connection {
-    /// One that has just begun: what it sends first is among its unsent bytes.
-    pub fn new(settings: Settings) -> Self {
-        let mut it = Connection {
+impl<R: Role> Core<R> {
+    fn begin(role: R, settings: Settings, resets: Option<Budget>) -> Self {
+        Core {
+            role,
             settings,
             peer: Peer {
                 initial_window: WINDOW_FIRST,
                 max_frame: PAYLOAD_MAX,
             },
             decoder: Decoder::default(),
-            reader: RequestReader::default(),
-            preface_left: PREFACE.len(),
+            preface_left: 0,
             has_settings: false,
             partial: Vec::new(),
             gathering: None,
@@ -199,34 +170,57 @@ impl Connection {
             streams: Streams::default(),
             last_stream: 0,
             goes_away: None,
-            is_leaving: false,
             were_reset: VecDeque::new(),
             receive_window: i64::from(settings.connection_window.max(WINDOW_FIRST)),
             uncredited: 0,
             send_window: i64::from(WINDOW_FIRST),
-            resets: Budget::new(RESETS.0, RESETS.1),
+            resets,
             idle_frames: Budget::new(IDLE_FRAMES.0, IDLE_FRAMES.1),
             now_ms: 0,
             unsent: Vec::new(),
             replies: 0,
             last_frame: None,
             turns: 0,
-        };
+        }
+    }
+
+    /// Says what the peer is held to: `own` and what both ends say.
+    fn push_settings(&mut self, own: &[Setting]) {
         let mut payload = Vec::new();
-        for setting in [
-            Setting::MaxConcurrentStreams(settings.max_streams),
-            Setting::InitialWindowSize(settings.stream_window),
-            Setting::MaxHeaderListSize(settings.max_head),
+        let shared = [
+            Setting::InitialWindowSize(self.settings.stream_window),
+            Setting::MaxHeaderListSize(self.settings.max_head),
             Setting::NoRfc7540Priorities(true),
-        ] {
+        ];
+        for setting in own.iter().chain(&shared) {
             setting.push(&mut payload);
         }
-        it.push_frame(FrameKind::Settings, 0, 0, &payload);
-        let more = settings.connection_window.saturating_sub(WINDOW_FIRST);
+        self.push_frame(FrameKind::Settings, 0, 0, &payload);
+        let window = self.settings.connection_window;
+        let more = window.saturating_sub(WINDOW_FIRST);
         if more > 0 {
-            it.push_frame(FrameKind::WindowUpdate, 0, 0, &more.to_be_bytes());
+            self.push_frame(FrameKind::WindowUpdate, 0, 0, &more.to_be_bytes());
         }
-        it
+    }
+
+    /// A stream that has just begun.
+    fn new_stream(&mut self) -> Stream {
+        self.turns += 1;
+        Stream {
+            incoming: Direction::Open,
+            outgoing: Direction::Open,
+            content: Vec::new(),
+            read: 0,
+            trailers: Vec::new(),
+            receive_window: i64::from(self.settings.stream_window),
+            uncredited: 0,
+            send_window: i64::from(self.peer.initial_window),
+            expected: None,
+            waits: false,
+            turn: self.turns,
+            priority: Priority::UNTOLD,
+            awaited: None,
+        }
     }
 
     /// Bytes that are to be sent.
@@ -255,7 +249,7 @@ impl Connection {
                 *buffer = Vec::new();
             }
         }
-        self.reader = RequestReader::default();
+        self.role.shrink();
         self.streams.shrink();
     }
 
@@ -273,23 +267,22 @@ impl Connection {
         &mut self,
         input: &mut &[u8],
         now_ms: u64,
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
+        room: &mut impl FnMut() -> Room<R>,
+    ) -> Result<Option<R::Event>, Fatal> {
         self.now_ms = now_ms;
         let event = self.read(input, room);
         if let Err(fatal) = &event {
-            self.go_away(self.last_stream, fatal.code);
+            self.go_away(fatal.code);
         }
         event
     }
 
-    fn read(
-        &mut self,
-        input: &mut &[u8],
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
+    fn read(&mut self, input: &mut &[u8], room: &mut impl FnMut() -> Room<R>) -> Taken<R> {
         self.take_preface(input)?;
         loop {
+            if let Some(event) = self.role.pending() {
+                return Ok(Some(event));
+            }
             if let Some(coming) = self.coming {
                 if coming.left > 0 && input.is_empty() {
                     return Ok(None);
@@ -393,8 +386,8 @@ impl Connection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
+        room: &mut impl FnMut() -> Room<R>,
+    ) -> Taken<R> {
         let is_of_connection = matches!(
             head.kind,
             FrameKind::Settings | FrameKind::Ping | FrameKind::GoAway | FrameKind::PriorityUpdate
@@ -413,12 +406,14 @@ impl Connection {
             FrameKind::Priority => self.take_priority(head, payload),
             FrameKind::RstStream => self.take_reset(head, payload),
             FrameKind::Settings => self.take_settings(head, payload),
-            FrameKind::PushPromise => Err(protocol("PUSH_PROMISE of a client")),
+            FrameKind::PushPromise => Err(protocol("PUSH_PROMISE that nobody allows")),
             FrameKind::Ping => self.take_ping(head, payload),
-            FrameKind::GoAway if payload.len() < 8 => Err(frame_size("GOAWAY")),
-            FrameKind::GoAway => self.spend_frame().map(|()| Some(Event::GoAway)),
+            FrameKind::GoAway => self.take_go_away(payload),
             FrameKind::WindowUpdate => self.take_window(head, payload),
-            FrameKind::PriorityUpdate => self.take_priority_update(payload),
+            FrameKind::PriorityUpdate => {
+                self.spend_frame()?;
+                R::take_priority_update(self, payload).map(|()| None)
+            }
             FrameKind::Unknown => self.spend_frame().map(|()| None),
         }
     }

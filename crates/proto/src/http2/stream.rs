@@ -1,7 +1,8 @@
 //! A stream: what is known of one request and its response (RFC 9113 §5.1).
 
 use super::frame::ErrorCode;
-use crate::head::RequestHead;
+use crate::head::{Method, RequestHead};
+use crate::wire::BodyFraming;
 
 /// Number of a stream.
 pub type StreamId = u32;
@@ -91,9 +92,29 @@ pub(super) struct Stream {
     /// When it had its last turn to send, if it takes turns; else its first.
     pub turn: u64,
     pub priority: Priority,
+    /// The head of a response, while it is still to come.
+    pub awaited: Option<Awaited>,
+}
+
+/// A response of which the head is still to come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awaited {
+    /// The method of its request.
+    pub method: Method,
+    /// Interim responses that came before it.
+    pub interim: u32,
 }
 
 impl Stream {
+    /// Holds the content to what the head says of it.
+    pub fn expect(&mut self, framing: BodyFraming) {
+        self.expected = match framing {
+            BodyFraming::None => Some(0),
+            BodyFraming::Length { bytes } => Some(bytes),
+            BodyFraming::Chunked | BodyFraming::UntilClose => None,
+        };
+    }
+
     /// Content that can be read.
     pub fn unread(&self) -> &[u8] {
         &self.content[self.read..]

@@ -6,7 +6,7 @@ use super::*;
 const FLAGS_AT: usize = 4;
 
 /// What is sent.
-impl Connection {
+impl<R: Role> Core<R> {
     /// Sends the head of a response, or its trailers: a block of fields. `ends` says whether
     /// nothing follows.
     pub fn send_fields(&mut self, id: StreamId, block: &[u8], ends: bool) {
@@ -156,35 +156,13 @@ impl Connection {
         if stream.is_closed() {
             return;
         }
-        // RFC 9113 §8.1: the rest of a request that was answered is not wanted.
-        let is_answered = stream.outgoing == Direction::Ended;
-        self.push_reset(
-            id,
-            if is_answered {
-                ErrorCode::NoError
-            } else {
-                code
-            },
-        );
-    }
-
-    /// Says that there will be an end: the peer opens no more streams. Those that are on their
-    /// way are served still; once the peer shows that it knows, the connection
-    /// [shuts down](Self::shut_down) by itself (RFC 9113 §6.8).
-    pub fn begin_shutdown(&mut self) {
-        if self.is_leaving || self.goes_away.is_some() {
-            return;
-        }
-        self.is_leaving = true;
-        let payload = [WINDOW_MAX, ErrorCode::NoError.number()].map(u32::to_be_bytes);
-        self.push_frame(FrameKind::GoAway, 0, 0, payload.as_flattened());
-        self.push_frame(FrameKind::Ping, 0, 0, SHUTDOWN_PING);
+        self.push_reset(id, R::release_code(stream.incoming, stream.outgoing, code));
     }
 
     /// Serves no stream behind the last one that was opened.
     pub fn shut_down(&mut self) {
         if self.goes_away.is_none() {
-            self.go_away(self.last_stream, ErrorCode::NoError);
+            self.go_away(ErrorCode::NoError);
         }
     }
 
@@ -193,7 +171,8 @@ impl Connection {
         self.goes_away.is_some()
     }
 
-    pub(super) fn go_away(&mut self, last: StreamId, code: ErrorCode) {
+    pub(super) fn go_away(&mut self, code: ErrorCode) {
+        let last = R::last_served(self);
         self.goes_away = Some(last);
         let payload = [last.to_be_bytes(), code.number().to_be_bytes()].concat();
         self.push_frame(FrameKind::GoAway, 0, 0, &payload);
