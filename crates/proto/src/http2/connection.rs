@@ -1,5 +1,5 @@
 //! Connections without I/O (RFC 9113 §5 and §6): what both of their ends have in common.
-//! [`server`] has what only the end that was asked does.
+//! [`server`] has what the end does that was connected to, [`client`] what the other one does.
 //!
 //! Bytes that came go in by [`next`](Core::next), which gives one event after the
 //! other. Bytes that are to be sent gather in [`unsent`](Core::unsent). Whoever owns
@@ -16,6 +16,7 @@
 //! | content that nobody reads | the window of the connection |
 //! | answers to frames | none while 64 KiB of them wait to be sent |
 
+pub mod client;
 mod incoming;
 mod outgoing;
 mod role;
@@ -29,7 +30,7 @@ use super::frame::{
     WINDOW_MAX, flags,
 };
 use super::stream::{Direction, Priority, Stream, StreamId, Streams};
-use crate::hpack::Decoder;
+use crate::hpack::{Decoder, TABLE_SIZE, encode};
 use role::{Role, Room};
 
 /// Most bytes of answers that wait to be sent when a frame is to be answered.
@@ -45,12 +46,12 @@ const IDLE_FRAMES: (u32, u32) = (1000, 100);
 /// Bytes of content that earn one such frame.
 const CONTENT_PER_FRAME: u32 = 1024;
 
-/// What a client is told, and held to.
+/// What the peer is told, and held to. The defaults are those of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Largest head of a request, in bytes, with 32 for each field.
+    /// Largest head that it may send, in bytes, with 32 for each field.
     pub max_head: u32,
-    /// Requests that it may have in flight.
+    /// Requests that may be in flight.
     pub max_streams: u32,
     /// Content that each of them may have unread, in bytes.
     pub stream_window: u32,
@@ -84,6 +85,9 @@ pub struct Fatal {
 struct Peer {
     initial_window: u32,
     max_frame: u32,
+    /// Whether its decoder has a smaller table than at first: the next block says that it
+    /// is not used (RFC 9113 §4.3.1).
+    shrank_table: bool,
 }
 
 /// A block of fields that comes in several frames.
@@ -160,6 +164,7 @@ impl<R: Role> Core<R> {
             peer: Peer {
                 initial_window: WINDOW_FIRST,
                 max_frame: PAYLOAD_MAX,
+                shrank_table: false,
             },
             decoder: Decoder::default(),
             preface_left: 0,
@@ -438,5 +443,7 @@ fn undecodable() -> Fatal {
     )
 }
 
+#[cfg(test)]
+mod joined;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,8 @@
 //! └──────────── wire.start ───────────────▲
 //! ```
 
+mod write;
+
 use super::fields::{self, TakeField};
 use crate::error::RequestError;
 use crate::field::{Field, FieldKind};
@@ -17,6 +19,8 @@ use crate::head::{Method, RequestHead, Scheme, Version};
 use crate::hpack::{Block, DecodeError, Decoded};
 use crate::http1::{self, MAX_FIELDS};
 use crate::span::Span;
+
+pub use write::{Form, Trailers, head_block};
 
 /// Why a head is not read. All of its block was decoded, unless that is what failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

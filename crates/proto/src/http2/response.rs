@@ -1,7 +1,11 @@
-//! A response's head as a block of fields (RFC 9113 §8.3.2).
+//! A response's head: as a block of fields (RFC 9113 §8.3.2), and read from one.
 
-use crate::field::FieldKind;
+mod read;
+
+use super::fields::push_fields;
 use crate::hpack::encode;
+
+pub use read::{ResponseFault, read_response};
 
 /// Appends the block of a head that is text of HTTP/1, as it was read or written here. Gives
 /// its status. Fields that are about a connection have no place in HTTP/2, and are left out
@@ -13,41 +17,17 @@ pub fn head_block(out: &mut Vec<u8>, text: &[u8]) -> u16 {
     let digit = |status: u16, byte: &u8| status * 10 + u16::from(byte.wrapping_sub(b'0') % 10);
     let status = digits.iter().fold(0, digit);
     encode::status(out, status);
-    push_fields(out, lines);
+    push_fields(out, lines, |_, _| false);
     status
 }
 
 /// Appends the block of trailers that are lines of HTTP/1.
 pub fn trailer_block(out: &mut Vec<u8>, lines: &[u8]) {
-    push_fields(out, lines.split(|&byte| byte == b'\n'));
+    push_fields(out, lines.split(|&byte| byte == b'\n'), |_, _| false);
 }
 
 /// Where the status stands in the first line.
 const STATUS_AT: usize = b"HTTP/1.1 ".len();
-
-fn push_fields<'a>(out: &mut Vec<u8>, lines: impl Iterator<Item = &'a [u8]>) {
-    for line in lines {
-        let Some(colon) = memchr::memchr(b':', line) else {
-            continue;
-        };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if !is_of_connection(name) {
-            encode::field(out, name, value);
-        }
-    }
-}
-
-/// Whether a field is about the connection that a head came by.
-fn is_of_connection(name: &[u8]) -> bool {
-    matches!(
-        FieldKind::from_name(name),
-        FieldKind::Connection
-            | FieldKind::KeepAlive
-            | FieldKind::TransferEncoding
-            | FieldKind::Upgrade
-            | FieldKind::HopByHop
-    )
-}
 
 #[cfg(test)]
 mod tests {

@@ -254,9 +254,13 @@ impl<R: Role> Core<R> {
                     event = Some(Common::Writable.into());
                 }
                 Setting::MaxFrameSize(max) => self.peer.max_frame = max,
+                Setting::HeaderTableSize(size) => {
+                    self.peer.shrank_table |= size < u32::from(TABLE_SIZE);
+                }
                 setting => R::take_setting(self, setting)?,
             }
         }
+        R::end_settings(self);
         self.reply(FrameKind::Settings, &[])?;
         Ok(event)
     }

@@ -7,8 +7,8 @@ const FLAGS_AT: usize = 4;
 
 /// What is sent.
 impl<R: Role> Core<R> {
-    /// Sends the head of a response, or its trailers: a block of fields. `ends` says whether
-    /// nothing follows.
+    /// Sends the head of a response, or the trailers of a message: a block of fields. `ends` says
+    /// whether nothing follows.
     pub fn send_fields(&mut self, id: StreamId, block: &[u8], ends: bool) {
         let Some(stream) = self.streams.get_mut(id) else {
             return;
@@ -19,6 +19,15 @@ impl<R: Role> Core<R> {
         if ends {
             stream.outgoing = Direction::Ended;
         }
+        let with_size;
+        let block = if std::mem::take(&mut self.peer.shrank_table) {
+            let mut own = Vec::new();
+            encode::no_table(&mut own);
+            with_size = [&own, block].concat();
+            &with_size
+        } else {
+            block
+        };
         let max = self.peer.max_frame as usize;
         let start = self.unsent.len();
         let (mut rest, mut kind) = (block, FrameKind::Headers);
@@ -77,7 +86,7 @@ impl<R: Role> Core<R> {
         len
     }
 
-    /// Ends a response. The end is put on its last frame, as long as that is unsent and
+    /// Ends a message. The end is put on its last frame, as long as that is unsent and
     /// nothing stands behind it.
     pub fn end(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(id) else {
@@ -126,7 +135,7 @@ impl<R: Role> Core<R> {
         Some(id)
     }
 
-    /// Takes content of a request out: how many bytes went into `room`. The peer may send as
+    /// Takes content of a message out: how many bytes went into `room`. The peer may send as
     /// many again.
     pub fn read_content(&mut self, id: StreamId, room: &mut [u8]) -> usize {
         let Some(stream) = self.streams.get_mut(id) else {
@@ -137,7 +146,7 @@ impl<R: Role> Core<R> {
         len
     }
 
-    /// How a request ends, once all of its content was read.
+    /// How a message that comes ends, once all of its content was read.
     pub fn incoming(&mut self, id: StreamId) -> Option<(Direction, &[u8])> {
         let stream = self.streams.get_mut(id)?;
         if !stream.unread().is_empty() && stream.incoming == Direction::Ended {
@@ -146,8 +155,13 @@ impl<R: Role> Core<R> {
         Some((stream.incoming, &stream.trailers))
     }
 
-    /// The exchange of a stream has ended: it makes room for another. A stream whose
-    /// response is not whole is reset with this code.
+    /// Whether content and trailers may still be sent on a stream.
+    pub fn outgoing(&mut self, id: StreamId) -> Option<Direction> {
+        self.streams.get_mut(id).map(|it| it.outgoing)
+    }
+
+    /// The exchange of a stream has ended: it makes room for another. A stream is reset with
+    /// this code if one of its messages is not whole.
     pub fn release(&mut self, id: StreamId, code: ErrorCode) {
         let Some(stream) = self.streams.remove(id) else {
             return;

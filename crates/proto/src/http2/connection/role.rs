@@ -46,6 +46,9 @@ pub trait Role: Sized {
     /// Takes a setting that means nothing to the other role.
     fn take_setting(core: &mut Core<Self>, setting: Setting) -> Result<(), Fatal>;
 
+    /// All of a SETTINGS frame was taken.
+    fn end_settings(core: &mut Core<Self>);
+
     /// Takes the answer to a PING.
     fn take_pong(core: &mut Core<Self>, payload: [u8; 8]) -> Option<Self::Event>;
 

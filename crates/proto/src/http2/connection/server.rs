@@ -176,6 +176,8 @@ impl Role for Server {
         Ok(())
     }
 
+    fn end_settings(_: &mut Connection) {}
+
     fn take_pong(core: &mut Connection, payload: [u8; 8]) -> Option<Event> {
         if core.role.is_leaving && payload == *SHUTDOWN_PING {
             core.shut_down();

@@ -66,6 +66,84 @@ pub fn code(payload: &[u8]) -> ErrorCode {
     ErrorCode::from_number(u32::from_be_bytes(payload.try_into().unwrap()))
 }
 
+/// What is told of an event.
+pub trait Text: std::fmt::Debug {
+    /// In words.
+    fn text(&self) -> String;
+}
+
+/// An end of a connection.
+pub struct Tested<R> {
+    pub connection: Core<R>,
+    pub now_ms: u64,
+}
+
+impl<R> Tested<R>
+where
+    R: Role<Event: Text, Head: Default>,
+{
+    pub fn of(connection: Core<R>) -> Self {
+        Tested {
+            connection,
+            now_ms: 0,
+        }
+    }
+
+    /// All events of these bytes.
+    pub fn take(&mut self, mut bytes: &[u8]) -> Result<Vec<R::Event>, Fatal> {
+        let mut events = Vec::new();
+        let mut room = || (Vec::new(), Box::default());
+        while let Some(event) = self.connection.next(&mut bytes, self.now_ms, &mut room)? {
+            events.push(event);
+        }
+        assert!(bytes.is_empty());
+        Ok(events)
+    }
+
+    /// The same, as text.
+    pub fn told(&mut self, bytes: &[u8]) -> Vec<String> {
+        let events = self.take(bytes).unwrap();
+        events.into_iter().map(|it| it.text()).collect()
+    }
+
+    /// The code with which these bytes end the connection.
+    pub fn ends(&mut self, bytes: &[u8]) -> ErrorCode {
+        let fatal = self.take(bytes).unwrap_err();
+        let frames = self.sent();
+        let (head, payload) = frames.last().unwrap();
+        assert_eq!(head.kind, FrameKind::GoAway);
+        assert_eq!(payload[4..], fatal.code.number().to_be_bytes());
+        fatal.code
+    }
+
+    /// The frames that were sent since the last time.
+    pub fn sent(&mut self) -> Vec<(FrameHead, Vec<u8>)> {
+        let frames = frames(self.connection.unsent());
+        let len = self.connection.unsent().len();
+        self.connection.sent(len);
+        frames
+    }
+
+    /// The frames of this kind among them: stream, flags and payload.
+    pub fn sent_of(&mut self, kind: FrameKind) -> Vec<(u32, u8, Vec<u8>)> {
+        let frames = self
+            .sent()
+            .into_iter()
+            .filter(|(head, _)| head.kind == kind);
+        frames
+            .map(|(head, payload)| (head.stream, head.flags, payload))
+            .collect()
+    }
+
+    /// The resets among them.
+    pub fn resets(&mut self) -> Vec<(u32, ErrorCode)> {
+        let frames = self.sent_of(FrameKind::RstStream).into_iter();
+        frames
+            .map(|(stream, _, payload)| (stream, code(&payload)))
+            .collect()
+    }
+}
+
 /// A frame of any kind.
 pub fn any_frame(head_block: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let with_length = [&head_block[..], &fields(&[("content-length", "3")])].concat();

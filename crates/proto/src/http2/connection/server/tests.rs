@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::tests::{any_frame, code, data, fields, frame, frames, head, settings};
+use super::super::tests::{Tested, Text, any_frame, data, fields, frame, head, settings};
 use super::*;
 use crate::hpack::encode;
 
@@ -16,19 +16,12 @@ fn post(stream: u32, more: &[(&str, &str)]) -> Vec<u8> {
 
 mod bounds;
 
-/// A connection, and what it has sent.
-struct Server {
-    connection: Connection,
-    now_ms: u64,
-}
+type Server = Tested<super::Server>;
 
 impl Server {
     /// One whose client has begun, with these settings of ours.
     fn with(own: Settings) -> Self {
-        let mut it = Server {
-            connection: Connection::new(own),
-            now_ms: 0,
-        };
+        let mut it = Tested::of(Connection::new(own));
         let begin = [&PREFACE[..], &settings(&[])].concat();
         assert!(it.take(&begin).unwrap().is_empty());
         it.sent();
@@ -38,73 +31,21 @@ impl Server {
     fn new() -> Self {
         Server::with(Settings::default())
     }
-
-    /// All events of these bytes.
-    fn take(&mut self, mut bytes: &[u8]) -> Result<Vec<Event>, Fatal> {
-        let mut events = Vec::new();
-        let mut room = || (Vec::new(), Box::default());
-        while let Some(event) = self.connection.next(&mut bytes, self.now_ms, &mut room)? {
-            events.push(event);
-        }
-        assert!(bytes.is_empty());
-        Ok(events)
-    }
-
-    /// The same, as text.
-    fn told(&mut self, bytes: &[u8]) -> Vec<String> {
-        let events = self.take(bytes).unwrap();
-        events.into_iter().map(|it| text(&it)).collect()
-    }
-
-    /// The code with which these bytes end the connection.
-    fn ends(&mut self, bytes: &[u8]) -> ErrorCode {
-        let fatal = self.take(bytes).unwrap_err();
-        let frames = self.sent();
-        let (head, payload) = frames.last().unwrap();
-        assert_eq!(head.kind, FrameKind::GoAway);
-        assert_eq!(payload[4..], fatal.code.number().to_be_bytes());
-        fatal.code
-    }
-
-    /// The frames that were sent since the last time.
-    fn sent(&mut self) -> Vec<(FrameHead, Vec<u8>)> {
-        let frames = frames(self.connection.unsent());
-        let len = self.connection.unsent().len();
-        self.connection.sent(len);
-        frames
-    }
-
-    /// The frames of this kind among them: stream, flags and payload.
-    fn sent_of(&mut self, kind: FrameKind) -> Vec<(u32, u8, Vec<u8>)> {
-        let frames = self
-            .sent()
-            .into_iter()
-            .filter(|(head, _)| head.kind == kind);
-        frames
-            .map(|(head, payload)| (head.stream, head.flags, payload))
-            .collect()
-    }
-
-    /// The resets among them.
-    fn resets(&mut self) -> Vec<(u32, ErrorCode)> {
-        let frames = self.sent_of(FrameKind::RstStream).into_iter();
-        frames
-            .map(|(stream, _, payload)| (stream, code(&payload)))
-            .collect()
-    }
 }
 
-fn text(event: &Event) -> String {
-    match event {
-        Event::Request(id, request) => {
-            let line = request.head.line(&request.bytes);
-            format!("{id} {}", String::from_utf8_lossy(line))
+impl Text for Event {
+    fn text(&self) -> String {
+        match self {
+            Event::Request(id, request) => {
+                let line = request.head.line(&request.bytes);
+                format!("{id} {}", String::from_utf8_lossy(line))
+            }
+            Event::Refused(id, error) => format!("{id} {}", error.word()),
+            Event::Readable(id) => format!("{id} readable"),
+            Event::Reset(id, code) => format!("{id} reset {code:?}"),
+            Event::Writable => "writable".to_owned(),
+            Event::GoAway => "go away".to_owned(),
         }
-        Event::Refused(id, error) => format!("{id} {}", error.word()),
-        Event::Readable(id) => format!("{id} readable"),
-        Event::Reset(id, code) => format!("{id} reset {code:?}"),
-        Event::Writable => "writable".to_owned(),
-        Event::GoAway => "go away".to_owned(),
     }
 }
 
@@ -113,10 +54,7 @@ fn it_begins_with_its_settings() {
     let mut connection = Connection::new(Settings::default());
     let bytes = connection.unsent().to_vec();
     connection.sent(bytes.len());
-    let mut server = Server {
-        connection,
-        now_ms: 0,
-    };
+    let mut server = Tested::of(connection);
     let first = FrameHead::read(bytes.first_chunk().unwrap());
     assert_eq!(first.kind, FrameKind::Settings);
     // A client's are confirmed.
@@ -136,10 +74,7 @@ fn what_is_no_http2_is_found_at_its_first_byte() {
         (&[&PREFACE[..], &get(1)].concat(), ErrorCode::Protocol),
     ] {
         let connection = Connection::new(Settings::default());
-        let mut server = Server {
-            connection,
-            now_ms: 0,
-        };
+        let mut server = Tested::of(connection);
         server.sent();
         assert_eq!(server.ends(bytes), code);
     }
@@ -492,7 +427,7 @@ fn outcome(bytes: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<u8>) {
         start = end;
         loop {
             match connection.next(&mut part, 0, &mut room) {
-                Ok(Some(event)) => events.push(text(&event)),
+                Ok(Some(event)) => events.push(event.text()),
                 Ok(None) => break,
                 Err(fatal) => {
                     events.push(format!("{fatal:?}"));
