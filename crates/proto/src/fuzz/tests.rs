@@ -30,6 +30,9 @@ fn every_target_is_replayed() {
     let here = [
         "chunked_body",
         "file_request",
+        "hpack_block",
+        "http2_client",
+        "http2_server",
         "proxy_header",
         "request_head",
         "response_head",
@@ -70,4 +73,19 @@ fn file_requests() {
 #[test]
 fn chunked_bodies() {
     replay("chunked_body", super::chunked_body);
+}
+
+#[test]
+fn hpack_blocks() {
+    replay("hpack_block", super::hpack_block);
+}
+
+#[test]
+fn http2_servers() {
+    replay("http2_server", super::http2_server);
+}
+
+#[test]
+fn http2_clients() {
+    replay("http2_client", super::http2_client);
 }

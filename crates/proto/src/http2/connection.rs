@@ -31,7 +31,8 @@ use super::frame::{
 };
 use super::stream::{Direction, Priority, Stream, StreamId, Streams};
 use crate::hpack::{Decoder, TABLE_SIZE, encode};
-use role::{Role, Room};
+pub(crate) use role::Role;
+use role::Room;
 
 /// Most bytes of answers that wait to be sent when a frame is to be answered.
 const REPLIES_MAX: usize = 64 * 1024;
@@ -261,6 +262,16 @@ impl<R: Role> Core<R> {
     /// Exchanges that were not released.
     pub fn in_flight(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Bytes of memory that it holds for what came and for what is to be sent.
+    pub fn memory(&self) -> usize {
+        let gathering = self.gathering.as_ref();
+        self.unsent.capacity()
+            + self.partial.capacity()
+            + gathering.map_or(0, |it| it.bytes.capacity())
+            + self.decoder.memory()
+            + self.streams.memory()
     }
 
     /// Takes bytes off the front of `input`, up to the next event. `None` once all were

@@ -128,6 +128,11 @@ impl Stream {
                 None => return false,
             }
         }
+        // What was read is let go once it is half of it.
+        if self.read * 2 >= self.content.len() {
+            self.content.drain(..self.read);
+            self.read = 0;
+        }
         self.content.extend_from_slice(bytes);
         true
     }
@@ -177,6 +182,15 @@ impl Streams {
 
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Bytes of memory that they hold.
+    pub fn memory(&self) -> usize {
+        let own = |it: &(StreamId, Box<Stream>)| {
+            size_of::<Stream>() + it.1.content.capacity() + it.1.trailers.capacity()
+        };
+        let table = self.0.capacity() * size_of::<(StreamId, Box<Stream>)>();
+        table + self.0.iter().map(own).sum::<usize>()
     }
 
     /// Gives memory back that is for more streams than there are.

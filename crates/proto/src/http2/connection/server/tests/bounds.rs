@@ -267,3 +267,17 @@ fn answers_go_behind_what_waits_to_be_sent() {
     server.told(&frame(FrameKind::Ping, 0, 0, &[7; 8]));
     assert_eq!(server.sent_of(FrameKind::Ping).len(), 1);
 }
+
+#[test]
+fn content_that_was_read_is_let_go() {
+    let mut server = Server::new();
+    server.told(&post(1, &[]));
+    server.told(&data(1, 0, b"a"));
+    for _ in 0..1000 {
+        server.told(&data(1, 0, &[0; 10_000]));
+        // One byte stays.
+        assert_eq!(server.connection.read_content(1, &mut [0; 10_000]), 10_000);
+        assert!(server.connection.memory() < 200_000);
+        server.sent();
+    }
+}
