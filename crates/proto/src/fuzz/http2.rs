@@ -60,12 +60,7 @@ pub fn http2_client(data: &[u8]) {
     check(data, b"", new, |connection, event, seed| match event {
         client::Event::Head(id, response) | client::Event::Interim(id, response) => {
             let method = methods.get(id as usize / 2).copied().unwrap_or_default();
-            let mut head = ResponseHead::default();
-            let parsed = parse_response(&response.bytes, method, &mut head);
-            assert_eq!(parsed, Ok(Parsed::Complete));
-            assert_eq!(head.wire.end, response.bytes.len());
-            let is_same = head.wire.framing == response.head.wire.framing;
-            assert!(is_same || response.head.wire.framing == BodyFraming::None);
+            check_response(&response, method);
             connection.send_content(id, &[b'a'; 100], seed & 2 != 0, 50);
             Some(id)
         }
@@ -79,6 +74,23 @@ pub fn http2_client(data: &[u8]) {
         }
         client::Event::Writable | client::Event::GoAway(_) | client::Event::Pong(_) => None,
     });
+}
+
+/// It is what HTTP/1 reads of the same text.
+fn check_response(response: &client::Response, method: Method) {
+    let framing = response.head.wire.framing;
+    if method == Method::Connect && matches!(response.head.status, 200..300) {
+        assert!(matches!(
+            framing,
+            BodyFraming::UntilClose | BodyFraming::None
+        ));
+        return;
+    }
+    let mut head = ResponseHead::default();
+    let parsed = parse_response(&response.bytes, method, &mut head);
+    assert_eq!(parsed, Ok(Parsed::Complete));
+    assert_eq!(head.wire.end, response.bytes.len());
+    assert_eq!(head.wire.framing, framing);
 }
 
 fn check<R: Role<Head: Default, Event: Debug>>(
@@ -197,7 +209,7 @@ pub fn hpack_block(data: &[u8]) {
         }
         // Each takes a byte at least, and gives no more than itself and the table have.
         assert!(count <= coded.len());
-        assert!(out.len() <= count * (usize::from(TABLE_SIZE) + 4) + 2 * coded.len());
+        assert!(out.len() <= (count + 1) * (usize::from(TABLE_SIZE) + 40) + 2 * coded.len());
     }
     assert!(decoder.memory() <= 8 * usize::from(TABLE_SIZE));
     let mut out = Vec::new();
