@@ -3,8 +3,8 @@
 //!
 //! A server has less to attack with than a client: all streams are opened here. So resets have
 //! no budget: each is of a stream that was opened here, which costs a request, and a stream is
-//! reset once. All else that comes is bounded as at a server, with at most 1,000 interim heads
-//! before a response.
+//! reset once. All else that comes is bounded as at a server, with three more frames that bring
+//! nothing for each stream that may be open, and at most 1,000 interim heads before a response.
 
 use super::super::response::{ResponseFault, read_response};
 use super::super::stream::Awaited;
@@ -17,6 +17,9 @@ use crate::head::{Method, ResponseHead};
 const STREAMS_UNTOLD: u32 = 100;
 /// Interim responses before a response.
 const INTERIM_MAX: u32 = 1000;
+
+/// Frames that are allowed to come for a stream that was given up.
+const LATE_FRAMES: u32 = 3;
 
 /// A connection as its client has it.
 pub type Connection = Core<Client>;
@@ -105,6 +108,10 @@ impl Connection {
             pending: VecDeque::new(),
         };
         let mut it = Core::begin(role, settings, None);
+        // All streams may be given up at once, while their responses are on their way.
+        let late = LATE_FRAMES.saturating_mul(settings.max_streams);
+        let most = IDLE_FRAMES.0.saturating_add(late);
+        it.idle_frames = Budget::new(most, IDLE_FRAMES.1);
         it.unsent.extend_from_slice(PREFACE);
         it.push_settings(&[Setting::EnablePush(false)]);
         it

@@ -152,9 +152,20 @@ pub fn any_frame(head_block: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
         Just(with_length),
         proptest::collection::vec(any::<u8>(), 0..20),
     ];
-    (0u8..12, any::<u8>(), 0u32..8, payload).prop_map(|(kind, flags, stream, payload)| {
+    // What makes sense comes often.
+    let kind = prop_oneof![0u8..12, Just(0), Just(1)];
+    let flags = prop_oneof![any::<u8>(), Just(0), Just(1), Just(4), Just(5)];
+    let stream = prop_oneof![0u32..8, Just(1), Just(3)];
+    (kind, flags, stream, payload).prop_map(|(kind, flags, stream, payload)| {
         let mut bytes = frame(FrameKind::Data, flags, stream, &payload);
         bytes[3] = kind;
         bytes
     })
+}
+
+/// What does not depend on how bytes are cut up: content may be told in more steps, and before
+/// it is found to be too long.
+pub fn uncut(mut told: Vec<String>) -> Vec<String> {
+    told.retain(|it| !it.ends_with("readable"));
+    told
 }

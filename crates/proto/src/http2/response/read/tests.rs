@@ -207,13 +207,14 @@ proptest! {
     #[test]
     fn no_line_is_smuggled_in(
         fields in proptest::collection::vec(("[:a-zA-Z\\-\r\n ]{0,9}", "[ -~\r\n\t]{0,20}"), 0..6),
-        status in "[0-9\r\n ]{3,5}",
+        status in "200|[0-9\r\n ]{3,4}",
         ends in any::<bool>(),
     ) {
         let mut all = vec![(":status", &*status)];
         all.extend(fields.iter().map(|(name, value)| (&**name, &**value)));
         // It compares with what HTTP/1 reads.
-        if let Ok((text, head)) = read(&all, Method::Get, ends) {
+        let read = read(&all, Method::Get, ends);
+        if let Ok((text, head)) = read {
             prop_assert_eq!(text.matches("\r\n").count(), head.fields.len() + 2);
             prop_assert!(!text.replace("\r\n", "").contains(['\r', '\n']));
         }

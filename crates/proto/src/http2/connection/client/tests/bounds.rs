@@ -89,7 +89,11 @@ fn frames_that_bring_nothing_have_a_budget() {
         data(5, 0, b"a"),
         reset(5, ErrorCode::Cancel),
     ] {
-        let mut client = Client::new();
+        let few = Settings {
+            max_streams: 100,
+            ..Settings::OF_CLIENT
+        };
+        let mut client = Client::with(few, &[]);
         client.connection.open(Method::Post, &[0x83], false);
         client.told(&head(1, 0, 200, &[]));
         client.open(Method::Get);
@@ -105,7 +109,7 @@ fn frames_that_bring_nothing_have_a_budget() {
                 Ok(_) => count += 1,
                 Err(fatal) => break fatal,
             }
-            assert!(count <= IDLE_FRAMES.0 + 1, "{flood:?}");
+            assert!(count <= IDLE_FRAMES.0 + 3 * 100 + 1, "{flood:?}");
         };
         assert_eq!(fatal.code, ErrorCode::EnhanceYourCalm);
         assert!(client.connection.unsent().len() <= REPLIES_MAX + 100);
@@ -164,4 +168,24 @@ fn a_block_of_fields_has_a_bound() {
     bomb.extend(vec![0x80 | 62; 10_000]);
     let told = client.told(&frame(FrameKind::Headers, ALL, 1, &bomb));
     assert_eq!(told, ["1 upstream-head-too-large"]);
+}
+
+#[test]
+fn all_streams_may_be_given_up_at_once() {
+    let many = Setting::MaxConcurrentStreams(1000);
+    let mut client = Client::with(Settings::OF_CLIENT, &[many]);
+    for _ in 0..1000 {
+        client.open(Method::Get);
+    }
+    for id in (1..2000).step_by(2) {
+        client.connection.release(id, ErrorCode::Cancel);
+    }
+    for id in (1..2000).step_by(2) {
+        let bytes = [
+            head(id, 0, 200, &[]),
+            data(id, 0, b"abc"),
+            data(id, flags::END_STREAM, b"def"),
+        ];
+        assert!(client.told(&bytes.concat()).is_empty());
+    }
 }
