@@ -21,16 +21,16 @@ CRASHES := 100
 SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),60)
 
 BUILD_TOOLS := cargo cc
-TEST_TOOLS := $(BUILD_TOOLS) curl nginx nginx-stream haproxy haproxy-exporter promtool dnsmasq node cache-suite ab wrk venv chromium mke2fs systemd postgres psql mariadb mariadb-client redis openssl bind pebble
+TEST_TOOLS := $(BUILD_TOOLS) curl nginx nginx-stream haproxy haproxy-exporter promtool dnsmasq node cache-suite ab wrk venv chromium mke2fs systemd postgres psql mariadb mariadb-client redis openssl bind pebble h2spec nghttp go
 RELEASE_TOOLS := $(BUILD_TOOLS) profdata ab
 BENCH_TOOLS := $(RELEASE_TOOLS) nginx nginx-stream haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test it crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
+.PHONY: help demo quick test test-http2 it crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
 
 help: ## Say what there is to do
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 demo: ## Run the load balancer with test origins (ARGS=--load sends requests, "--load --cache" has a cache, --tcp carries TCP, --tls encrypts)
 	@scripts/need $(BUILD_TOOLS)
@@ -56,6 +56,12 @@ test: ## Run all tests
 	fi; \
 	cargo test --workspace --profile $(PROFILE) --no-fail-fast
 	@$(MAKE) loom
+
+test-http2: ## Run the suites of HTTP/2 whole, of which `make test` runs a part
+	@scripts/need $(TEST_TOOLS)
+	@echo "test-http2: cargo test --package evenkeel-it http2:: $(ARGS)"
+	@cargo build --profile $(PROFILE) --package evenkeel
+	@EVENKEEL_TEST_HTTP2=whole cargo test --profile $(PROFILE) --package evenkeel-it -- http2:: $(ARGS)
 
 it: ## Run the tests of the whole program (ARGS=cache:: runs a part)
 	@scripts/need $(TEST_TOOLS)

@@ -38,7 +38,8 @@ pub use watch::CertificateWatch;
 #[derive(Debug)]
 pub struct ServedTls {
     listener: String,
-    protocol: ClientProtocol,
+    /// The protocols that its clients may speak.
+    alpn: &'static [&'static str],
     settings: ListenerTls,
     /// Of whom certificates are ordered; `None` where they all come from files.
     acme: Option<Arc<Acme>>,
@@ -83,11 +84,11 @@ impl ServedTls {
         let served = Arc::new(served.with_placeholder(placeholder));
         let client_auth = client_auth(settings).map_err(|error| failed(error.to_string()))?;
         let clients = client_auth.context();
-        let config = configure(listener.protocol, settings, &served, tickets, client_auth);
+        let config = configure(alpn(listener), settings, &served, tickets, client_auth);
         let config = config.map_err(failed)?;
         Ok(ServedTls {
             listener: name.clone(),
-            protocol: listener.protocol,
+            alpn: alpn(listener),
             settings: settings.clone(),
             acme,
             served,
@@ -241,7 +242,7 @@ impl ServedTls {
             return None;
         }
         let (settings, tickets) = (&self.settings, &self.tickets);
-        let config = configure(self.protocol, settings, &self.served, tickets, client_auth);
+        let config = configure(self.alpn, settings, &self.served, tickets, client_auth);
         let config = match config {
             Ok(config) => config,
             Err(text) => return Some(trouble(text)),
@@ -304,12 +305,21 @@ fn client_auth(settings: &ListenerTls) -> Result<ClientAuth, evenkeel_tls::Error
     })
 }
 
+/// The protocols that a listener's clients may speak, the first that both know (RFC 7301).
+fn alpn(listener: &config::Listener) -> &'static [&'static str] {
+    match listener.protocol {
+        ClientProtocol::Http if listener.http2 => &["h2", "http/1.1"],
+        ClientProtocol::Http => &["http/1.1"],
+        ClientProtocol::Tcp => &[],
+    }
+}
+
 /// How handshakes begin with these settings.
 ///
 /// # Errors
 /// Why they do not go together.
 fn configure(
-    protocol: ClientProtocol,
+    alpn: &[&str],
     settings: &ListenerTls,
     served: &Arc<Served>,
     tickets: &Arc<TicketKeys>,
@@ -324,10 +334,7 @@ fn configure(
     let settings = ServerSettings {
         policy: settings.policy().map_err(|error| error.to_string())?,
         certificates: served.clone(),
-        alpn: match protocol {
-            ClientProtocol::Http => vec![b"http/1.1".to_vec()],
-            ClientProtocol::Tcp => Vec::new(),
-        },
+        alpn: alpn.iter().map(|it| it.as_bytes().to_vec()).collect(),
         client_auth,
         tickets: Some(tickets.clone()),
         early_data: settings.early_data,
@@ -368,7 +375,7 @@ pub fn served_tls(
         let is_same = |it: &&Arc<ServedTls>| {
             let is_its = |its| acme.as_ref().is_some_and(|acme| Arc::ptr_eq(acme, its));
             it.listener == listener.name
-                && it.protocol == listener.protocol
+                && it.alpn == alpn(listener)
                 && it.settings == *settings
                 && it.acme.as_ref().is_none_or(is_its)
         };

@@ -13,9 +13,9 @@ use evenkeel_proto::Scheme;
 use rustix::io::Errno;
 
 use super::future_pool::FuturePool;
-#[cfg(test)]
-use super::tcp;
 use super::{ClientConnection, OpenConnection, http1, serve_connection};
+#[cfg(test)]
+use super::{http1::Served, http2, tcp};
 use crate::config::ClientProtocol;
 use crate::exchange::context::{ListenerSide, OfClient};
 use crate::exchange::remote::Remote;
@@ -191,6 +191,7 @@ fn connected(
         http1: Http1Side::new(stream),
         timer: worker.wheel.timer(),
         client: Client::new(peer, scheme, listener.clone(), session),
+        http2: None,
     })
 }
 
@@ -299,6 +300,29 @@ pub(crate) fn serve_stream(
     let connection = connected(worker, stream, peer, listener);
     let open = OpenConnection::new(worker, &connection.client);
     serve_connection(open, connection, Rc::new(FuturePool::new()), http1::serve)
+}
+
+/// The same for HTTP/2, whose exchanges `spawn` begins.
+#[cfg(test)]
+pub(crate) fn serve_http2(
+    worker: &Rc<Worker>,
+    stream: Stream,
+    peer: Peer,
+    spawn: impl Fn(tasks::Task) + 'static,
+) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+    let listener = &worker.listeners.all()[0];
+    let mut connection = connected(worker, stream, peer, listener);
+    let shared = http2::begin(&mut connection);
+    let worker = worker.clone();
+    Box::pin(async move {
+        loop {
+            connection = match http2::serve(&worker, connection, shared.clone(), &spawn).await {
+                Served::Idle(connection) | Served::Nothing(connection) => connection,
+                Served::Closed => return,
+            };
+            poll_fn(|cx| connection.http1.stream.poll_read_ready(cx)).await;
+        }
+    })
 }
 
 /// Length of what a connection needs while it has an exchange, in bytes.

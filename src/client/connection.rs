@@ -1,8 +1,12 @@
 //! A client's connection, and the exchanges that it carries one after the other.
 
+use std::rc::Rc;
+
 use evenkeel_proto::RequestHead;
 
-use crate::exchange::{Client, ClientSide, Context, Exchange, Http1Side, Progress};
+use crate::exchange::{
+    Client, ClientSide, Context, Exchange, Http1Side, Http2Connection, Progress,
+};
 use crate::net::timer::Timer;
 
 /// A client's connection, from accept to close.
@@ -14,6 +18,8 @@ pub(super) struct ClientConnection {
     pub timer: Timer,
     /// The client at the other end.
     pub client: Client,
+    /// What the streams of HTTP/2 share, where it speaks that.
+    pub http2: Option<Rc<Http2Connection>>,
 }
 
 impl ClientConnection {

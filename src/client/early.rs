@@ -32,6 +32,7 @@ pub(super) async fn finish_handshake(
         http1,
         timer,
         client,
+        ..
     } = connection;
     let deadline = client.tls().map_or(0, |it| it.handshake_deadline);
     worker.wheel.set(timer, deadline);

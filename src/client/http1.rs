@@ -368,6 +368,7 @@ async fn read_more(
         http1,
         timer,
         client,
+        ..
     } = connection;
     if buffer.room().is_empty() {
         buffer.grow();

@@ -10,6 +10,7 @@ mod drain;
 mod early;
 mod future_pool;
 pub(crate) mod http1;
+mod http2;
 mod proxy_protocol;
 mod tcp;
 mod tls;
@@ -27,7 +28,7 @@ use crate::net::tasks;
 use crate::observe::sessions::SessionKey;
 pub use accept::accept;
 #[cfg(test)]
-pub(crate) use accept::{carried_len, serve_stream, served_len};
+pub(crate) use accept::{carried_len, serve_http2, serve_stream, served_len};
 use connection::ClientConnection;
 use future_pool::FuturePool;
 use http1::Served;
@@ -157,8 +158,32 @@ where
         }
         Hint::Connection.set(&*connection);
         connection.timer.hint_prefetch(Hint::Timer as usize);
-        while wait_for_request(worker, &mut connection, wait).await {
-            (connection, wait) = match places.run(|| serve(worker.clone(), connection)).await {
+        let mut may_begin_http2 = begin_http2(&mut connection);
+        loop {
+            if !wait_for_request(worker, &mut connection, wait).await {
+                if let Some(http2) = connection.http2.clone() {
+                    let goodbye = http2::say_goodbye(worker, connection, http2, spawn_exchange);
+                    box_cold(goodbye).await;
+                }
+                return;
+            }
+            if std::mem::take(&mut may_begin_http2)
+                && box_cold(http2::has_preface(worker, &mut connection)).await
+            {
+                http2::begin(&mut connection);
+            }
+            let served = match connection.http2.clone() {
+                None => places.run(|| serve(worker.clone(), connection)).await,
+                Some(http2) => {
+                    if connection.http1.stream.is_handshaking()
+                        && !box_cold(early::finish_idle(worker, &mut connection)).await
+                    {
+                        return;
+                    }
+                    box_cold(http2::serve(worker, connection, http2, spawn_exchange)).await
+                }
+            };
+            (connection, wait) = match served {
                 Served::Idle(mut connection) => {
                     if connection.http1.stream.is_handshaking()
                         && !box_cold(early::finish_idle(worker, &mut connection)).await
@@ -173,9 +198,26 @@ where
             };
             Hint::clear_exchange();
         }
-        // The connection counts as open until its descriptor is free.
-        drop(connection);
     }
+}
+
+/// Has a connection speak HTTP/2 whose handshake has come to that. Gives whether its first
+/// bytes may come to it still.
+fn begin_http2(connection: &mut ClientConnection) -> bool {
+    let stream = &connection.http1.stream;
+    if !stream.is_encrypted() {
+        return connection.client.listener.setting(|it| it.h2c);
+    }
+    let negotiated = stream.negotiated();
+    if negotiated.is_some_and(|it| it.protocol == Some(b"h2")) {
+        http2::begin(connection);
+    }
+    false
+}
+
+/// Begins the task of an exchange that shares its connection with others.
+fn spawn_exchange(task: tasks::Task) {
+    tasks::spawn_boxed(task);
 }
 
 /// Whether the peer is a proxy that says first who its client is; `None` where it is

@@ -100,6 +100,7 @@ async fn read(
         http1,
         timer,
         client,
+        ..
     } = connection;
     let stream = &mut http1.stream;
     let refused = |failure| Poll::Ready(Err(Missing::Refused(failure)));

@@ -97,6 +97,7 @@ async fn read_first(
         http1,
         timer,
         client,
+        ..
     } = connection;
     let preread = &context.listener().preread;
     let mut buffer = Buffer::small();

@@ -240,6 +240,7 @@ async fn asked_for(
         http1,
         timer,
         client,
+        ..
     } = connection;
     let mut buffer = Buffer::small();
     let mut seen = 0;
@@ -283,6 +284,7 @@ async fn agree(worker: &Worker, connection: &mut ClientConnection) -> Result<(),
         http1,
         timer,
         client,
+        ..
     } = connection;
     let mut is_new = true;
     poll_fn(|cx| {
@@ -338,10 +340,12 @@ fn with_stream<E>(
         http1,
         timer,
         client,
+        http2,
     } = connection;
     Ok(Box::new(ClientConnection {
         http1: Http1Side::new(change(http1.stream)?),
         timer,
         client,
+        http2,
     }))
 }

@@ -29,10 +29,14 @@ impl Exchange<'_> {
         let context = self.context;
         let bounds = context.generation().limits.bandwidth_of(route);
         let shares: Vec<_> = bounds.iter().filter_map(|it| self.share_of(it)).collect();
-        if let ClientSide::Http1(http1) = &mut self.side
-            && !shares.is_empty()
-        {
-            http1.set_throttle(Throttle::new(context.worker(), shares));
+        if shares.is_empty() {
+            return;
+        }
+        let throttle = || Throttle::new(context.worker(), shares);
+        match &mut self.side {
+            ClientSide::Http1(http1) => http1.set_throttle(throttle()),
+            ClientSide::Http2(stream) => stream.set_throttle(throttle()),
+            ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
         }
     }
 

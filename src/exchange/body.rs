@@ -302,9 +302,9 @@ impl BodySink {
     /// That of a client that speaks `version`, for a response framed so: what both
     /// protocols know goes on as it is.
     pub fn of_client(version: Version, framing: BodyFraming) -> Self {
-        Self::http1(match (framing, version) {
-            (BodyFraming::Chunked, Version::Http10) => Transcode::Strip,
-            (BodyFraming::UntilClose, Version::Http11) => Transcode::Chunk,
+        Self::http1(match (framing, version.knows_chunks()) {
+            (BodyFraming::Chunked, false) => Transcode::Strip,
+            (BodyFraming::UntilClose, true) => Transcode::Chunk,
             _ => Transcode::Raw,
         })
     }

@@ -10,8 +10,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use super::http1_side::Http1Side;
-#[cfg(test)]
-use super::multiplexed::MultiplexedStream;
+use super::http2_side::Http2Stream;
 use super::recording::Recording;
 use super::store_side::StoreSide;
 use super::subrequest::Subrequest;
@@ -24,16 +23,17 @@ pub enum Carrier<'a> {
     /// A connection, which carries nothing else meanwhile.
     Connection(&'a mut Stream),
     /// A connection, of which somebody else gets what is read.
-    Recorded(RecordedStream<'a>),
+    Recorded(RecordedStream<'a, Stream>),
+    /// One of many streams on a connection.
+    Multiplexed(&'a mut Http2Stream),
+    /// The same, of which somebody else gets what is read.
+    RecordedMultiplexed(RecordedStream<'a, Http2Stream>),
     /// The same of a client whose route has a bandwidth.
     Paced(&'a mut Http1Side),
     /// A cache, which takes a response.
     Store(&'a mut StoreSide),
     /// Another exchange, which keeps a response.
     Subrequest(&'a mut Subrequest),
-    /// One of many streams on a connection.
-    #[cfg(test)]
-    Multiplexed(&'a mut MultiplexedStream),
 }
 
 impl<'a> From<&'a mut Stream> for Carrier<'a> {
@@ -52,8 +52,8 @@ macro_rules! with_carrier {
             Carrier::Paced($paced) => $of_paced,
             Carrier::Store($it) => $result,
             Carrier::Subrequest($it) => $result,
-            #[cfg(test)]
             Carrier::Multiplexed($it) => $result,
+            Carrier::RecordedMultiplexed($it) => $result,
         }
     };
 }
@@ -126,63 +126,75 @@ impl Carrier<'_> {
     }
 }
 
-/// A connection whose bytes are recorded as they are read.
+/// What carries a request's body, and is recorded as it is read. Nothing is written to it.
 #[derive(Debug)]
-pub struct RecordedStream<'a> {
-    pub stream: &'a mut Stream,
+pub struct RecordedStream<'a, S> {
+    pub stream: &'a mut S,
     pub recording: &'a mut Recording,
 }
 
 /// What it has of a carrier.
-impl RecordedStream<'_> {
-    /// A pipe would hide the bytes.
-    fn can_splice(&self) -> bool {
-        false
-    }
+macro_rules! recorded {
+    ($stream:ty) => {
+        impl RecordedStream<'_, $stream> {
+            /// A pipe would hide the bytes.
+            fn can_splice(&self) -> bool {
+                false
+            }
 
-    fn poll_read_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
-        self.stream.poll_read_ready(cx)
-    }
+            fn poll_read_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
+                self.stream.poll_read_ready(cx)
+            }
 
-    fn poll_read(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        let read = self.stream.poll_read(cx, room);
-        if let Poll::Ready(Ok(len)) = read {
-            self.recording.take(&room[..len]);
+            fn poll_read(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+                let read = self.stream.poll_read(cx, room);
+                if let Poll::Ready(Ok(len)) = read {
+                    self.recording.take(&room[..len]);
+                }
+                read
+            }
+
+            fn poll_read_into(
+                &self,
+                _: &Context<'_>,
+                _: &mut Pipe,
+                _: u64,
+            ) -> Poll<io::Result<usize>> {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
+
+            fn poll_write_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
+                self.stream.poll_write_ready(cx)
+            }
+
+            fn poll_write(
+                &mut self,
+                cx: &Context<'_>,
+                bytes: &[u8],
+                follow: Follow,
+            ) -> Poll<io::Result<usize>> {
+                self.stream.poll_write(cx, bytes, follow)
+            }
+
+            fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
+                self.stream.try_write(bytes, follow)
+            }
+
+            fn poll_write_from(
+                &mut self,
+                cx: &Context<'_>,
+                pipe: &mut Pipe,
+                follow: Follow,
+            ) -> Poll<io::Result<usize>> {
+                self.stream.poll_write_from(cx, pipe, follow)
+            }
+
+            fn close_notify(&mut self) -> io::Result<()> {
+                self.stream.close_notify()
+            }
         }
-        read
-    }
-
-    fn poll_read_into(&self, _: &Context<'_>, _: &mut Pipe, _: u64) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    fn poll_write_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
-        self.stream.poll_write_ready(cx)
-    }
-
-    fn poll_write(
-        &mut self,
-        cx: &Context<'_>,
-        bytes: &[u8],
-        follow: Follow,
-    ) -> Poll<io::Result<usize>> {
-        self.stream.poll_write(cx, bytes, follow)
-    }
-
-    fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
-        self.stream.try_write(bytes, follow)
-    }
-
-    fn poll_write_from(
-        &mut self,
-        cx: &Context<'_>,
-        pipe: &mut Pipe,
-        follow: Follow,
-    ) -> Poll<io::Result<usize>> {
-        self.stream.poll_write_from(cx, pipe, follow)
-    }
-
-    fn close_notify(&mut self) -> io::Result<()> {
-        self.stream.close_notify()
-    }
+    };
 }
+
+recorded!(Stream);
+recorded!(Http2Stream);

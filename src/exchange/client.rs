@@ -61,7 +61,7 @@ pub struct Client {
     /// The address that it connected to, where a PROXY header told it.
     told_destination: Option<Box<SocketAddr>>,
     /// Facts from its TLS handshake.
-    tls: Option<Box<TlsClient>>,
+    tls: Option<Rc<TlsClient>>,
     /// The client of the request in hand, where a trusted proxy sent that.
     relayed: Option<Box<RelayedClient>>,
     /// The listener that accepted it.
@@ -115,13 +115,16 @@ impl Client {
     /// Its connection is encrypted from here on.
     pub fn is_encrypted(&mut self, tls: TlsClient) {
         self.scheme = Scheme::Https;
-        self.tls = Some(Box::new(tls));
+        self.tls = Some(Rc::new(tls));
     }
 
     /// Notes whether the request in hand came before the end of the handshake.
     pub fn is_early(&mut self, is_early: bool) {
-        if let Some(tls) = &mut self.tls {
-            tls.is_early = is_early;
+        if let Some(tls) = &mut self.tls
+            && tls.is_early != is_early
+        {
+            // Only its connection has it, whose requests come one after the other.
+            Rc::make_mut(tls).is_early = is_early;
         }
     }
 
@@ -135,7 +138,8 @@ impl Client {
         TlsClient::server_name(self.tls(), hello)
     }
 
-    /// The same client, for a request that a cache makes for it and for others.
+    /// The same client, for a request that does not have its connection to itself: one that
+    /// a cache makes for it and for others, or that came with others.
     pub fn for_fetch(&self) -> Self {
         Client {
             peer: self.peer,

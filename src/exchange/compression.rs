@@ -20,9 +20,9 @@ use evenkeel_proto::http1::recode::{CodedEnd, Recoding, recode_head};
 use evenkeel_proto::representation::{Codable, Conditions};
 use evenkeel_proto::{Method, RequestHead, Version};
 
+use super::Exchange;
 use super::context::Context;
 use super::encoder::{Encoder, level};
-use super::{ClientSide, Exchange};
 use crate::config::{CodedRequests, ResponseCompression};
 use crate::metrics::Counter;
 use crate::observe::counters::CompressionCounters;
@@ -63,12 +63,18 @@ impl Decision {
             Decision::Head(recoding) => Some(recoding),
             Decision::Body(coding) => Some(Recoding::Coded {
                 coding,
-                end: match version {
-                    Version::Http10 => CodedEnd::Connection,
-                    Version::Http11 => CodedEnd::Chunks,
-                },
+                end: coded_end(version),
             }),
         }
+    }
+}
+
+/// How a client that speaks `version` knows the end of a body with a coding.
+fn coded_end(version: Version) -> CodedEnd {
+    if version.knows_chunks() {
+        CodedEnd::Chunks
+    } else {
+        CodedEnd::Connection
     }
 }
 
@@ -87,7 +93,7 @@ impl<'a> Exchange<'a> {
     /// How its route compresses responses, if it does, and the response goes to a client.
     pub(crate) fn compression(&self) -> Option<&'a ResponseCompression> {
         let compression = self.route()?.compression.as_deref()?;
-        matches!(self.side, ClientSide::Http1(_)).then_some(compression)
+        (!self.side.is_store()).then_some(compression)
     }
 
     /// Whether its route refuses what it has for a body.
@@ -199,10 +205,7 @@ impl<'a> Exchange<'a> {
             context: self.context,
             encoder: Some(encoder),
             level: level(coding, settings),
-            framing: match self.head.version {
-                Version::Http10 => CodedEnd::Connection,
-                Version::Http11 => CodedEnd::Chunks,
-            },
+            framing: coded_end(self.head.version),
             pending: Vec::new(),
             counters: self.compression_counters().cloned(),
         })

@@ -177,6 +177,7 @@ impl Exchange<'_> {
             user: self.user().map(str::as_bytes),
             request_id: progress.identity.request_id(bytes, &mut room),
             trace_id: trace_id.as_ref().map(|it| &it[..]),
+            place: self.side.place(),
             open: &|| self.open(),
         };
         let dropped = &context.counters.own.log_lines_dropped;

@@ -7,12 +7,12 @@
 //!
 //! A response reaches a side in one of two forms:
 //!
-//! - The head of an endpoint goes through [`ClientSide::response_head`]. The side puts
-//!   its own form in front of the body, or keeps the head until
-//!   [`ClientSide::begin_response`], and sends it by itself. The body follows by way of
-//!   the [`Carrier`].
+//! - The head of an endpoint goes through [`ClientSide::response_head`], which gives the
+//!   text of HTTP/1 that goes in front of the body. [`ClientSide::begin_response`] takes
+//!   that off where the protocol has a form of its own, and sends it. The body follows by
+//!   way of the [`Carrier`].
 //! - An answer made here is text of HTTP/1, and goes through
-//!   [`ClientSide::poll_write_answer`]. A head that was kept is dropped.
+//!   [`ClientSide::poll_write_answer`].
 //!
 //! Invariant: a response that went out whole is ended. Where no write has said the end,
 //! [`ClientSide::end_response`] does.
@@ -33,27 +33,26 @@ use super::body::BodySink;
 use super::carrier::{Carrier, RecordedStream};
 use super::context::{ListenerSide, Worker};
 use super::http1_side::Http1Side;
-#[cfg(test)]
-use super::multiplexed::MultiplexedStream;
+use super::http2_side::Http2Stream;
 use super::recording::Recording;
 use super::store_side::StoreSide;
 use super::subrequest::Subrequest;
 use super::throttle::Throttle;
 use crate::net::clock;
 use crate::net::stream::{Follow, Peeked};
+use crate::observe::access_log::StreamPlace;
 
 /// The client's side of one exchange.
 #[derive(Debug)]
 pub enum ClientSide<'a> {
     /// A connection that carries one exchange at a time.
     Http1(&'a mut Http1Side),
+    /// One of many streams on a connection.
+    Http2(&'a mut Http2Stream),
     /// A cache, which asks for what it does not have.
     Store(&'a mut StoreSide),
     /// Another exchange, which asks for itself.
     Subrequest(&'a mut Subrequest),
-    /// One of many streams on a connection.
-    #[cfg(test)]
-    Multiplexed(&'a mut MultiplexedStream),
 }
 
 /// The part of an endpoint's head that a client gets in another form.
@@ -75,8 +74,7 @@ impl ClientSide<'_> {
             },
             ClientSide::Store(store) => Carrier::Store(store),
             ClientSide::Subrequest(kept) => Carrier::Subrequest(kept),
-            #[cfg(test)]
-            ClientSide::Multiplexed(stream) => Carrier::Multiplexed(stream),
+            ClientSide::Http2(stream) => Carrier::Multiplexed(stream),
         }
     }
 
@@ -90,6 +88,9 @@ impl ClientSide<'_> {
                 stream: &mut http1.stream,
                 recording,
             }),
+            (ClientSide::Http2(stream), Some(recording)) => {
+                Carrier::RecordedMultiplexed(RecordedStream { stream, recording })
+            }
             (side, _) => side.carrier(),
         }
     }
@@ -99,9 +100,18 @@ impl ClientSide<'_> {
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             ClientSide::Http1(http1) => http1.stream.local_address(),
+            ClientSide::Http2(stream) => stream.local_address(),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => None,
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => None,
+        }
+    }
+
+    /// Where it takes place on a connection that carries many.
+    pub(super) fn place(&self) -> StreamPlace {
+        match self {
+            ClientSide::Http2(stream) => stream.place(),
+            ClientSide::Http1(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => {
+                StreamPlace::default()
+            }
         }
     }
 
@@ -115,9 +125,9 @@ impl ClientSide<'_> {
     ) -> Persistence {
         match self {
             ClientSide::Http1(_) => http1_persistence(listener, head, rest),
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => Persistence::Keep,
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => Persistence::Keep,
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => {
+                Persistence::Keep
+            }
         }
     }
 
@@ -127,8 +137,7 @@ impl ClientSide<'_> {
             (ClientSide::Http1(_), Persistence::Close) => Follow::Close,
             (ClientSide::Http1(_), _) => Follow::Anything,
             (ClientSide::Store(_) | ClientSide::Subrequest(_), _) => Follow::Anything,
-            #[cfg(test)]
-            (ClientSide::Multiplexed(_), _) => Follow::Close,
+            (ClientSide::Http2(_), _) => Follow::Close,
         }
     }
 
@@ -137,11 +146,11 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(_) => BodySink::of_client(request.version, framing),
             // Content alone, as for a client that knows no chunks.
+            // The stream takes chunks apart, and what has no length ends with it.
+            ClientSide::Http2(_) => BodySink::http1(Transcode::Raw),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => {
                 BodySink::of_client(Version::Http10, framing)
             }
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => BodySink::of_client(Version::Http10, framing),
         }
     }
 
@@ -153,18 +162,16 @@ impl ClientSide<'_> {
                 Transcode::Raw => framing == BodyFraming::UntilClose,
                 Transcode::Chunk => false,
             },
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => false,
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
         }
     }
 
     /// Takes the head of an endpoint's response, at the front of `bytes`. Gives the
     /// part of it that goes to the client in another form.
     ///
-    /// Invariant: a side that keeps the head to send it by itself replaces all of it
-    /// by nothing, so that the body alone is left. Nothing is sent yet: the response may
-    /// still be refused. A head that was kept before gives way.
+    /// Invariant: a side that keeps the head replaces all of it by nothing, so that the body
+    /// alone is left. Nothing is sent yet: the response may still be refused. A head that was
+    /// kept before gives way.
     pub(super) fn response_head<'c>(
         &self,
         worker: &'c Worker,
@@ -173,7 +180,9 @@ impl ClientSide<'_> {
         edits: ResponseEdits<'_>,
     ) -> ReplacedHead<'c> {
         match self {
-            ClientSide::Http1(_) => http1_response_head(worker, bytes, head, edits),
+            ClientSide::Http1(_) | ClientSide::Http2(_) => {
+                http1_response_head(worker, bytes, head, edits)
+            }
             ClientSide::Store(store) => {
                 let unix_s = worker.access_log.unix_us(clock::now()) / 1_000_000;
                 store.take_head(bytes, head, unix_s);
@@ -189,26 +198,24 @@ impl ClientSide<'_> {
                     by: None,
                 }
             }
-            #[cfg(test)]
-            ClientSide::Multiplexed(stream) => {
-                stream.keep_head(bytes, head);
-                ReplacedHead {
-                    len: head.wire.end,
-                    by: None,
-                }
-            }
         }
     }
 
-    /// The response whose head was taken last goes to the client: a side that has kept
-    /// the head sends it. `progress` is that of the exchange.
-    pub(super) fn begin_response(&mut self, progress: &Progress<'_>) {
+    /// The response whose head was taken last goes to the client. `head` is what goes in
+    /// front of its body, and `progress` that of the exchange. Gives how many bytes of the
+    /// head the side has sent in its own form.
+    pub(super) fn begin_response(&mut self, progress: &Progress<'_>, head: &[u8]) -> usize {
         match self {
             // The head goes in front of the body.
-            ClientSide::Http1(_) | ClientSide::Subrequest(_) => {}
-            ClientSide::Store(store) => store.begin_response(progress),
-            #[cfg(test)]
-            ClientSide::Multiplexed(stream) => stream.send_kept_head(),
+            ClientSide::Http1(_) | ClientSide::Subrequest(_) => 0,
+            ClientSide::Store(store) => {
+                store.begin_response(progress);
+                0
+            }
+            ClientSide::Http2(stream) => {
+                stream.send_head(head);
+                head.len()
+            }
         }
     }
 
@@ -220,8 +227,7 @@ impl ClientSide<'_> {
             ClientSide::Http1(_) => {}
             // The exchange says it.
             ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
-            #[cfg(test)]
-            ClientSide::Multiplexed(stream) => stream.end(),
+            ClientSide::Http2(stream) => stream.end(),
         }
     }
 
@@ -240,12 +246,10 @@ impl ClientSide<'_> {
             ClientSide::Http1(http1) => http1.poll_write(cx, bytes, follow),
             // Who follows is told why there is no response.
             ClientSide::Store(_) | ClientSide::Subrequest(_) => Poll::Ready(Ok(bytes.len())),
-            #[cfg(test)]
-            ClientSide::Multiplexed(stream) if head_len > 0 => {
+            ClientSide::Http2(stream) if head_len > 0 => {
                 stream.poll_write_text(cx, bytes, head_len, follow)
             }
-            #[cfg(test)]
-            ClientSide::Multiplexed(stream) => stream.poll_write(cx, bytes, follow),
+            ClientSide::Http2(stream) => stream.poll_write(cx, bytes, follow),
         }
     }
 
@@ -258,8 +262,7 @@ impl ClientSide<'_> {
             ClientSide::Store(store) => store.poll_broken(cx).map(|()| Peeked::Broken),
             // Who asks drops it.
             ClientSide::Subrequest(_) => Poll::Pending,
-            #[cfg(test)]
-            ClientSide::Multiplexed(stream) => stream.poll_broken(cx).map(|()| Peeked::Broken),
+            ClientSide::Http2(stream) => stream.poll_broken(cx).map(|()| Peeked::Broken),
         }
     }
 
@@ -269,8 +272,7 @@ impl ClientSide<'_> {
             ClientSide::Http1(http1) => http1.stream.poll_broken(cx),
             ClientSide::Store(store) => store.poll_broken(cx),
             ClientSide::Subrequest(_) => Poll::Pending,
-            #[cfg(test)]
-            ClientSide::Multiplexed(stream) => stream.poll_broken(cx),
+            ClientSide::Http2(stream) => stream.poll_broken(cx),
         }
     }
 
@@ -279,8 +281,7 @@ impl ClientSide<'_> {
         match self {
             ClientSide::Http1(_) | ClientSide::Subrequest(_) => false,
             ClientSide::Store(store) => store.may_serve_stale(),
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => false,
+            ClientSide::Http2(_) => false,
         }
     }
 
@@ -303,9 +304,7 @@ impl ClientSide<'_> {
     pub(super) fn is_half_closed(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.is_half_closed(),
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => false,
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
         }
     }
 
@@ -314,9 +313,7 @@ impl ClientSide<'_> {
     pub(super) fn set_half_closed(&mut self) {
         match self {
             ClientSide::Http1(http1) => http1.set_half_closed(),
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => {}
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
         }
     }
 
@@ -330,9 +327,8 @@ impl ClientSide<'_> {
     pub(super) fn is_throttled(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.throttle().is_some_and(Throttle::is_waiting),
+            ClientSide::Http2(stream) => stream.throttle().is_some_and(Throttle::is_waiting),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => false,
         }
     }
 
@@ -343,9 +339,11 @@ impl ClientSide<'_> {
                 let throttle = http1.take_throttle();
                 throttle.map_or(Duration::ZERO, |it| it.waited())
             }
+            ClientSide::Http2(stream) => {
+                let throttle = stream.take_throttle();
+                throttle.map_or(Duration::ZERO, |it| it.waited())
+            }
             ClientSide::Store(_) | ClientSide::Subrequest(_) => Duration::ZERO,
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => Duration::ZERO,
         }
     }
 
@@ -354,9 +352,7 @@ impl ClientSide<'_> {
     pub(super) fn unacknowledged_len(&self) -> u64 {
         match self {
             ClientSide::Http1(http1) => http1.stream.unacknowledged_len(),
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => 0,
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => 0,
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => 0,
         }
     }
 
@@ -364,9 +360,7 @@ impl ClientSide<'_> {
     pub(super) fn watch_peer(&mut self, dead_after: Duration) {
         match self {
             ClientSide::Http1(http1) => http1.stream.watch_peer(dead_after),
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => {}
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
         }
     }
 
@@ -374,9 +368,7 @@ impl ClientSide<'_> {
     pub(super) fn abort_on_close(&mut self) {
         match self {
             ClientSide::Http1(http1) => http1.stream.abort_on_close(),
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => {}
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
         }
     }
 
@@ -384,9 +376,7 @@ impl ClientSide<'_> {
     pub fn can_send_file(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.stream.can_send_file(),
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => false,
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
         }
     }
 
@@ -401,11 +391,9 @@ impl ClientSide<'_> {
     ) -> Poll<io::Result<usize>> {
         match self {
             ClientSide::Http1(http1) => http1.poll_send_file(cx, file, offset, len),
-            ClientSide::Store(_) | ClientSide::Subrequest(_) => {
+            ClientSide::Http2(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => {
                 Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
             }
-            #[cfg(test)]
-            ClientSide::Multiplexed(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 }

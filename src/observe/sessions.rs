@@ -99,6 +99,8 @@ pub struct Track {
     bytes_out: Cell<u64>,
     line_len: Cell<u8>,
     line: RefCell<[u8; LINE_LEN]>,
+    /// Of a connection that carries several exchanges at once: those of its exchanges.
+    streams: RefCell<Vec<Rc<Track>>>,
 }
 
 impl Track {
@@ -121,6 +123,7 @@ impl Track {
             bytes_out: Cell::new(0),
             line_len: Cell::new(0),
             line: RefCell::new([0; LINE_LEN]),
+            streams: RefCell::default(),
         }
     }
 
@@ -214,6 +217,8 @@ pub struct Sessions {
     free: RefCell<Vec<Rc<Track>>>,
     /// Tracks that there are, those in `free` included.
     tracks: Cell<usize>,
+    /// Those of exchanges that share a connection with others.
+    stream_tracks: Cell<usize>,
     /// Entries that were told to leave.
     told: Cell<usize>,
     /// The last one that was given.
@@ -317,13 +322,7 @@ impl Sessions {
 
     /// It has something to read.
     pub fn wake(&self, key: SessionKey) -> Rc<Track> {
-        let reused = self.free.borrow_mut().pop();
-        let track = reused.unwrap_or_else(|| {
-            self.tracks.set(self.tracks.get() + 1);
-            Rc::new(Track::new())
-        });
-        track.requests.set(0);
-        track.phase.set(Stage::Idle);
+        let track = self.track();
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
             entry.track = Some(track.clone());
             if entry.told.take().is_some() {
@@ -331,6 +330,38 @@ impl Sessions {
             }
         }
         track
+    }
+
+    fn track(&self) -> Rc<Track> {
+        let reused = self.free.borrow_mut().pop();
+        let track = reused.unwrap_or_else(|| {
+            self.tracks.set(self.tracks.get() + 1);
+            Rc::new(Track::new())
+        });
+        track.requests.set(0);
+        track.phase.set(Stage::Idle);
+        track
+    }
+
+    /// An exchange begins on a connection that carries several at once, and whose own track
+    /// is `of`.
+    pub fn begin_stream(&self, of: &Track) -> Rc<Track> {
+        let track = self.track();
+        of.requests.set(of.requests.get().wrapping_add(1));
+        of.streams.borrow_mut().push(track.clone());
+        self.stream_tracks.update(|it| it + 1);
+        track
+    }
+
+    /// That exchange is over.
+    pub fn end_stream(&self, of: &Track, track: Rc<Track>) {
+        let mut streams = of.streams.borrow_mut();
+        if let Some(at) = streams.iter().position(|it| Rc::ptr_eq(it, &track)) {
+            streams.swap_remove(at);
+            self.stream_tracks.update(|it| it - 1);
+        }
+        drop(streams);
+        self.keep(track);
     }
 
     /// It is idle again, from `tick` on.
@@ -364,7 +395,8 @@ impl Sessions {
 
     /// Connections that are not being served.
     pub fn idle_count(&self) -> usize {
-        let served = self.tracks.get() - self.free.borrow().len();
+        let of_streams = self.stream_tracks.get();
+        let served = self.tracks.get() - self.free.borrow().len() - of_streams;
         self.entries.borrow().len().saturating_sub(served)
     }
 
@@ -435,7 +467,7 @@ impl Sessions {
                 for entry in (next..end).filter_map(|index| entries.get(index)) {
                     list.open += 1;
                     let age = tick_len * (tick as u32).saturating_sub(entry.accepted);
-                    list.rows.push(Session::new(entry, age, now));
+                    Session::push_all(&mut list.rows, entry, age, now);
                 }
                 next = end;
                 if next == entries.capacity() {

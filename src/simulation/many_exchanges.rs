@@ -1,38 +1,58 @@
-//! Many exchanges at once on one connection of a client.
-//!
-//! The protocol between them is that of `exchange::multiplexed`, which stands for those
-//! that come. Everything above the client's side is the program's own.
+//! Many exchanges at once on one connection of a client, which speaks HTTP/2.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
-use evenkeel_proto::http1::{Parsed, parse_request};
-use evenkeel_proto::{RequestHead, Scheme};
+use evenkeel_proto::hpack::{Decoder, encode};
+use evenkeel_proto::http2::frame::{FrameHead, HEAD_LEN, PREFACE, flags};
+use evenkeel_proto::http2::{ErrorCode, FrameKind as Kind};
 
 use super::*;
-use crate::exchange::identity::Identity;
-use crate::exchange::multiplexed::{
-    FrameKind, MultiplexedConnection, MultiplexedStream, frame, take_frame,
-};
-use crate::exchange::remote::Remote;
-use crate::exchange::{Client, ClientSide, Context, Exchange, Progress};
-use crate::handler;
-use crate::observe::sessions::Accepted;
+use crate::client::serve_http2;
+use crate::net::tasks::Task;
+
+/// A part of what goes by a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FrameKind {
+    Head,
+    Data,
+    /// Nothing more comes.
+    End,
+    /// The exchange is given up.
+    Reset,
+}
+
+/// A frame that came to the client.
+type Frame = (u8, FrameKind, String);
 
 /// A connection with many streams, and two to the endpoint, which are idle at first.
 struct Multiplexing {
     worker: Rc<Worker>,
     client: Stream,
+    decoder: Decoder,
     unread: Vec<u8>,
-    connection: Rc<RefCell<MultiplexedConnection>>,
+    /// Bytes of content that the client has yet to send on each stream.
+    unsent: BTreeMap<u8, usize>,
     endpoints: [Stream; 2],
     /// What came on each of those.
     arrived: [String; 2],
-    serving: Vec<Pin<Box<dyn Future<Output = ()>>>>,
+    driver: Pin<Box<dyn Future<Output = ()>>>,
+    /// Exchanges that have begun since the last turn.
+    begun: Rc<RefCell<Vec<Task>>>,
+    serving: Vec<Task>,
     time: Time,
 }
 
-/// A frame that came to the client.
-type Frame = (u8, FrameKind, String);
+/// The bytes of a frame.
+fn frame(kind: Kind, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let head = FrameHead {
+        len: payload.len() as u32,
+        kind,
+        flags,
+        stream: stream.into(),
+    };
+    [&head.bytes(), payload].concat()
+}
 
 impl Multiplexing {
     fn new() -> Self {
@@ -44,16 +64,26 @@ impl Multiplexing {
             keep_idle(&worker, of_endpoint);
             endpoint
         });
-        Multiplexing {
+        let begun = Rc::<RefCell<Vec<Task>>>::default();
+        let spawned = begun.clone();
+        let spawn = move |task| spawned.borrow_mut().push(task);
+        let driver = serve_http2(&worker, of_client, Peer::Tcp(CLIENT), spawn);
+        let mut it = Multiplexing {
+            driver,
             worker,
             client,
+            decoder: Decoder::default(),
             unread: Vec::new(),
-            connection: MultiplexedConnection::new(of_client),
+            unsent: BTreeMap::new(),
             endpoints,
             arrived: Default::default(),
+            begun,
             serving: Vec::new(),
             time,
-        }
+        };
+        let settings = frame(Kind::Settings, 0, 0, &[]);
+        it.client_writes(&[&PREFACE[..], &settings].concat());
+        it
     }
 
     /// Goes on with all exchanges until they wait.
@@ -62,16 +92,11 @@ impl Multiplexing {
         let cx = &mut TaskContext::from_waker(&waker);
         loop {
             let before = wakes.count();
-            self.connection.borrow_mut().go_on(cx);
-            let heads = self.connection.borrow_mut().take_heads();
-            for (id, head) in heads {
-                let stream = MultiplexedStream::new(self.connection.clone(), id);
-                let serving = serve(self.worker.clone(), stream, head);
-                self.serving.push(Box::pin(serving));
-            }
+            assert!(self.driver.as_mut().poll(cx).is_pending(), "it goes on");
+            self.serving.append(&mut self.begun.borrow_mut());
             self.serving
                 .retain_mut(|it| it.as_mut().poll(cx).is_pending());
-            self.connection.borrow_mut().go_on(cx);
+            assert!(self.driver.as_mut().poll(cx).is_pending(), "it goes on");
             if wakes.count() == before {
                 return;
             }
@@ -85,26 +110,88 @@ impl Multiplexing {
         }
     }
 
-    fn client_sends(&mut self, stream: u8, kind: FrameKind, bytes: &str) {
-        let frame = frame(stream, kind, bytes.as_bytes());
-        let sent = self.client.try_write(&frame, Follow::Anything);
-        assert_eq!(sent.and_then(Result::ok), Some(frame.len()));
+    fn client_writes(&mut self, bytes: &[u8]) {
+        let sent = self.client.try_write(bytes, Follow::Anything);
+        assert_eq!(sent.and_then(Result::ok), Some(bytes.len()));
         self.run();
     }
 
-    fn client_asks(&mut self, stream: u8, path: &str) {
-        let head = format!("GET {path} HTTP/1.1\r\nHost: example.com\r\n\r\n");
-        self.client_sends(stream, FrameKind::Head, &head);
+    /// A head is a line with method and path, and lines of fields.
+    fn client_sends(&mut self, stream: u8, kind: FrameKind, bytes: &str) {
+        let bytes = match kind {
+            FrameKind::Head => {
+                let len = bytes.split_once("content-length: ");
+                let len = len.map_or(0, |(_, len)| len.trim().parse().unwrap());
+                self.unsent.insert(stream, len);
+                let is_tunnel = bytes.starts_with("CONNECT ");
+                let ends = if len == 0 && !is_tunnel {
+                    flags::END_STREAM
+                } else {
+                    0
+                };
+                let flags = flags::END_HEADERS | ends;
+                frame(Kind::Headers, flags, stream, &request_block(bytes))
+            }
+            FrameKind::Data => {
+                let left = self.unsent.get_mut(&stream).unwrap();
+                let ends = *left == bytes.len();
+                *left = left.saturating_sub(bytes.len());
+                let flags = if ends { flags::END_STREAM } else { 0 };
+                frame(Kind::Data, flags, stream, bytes.as_bytes())
+            }
+            FrameKind::End => frame(Kind::Data, flags::END_STREAM, stream, b""),
+            FrameKind::Reset => {
+                let code = ErrorCode::Cancel.number().to_be_bytes();
+                frame(Kind::RstStream, 0, stream, &code)
+            }
+        };
+        self.client_writes(&bytes);
     }
 
-    /// The frames that have come to the client.
+    fn client_asks(&mut self, stream: u8, path: &str) {
+        self.client_sends(stream, FrameKind::Head, &format!("GET {path}\n"));
+    }
+
+    /// The frames of streams that have come to the client. The date of a response is left
+    /// out.
     fn client_received(&mut self) -> Vec<Frame> {
-        let (text, _) = received(&mut self.client);
-        self.unread.extend(text.into_bytes());
-        let frames = std::iter::from_fn(|| take_frame(&mut self.unread));
+        let mut room = [0; 4096];
+        let cx = &TaskContext::from_waker(Waker::noop());
+        while let Poll::Ready(Ok(len @ 1..)) = self.client.poll_read(cx, &mut room) {
+            self.unread.extend_from_slice(&room[..len]);
+        }
+        let mut frames = Vec::new();
+        while let Some(head) = self.unread.first_chunk().map(FrameHead::read) {
+            let whole = HEAD_LEN + head.len as usize;
+            let frame: Vec<u8> = self.unread.drain(..whole).collect();
+            let (stream, payload) = (head.stream as u8, &frame[HEAD_LEN..]);
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            match head.kind {
+                Kind::Headers => {
+                    let text = self.response_text(payload);
+                    frames.push((stream, FrameKind::Head, text));
+                }
+                Kind::Data if payload.is_empty() => {}
+                Kind::Data => frames.push((stream, FrameKind::Data, text(payload))),
+                Kind::RstStream => frames.push((stream, FrameKind::Reset, String::new())),
+                _ => continue,
+            }
+            if head.kind != Kind::RstStream && head.has(flags::END_STREAM) {
+                frames.push((stream, FrameKind::End, String::new()));
+            }
+        }
         frames
-            .map(|(stream, kind, bytes)| (stream, kind, String::from_utf8(bytes).unwrap()))
-            .collect()
+    }
+
+    /// A head as a line with its status, and lines of fields.
+    fn response_text(&mut self, block: &[u8]) -> String {
+        let mut text = Vec::new();
+        let mut block = self.decoder.block(block);
+        while block.next(&mut text).unwrap().is_some() {}
+        let text = String::from_utf8(text).unwrap();
+        let lines = text.lines().filter(|it| !it.starts_with("date: "));
+        let lines = lines.map(|it| it.trim_start_matches(":status: ").to_owned() + "\n");
+        lines.collect()
     }
 
     /// The endpoint's connection that a request with this path has come on.
@@ -130,35 +217,23 @@ impl Multiplexing {
     }
 }
 
-/// One exchange, on a stream that has brought this head.
-async fn serve(worker: Rc<Worker>, mut stream: MultiplexedStream, bytes: Vec<u8>) {
-    let listener = worker.listeners.all().remove(0);
-    let context = Context::new(worker.clone(), &listener);
-    let mut head = RequestHead::default();
-    assert_eq!(parse_request(&bytes, &mut head), Ok(Parsed::Complete));
-    let peer = Remote::from(CLIENT);
-    let session = worker.sessions.open(Accepted {
-        address: peer.address,
-        port: peer.port,
-        listener: listener.id(),
-        tick: worker.wheel.now(),
-    });
-    let client = Client::new(peer, Scheme::Http, listener, session);
-    let progress = Progress::new(
-        &context,
-        &client,
-        clock::now(),
-        Duration::ZERO,
-        head.wire.end,
-        &Identity::NONE,
-        worker.sessions.wake(session),
-    );
-    let timer = worker.wheel.timer();
-    timer.register_task().await;
-    let side = ClientSide::Multiplexed(&mut stream);
-    let mut exchange = Exchange::new(&context, &client, side, timer, &bytes, &head, progress);
-    let outcome = handler::handle(&mut exchange).await;
-    exchange.conclude(outcome.end);
+/// The block of a head: see [`Multiplexing::client_sends`].
+fn request_block(text: &str) -> Vec<u8> {
+    let mut lines = text.lines();
+    let (method, path) = lines.next().and_then(|it| it.split_once(' ')).unwrap();
+    let mut block = Vec::new();
+    for (name, value) in [
+        (":method", method),
+        (":scheme", "http"),
+        (":authority", "example.com"),
+        (":path", path),
+    ] {
+        encode::field(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    for (name, value) in lines.filter_map(|it| it.rsplit_once(": ")) {
+        encode::field(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    block
 }
 
 fn whole(stream: u8, head: &str, content: &str) -> [Frame; 3] {
@@ -196,8 +271,7 @@ fn exchanges_of_one_connection_are_answered_as_their_answers_come() {
 fn bodies_of_one_connection_come_in_pieces_between_each_other() {
     let mut it = Multiplexing::new();
     for (stream, path) in [(1, "/one"), (3, "/three")] {
-        let head =
-            format!("POST {path} HTTP/1.1\r\nHost: example.com\r\nContent-Length: 6\r\n\r\n");
+        let head = format!("POST {path}\ncontent-length: 6\n");
         it.client_sends(stream, FrameKind::Head, &head);
     }
     let (one, three) = (it.endpoint_of("/one"), it.endpoint_of("/three"));
@@ -273,8 +347,7 @@ fn a_body_is_ended_when_its_end_comes_without_content() {
 #[test]
 fn an_answer_without_content_is_ended_before_the_rest_of_its_request() {
     let mut it = Multiplexing::new();
-    let head = "POST /one HTTP/1.1\r\nHost: example.com\r\nContent-Length: 6\r\n\r\n";
-    it.client_sends(1, FrameKind::Head, head);
+    it.client_sends(1, FrameKind::Head, "POST /one\ncontent-length: 6\n");
     it.client_sends(1, FrameKind::Data, "one");
     let one = it.endpoint_of("/one");
     it.endpoint_sends(one, "HTTP/1.1 204 No Content\r\n\r\n");
@@ -309,36 +382,42 @@ fn a_refused_response_leaves_one_head() {
 }
 
 #[test]
-fn interim_responses_go_to_clients_that_know_them() {
+fn interim_responses_go_before_the_final_one() {
     let mut it = Multiplexing::new();
     it.client_asks(1, "/one");
-    let of_http10 = "GET /three HTTP/1.0\r\nHost: example.com\r\n\r\n";
-    it.client_sends(3, FrameKind::Head, of_http10);
-    let (one, three) = (it.endpoint_of("/one"), it.endpoint_of("/three"));
-    for endpoint in [one, three] {
-        it.endpoint_sends(endpoint, "HTTP/1.1 103 Early Hints\r\n\r\n");
-    }
-    let early = (1, FrameKind::Head, "103\n".to_owned());
+    let one = it.endpoint_of("/one");
+    it.endpoint_sends(one, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+    let early = (1, FrameKind::Head, "103\nlink: </a>\n".to_owned());
     assert_eq!(it.client_received(), [early]);
-    for (stream, endpoint) in [(1, one), (3, three)] {
-        it.endpoint_sends(endpoint, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-        let ok = whole(stream, "200\ncontent-length: 2\n", "ok");
-        assert_eq!(it.client_received(), ok);
-    }
+    it.endpoint_sends(one, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let ok = whole(1, "200\ncontent-length: 2\n", "ok");
+    assert_eq!(it.client_received(), ok);
+}
+
+#[test]
+fn trailers_end_a_response() {
+    let mut it = Multiplexing::new();
+    it.client_asks(1, "/one");
+    let one = it.endpoint_of("/one");
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    it.endpoint_sends(one, &format!("{head}3\r\none\r\n0\r\nX-Sum: 1\r\n\r\n"));
+    let [head, data, end] = whole(1, "200\n", "one");
+    let trailers = (1, FrameKind::Head, "x-sum: 1\n".to_owned());
+    assert_eq!(it.client_received(), [head, data, trailers, end]);
 }
 
 #[test]
 fn a_tunnel_passes_the_end_of_each_direction_on() {
     let mut it = Multiplexing::new();
-    let upgrade = "Connection: upgrade\r\nUpgrade: echo\r\n\r\n";
-    let head = format!("GET /one HTTP/1.1\r\nHost: example.com\r\n{upgrade}");
-    it.client_sends(1, FrameKind::Head, &head);
+    let head = "CONNECT /one\n:protocol: websocket\nsec-websocket-version: 13\n";
+    it.client_sends(1, FrameKind::Head, head);
     let one = it.endpoint_of("/one");
     it.endpoint_sends(
         one,
-        &format!("HTTP/1.1 101 Switching Protocols\r\n{upgrade}hello"),
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Accept: x\r\n\r\nhello",
     );
-    let [head, data, end] = whole(1, "101\nupgrade: echo\n", "hello");
+    let [head, data, end] = whole(1, "200\n", "hello");
     assert_eq!(it.client_received(), [head, data]);
     it.endpoints[one].close_notify().unwrap();
     it.run();

@@ -20,9 +20,11 @@ ARGUMENTS = [
 
 
 @contextlib.contextmanager
-def browser(width=1280, height=900, dark=False, phone=False):
-    """A browser with a window of this size, closed at the end."""
+def browser(width=1280, height=900, dark=False, phone=False, trusts_anybody=False):
+    """A browser with a window of this size, closed at the end. One that trusts anybody
+    takes certificates of every issuer."""
     options = webdriver.ChromeOptions()
+    options.accept_insecure_certs = trusts_anybody
     options.binary_location = "/usr/bin/chromium"
     for argument in ARGUMENTS:
         options.add_argument(argument)

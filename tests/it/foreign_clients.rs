@@ -14,7 +14,7 @@ use crate::setup::{Site, pattern, site, test};
 
 /// Runs a client to its end and gives its standard output.
 #[track_caller]
-fn output_of(mut command: Command, args: &[&str]) -> String {
+pub fn output_of(mut command: Command, args: &[&str]) -> String {
     command.args(args);
     let output = run(command, Duration::from_secs(25)).unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -27,7 +27,7 @@ fn output_of(mut command: Command, args: &[&str]) -> String {
 }
 
 #[track_caller]
-fn curl(args: &[&str]) -> String {
+pub fn curl(args: &[&str]) -> String {
     let mut command = Command::new("curl");
     command.args(["--silent", "--show-error", "--fail", "--max-time", "20"]);
     output_of(command, args)

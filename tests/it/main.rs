@@ -52,6 +52,7 @@ mod health;
 mod health_protocols;
 mod help;
 mod honest_peers;
+mod http2;
 mod in_flight;
 mod limits;
 mod many_hosts;

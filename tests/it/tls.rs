@@ -30,13 +30,13 @@ const TLS12: Versions = &[&rustls::version::TLS12];
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// An authority, and a folder with the certificates that it issued.
-struct Issuing {
+pub struct Issuing {
     authority: Authority,
     folder: TempDir,
 }
 
 impl Issuing {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Issuing {
             authority: Authority::new().unwrap(),
             folder: TempDir::new().unwrap(),
@@ -44,17 +44,17 @@ impl Issuing {
     }
 
     /// Issues a certificate, as the files `STEM.crt` and `STEM.key`.
-    fn issue(&self, stem: &str, names: &[&str]) {
+    pub fn issue(&self, stem: &str, names: &[&str]) {
         let issued = self.authority.issue(names).unwrap();
         issued.write(self.folder.path(), stem).unwrap();
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
     /// How a listener is told of these certificates.
-    fn listener(&self, stems: &[&str], more: &str) -> String {
+    pub fn listener(&self, stems: &[&str], more: &str) -> String {
         let tables = stems.iter().map(|stem| {
             let (chain, key) = (
                 self.path(&format!("{stem}.crt")),
@@ -66,7 +66,7 @@ impl Issuing {
         format!("tls = {{ certificates = [{}]{more} }}", tables.join(", "))
     }
 
-    fn client(&self, versions: Versions) -> Arc<ClientConfig> {
+    pub fn client(&self, versions: Versions) -> Arc<ClientConfig> {
         self.authority.trusting(versions).unwrap()
     }
 }

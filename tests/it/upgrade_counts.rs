@@ -49,6 +49,14 @@ const NOT_COUNTED: &[(&str, &str)] = &[
     ),
     ("evenkeel_listener_drains_cut_total", "every body ends"),
     (
+        "evenkeel_listener_http2_connections_total",
+        "no listener has HTTP/2",
+    ),
+    (
+        "evenkeel_listener_http2_broken_total",
+        "no listener has HTTP/2",
+    ),
+    (
         "evenkeel_listener_tls_handshakes_total",
         "no listener has TLS",
     ),

@@ -26,13 +26,13 @@ use std::net::IpAddr;
 use evenkeel_policy::route::Network;
 use evenkeel_proto::Scheme;
 
-use super::Adopt;
 use super::action::WrittenAction;
 use super::diagnostics::Report;
 use super::setting::{FromText, OneOrMore, Placed};
 use super::tree::SourcePlace;
 use super::value::{Bind, EndpointAddress, Name, Peer, Text};
 use super::written::{self, File, Names, actions};
+use super::{Adopt, ClientProtocol};
 use evenkeel_net::Address;
 
 /// Largest limit on the length of a head, in bytes.
@@ -99,6 +99,7 @@ fn check_listeners(file: &File, report: &mut Report) {
     for listener in listeners {
         check_head_limit(listener, report);
         check_proxies(listener, report);
+        check_http2(listener, report);
     }
     let server = file.server.value.as_ref();
     if let Some(trusted) = server.and_then(|it| it.trusted_proxies.value.as_ref()) {
@@ -195,6 +196,41 @@ fn check_head_limit(listener: &written::ListenerTable, report: &mut Report) {
         report
             .mistake(&head.place, "a head of more than 128 KiB is never read")
             .help("write 128KiB or less; what is larger belongs in a body");
+    }
+}
+
+/// HTTP/2 is agreed on in a handshake, or known beforehand where there is none.
+fn check_http2(listener: &written::ListenerTable, report: &mut Report) {
+    let (http2, h2c) = (&listener.http2, &listener.h2c);
+    let is_tcp = listener.protocol.value == Some(ClientProtocol::Tcp);
+    let has_tls = listener.tls.written;
+    for (key, is_written, place) in [
+        ("http2", http2.written, &http2.place),
+        ("h2c", h2c.written, &h2c.place),
+    ] {
+        if is_tcp && is_written {
+            let title = format!("`{key}` is of listeners for HTTP, and this one carries TCP");
+            report.mistake(place, title).help("leave it out");
+        }
+    }
+    if is_tcp {
+        return;
+    }
+    if http2.written && !has_tls {
+        report
+            .mistake(
+                &http2.place,
+                "`http2` is agreed on in a TLS handshake, and this listener has no `tls`",
+            )
+            .help("for HTTP/2 without TLS write `h2c = true`");
+    }
+    if h2c.value == Some(true) && has_tls {
+        report
+            .mistake(
+                &h2c.place,
+                "`h2c` is HTTP/2 without TLS, and this listener has `tls`",
+            )
+            .help("leave it out: clients with TLS may speak HTTP/2 anyway");
     }
 }
 

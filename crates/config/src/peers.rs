@@ -194,12 +194,20 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "tcp udp stream mode protocol http2 h2 h2c http3 h3 quic grpc grpc_pass http_version \
-         proxy_http_version http_protocol_options http2_protocol_options",
+        "tcp udp stream mode protocol http3 h3 quic grpc grpc_pass http_version \
+         proxy_http_version http_protocol_options",
         Missing(
-            "another protocol than HTTP/1 is",
+            "another protocol than HTTP/1 to endpoints, and than HTTP/1 and HTTP/2 from clients, is",
             "listeners and endpoints speak HTTP/1.0 and 1.1 without a setting",
         ),
+    ),
+    (
+        "h2 http_2 enable_http2 http2_protocol_options",
+        key("listener", "http2"),
+    ),
+    (
+        "h2c_prior_knowledge allow_h2c prior_knowledge",
+        key("listener", "h2c"),
     ),
     (
         "fastcgi fastcgi_pass php_fastcgi uwsgi_pass scgi_pass",

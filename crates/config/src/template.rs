@@ -52,6 +52,8 @@ fields! {
     UnixMs => "unix_ms", "the same in milliseconds since 1970";
     ClientIp => "client_ip", "address of the client; `unix` over a Unix socket";
     ClientPort => "client_port", "its port; 0 over a Unix socket, and where a trusted proxy names the client";
+    Connection => "connection", "number of the client's connection of HTTP/2, which no other of the process has";
+    Stream => "stream", "number of the request's stream on it";
     Listener => "listener", "name of the listener";
     Route => "route", "name of the route";
     Upstream => "upstream", "name of the upstream";

@@ -17,6 +17,8 @@ pub enum Version {
     /// HTTP/1.1.
     #[default]
     Http11,
+    /// HTTP/2.
+    Http2,
 }
 
 impl Version {
@@ -25,7 +27,14 @@ impl Version {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
         }
+    }
+
+    /// Whether a body without a length comes in chunks (RFC 9112 §7.1). Otherwise the end of
+    /// the connection tells its end, or of the stream.
+    pub fn knows_chunks(self) -> bool {
+        self == Version::Http11
     }
 }
 

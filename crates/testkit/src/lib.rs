@@ -3,6 +3,7 @@
 //! * [`origin`]: the test origin, `evenkeel-origin`.
 //! * [`proxy`]: the program under test, started from its binary.
 //! * [`raw`]: HTTP by hand on either side, for what no library would send.
+//! * [`http2`]: HTTP/2 by hand, as a client.
 //! * [`process`]: other programs, as servers and as clients.
 //! * [`slow_disk`]: a file system whose reads wait for the test.
 //! * [`shown_disk`]: what that and the slow disk of the measurements share.
@@ -21,6 +22,7 @@ pub mod caching;
 pub mod changes;
 pub mod deadline;
 pub mod dns;
+pub mod http2;
 pub mod many_hosts;
 pub mod memory_disk;
 pub mod process;
@@ -38,6 +40,7 @@ pub use dns::{Bind, NameServer, TsigKey};
 pub use evenkeel_origin::{
     self as origin, Origin, OriginHandle, OriginListener, OriginOptions, OriginStats,
 };
+pub use http2::H2Client;
 pub use memory_disk::MemoryDisk;
 pub use proxy::{Proxy, ProxySetup};
 pub use raw::{RawClient, RawOrigin, RawStream, Response};

@@ -31,12 +31,14 @@ impl<'a, 'e> Sent<'a, 'e> {
     where
         Self: 'c,
     {
-        if begun.is_ok() {
-            let exchange = &mut *self.exchange;
-            exchange.side.begin_response(&exchange.progress);
-        }
         match begun {
             Ok(Begun::Response(mut response, mut buffer)) => {
+                let head = &buffer.filled()[..response.head_len];
+                let Exchange { side, progress, .. } = &mut *self.exchange;
+                let taken = side.begin_response(progress, head);
+                buffer.consume(taken);
+                response.ready -= taken;
+                response.sent += taken as u64;
                 self.report(&response);
                 match self.send_at_once(&mut response, &mut buffer) {
                     Some(relayed) => {
@@ -46,7 +48,12 @@ impl<'a, 'e> Sent<'a, 'e> {
                     None => Err(box_cold(self.relay(response, buffer))),
                 }
             }
-            Ok(Begun::Tunnel(head_len, buffer)) => Err(box_cold(self.tunnel(head_len, buffer))),
+            Ok(Begun::Tunnel(head_len, mut buffer)) => {
+                let Exchange { side, progress, .. } = &mut *self.exchange;
+                let taken = side.begin_response(progress, &buffer.filled()[..head_len]);
+                buffer.consume(taken);
+                Err(box_cold(self.tunnel(head_len - taken, buffer)))
+            }
             Err(attempt) => {
                 let is_excused = attempt.end().is_some_and(|end| self.is_excused(end));
                 let unread = self.take_unread();

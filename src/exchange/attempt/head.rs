@@ -255,7 +255,7 @@ impl Sent<'_, '_> {
         let transcode = sink.transcode();
         let ends_with_connection = match coding {
             None => side.ends_with_connection(transcode, head.wire.framing),
-            Some(_) => self.request.head.version == Version::Http10,
+            Some(_) => !self.request.head.version.knows_chunks(),
         };
         let rest_of_request = self.rest_of_body();
         let persistence = if ends_with_connection {
@@ -397,9 +397,10 @@ impl Sent<'_, '_> {
             // A sign of life: the wait for the response begins anew.
             self.set_timeout();
             if self.request.head.version != Version::Http10 {
-                let exchange = &mut *self.exchange;
-                exchange.side.begin_response(&exchange.progress);
+                let Exchange { side, progress, .. } = &mut *self.exchange;
                 let head = &buffer.filled()[..len];
+                let taken = side.begin_response(progress, head);
+                let head = &head[taken..];
                 // The timer is that of the wait for the final response.
                 let passing = self.exchange.write_all(head, 0, Follow::Anything, None);
                 let (sent, written) = passing.await;

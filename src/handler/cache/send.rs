@@ -13,7 +13,7 @@ use evenkeel_cache::report::{CacheStatus, Forward, Unanswered, push_age, ttl};
 use evenkeel_cache::validate::{Reply, is_in_not_modified, reply};
 use evenkeel_policy::Instant;
 use evenkeel_proto::http1::write::{self, Persistence};
-use evenkeel_proto::{ByteRange, Method, Version};
+use evenkeel_proto::{ByteRange, Method};
 
 use super::super::multipart::Multipart;
 use super::view;
@@ -415,7 +415,7 @@ pub(super) async fn arriving(
     let decision = coded::decide(exchange, status, fields, arrival.announced_len);
     let framing = match arrival.announced_len {
         Some(len) if decision.coding().is_none() => Framing::Length(len),
-        _ if exchange.head.version == Version::Http10 => Framing::UntilClose,
+        _ if !exchange.head.version.knows_chunks() => Framing::UntilClose,
         _ => Framing::Chunks,
     };
     let persistence = match framing {

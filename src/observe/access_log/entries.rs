@@ -15,7 +15,7 @@ use evenkeel_proto::{FieldKind, RequestHead, Version};
 
 use super::Layout;
 use super::clock::Clock;
-use super::record::{Basics, Exchange, Figures, LoggedRequest, Open, Record};
+use super::record::{Basics, Exchange, Figures, LoggedRequest, Open, Record, StreamPlace};
 use super::texts::{Extras, Texts, push_texts, take_texts};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
@@ -68,6 +68,8 @@ struct Details {
     figures: Figures,
     /// The last endpoint tried.
     endpoint: Option<EndpointId>,
+    /// Where it took place.
+    place: StreamPlace,
     /// What was open, where the log's format shows it.
     open: Open,
     /// Bytes of the texts that only this log's template shows.
@@ -147,6 +149,7 @@ impl Entries {
         self.details.push(Details {
             figures: *exchange.figures,
             endpoint: exchange.endpoint.map(|it| it.id),
+            place: exchange.place,
             open: match format {
                 AccessLogFormat::Httplog => (exchange.open)(),
                 _ => Open::default(),
@@ -249,6 +252,7 @@ impl<'a> Reader<'a> {
             trace_id,
             is_plain: is_plain && basics.is_plain,
             extras,
+            place: details.place,
             open: details.open,
             basics,
         }
@@ -272,6 +276,7 @@ mod tests {
                 user: None,
                 request_id: None,
                 trace_id: None,
+                place: StreamPlace::default(),
                 open: &Open::default,
             };
             let formats = vec![AccessLogFormat::Combined];

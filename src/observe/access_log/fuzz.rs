@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::names::{Name, Names, UpstreamNames};
 use super::{
     Batch, Entries, Exchange, Figures, Layout, LineMaker, LoggedEndpoint, Open, Phase, Reason,
-    Source, Times,
+    Source, StreamPlace, Times,
 };
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
@@ -106,6 +106,10 @@ pub fn line(data: &[u8]) {
         user: has(6).then(|| &buf[..buf.len().min(9)]),
         request_id: has(3).then(|| &buf[..buf.len().min(20)]),
         trace_id: has(3).then_some(&trace_id[..]),
+        place: StreamPlace {
+            connection: number(15) as u32,
+            stream: number(16) as u32,
+        },
         open: &|| Open {
             connections: 1,
             listener_connections: 1,

@@ -17,6 +17,10 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     line.bytes(record.basics.client);
     number(line, b"\",\"client_port\":", u64::from(figures.client_port));
     line.bytes(&record.listener.json);
+    if record.place.stream > 0 {
+        number(line, b",\"connection\":", record.place.connection.into());
+        number(line, b",\"stream\":", record.place.stream.into());
+    }
     let names = [record.route, record.upstream, record.endpoint];
     for name in names.into_iter().flatten() {
         line.bytes(&name.json);

@@ -41,7 +41,7 @@ use writer::{Destination, LogSender};
 
 pub use entries::{Batch, Entries, HAND_OVER_LEN};
 pub use record::{
-    AddressText, Exchange, Figures, LoggedEndpoint, Open, Phase, Reason, Source, Times,
+    AddressText, Exchange, Figures, LoggedEndpoint, Open, Phase, Reason, Source, StreamPlace, Times,
 };
 
 /// One worker's side of the access logs.
@@ -376,6 +376,7 @@ mod tests {
                 user: None,
                 request_id: None,
                 trace_id: None,
+                place: StreamPlace::default(),
                 open: &Open::default,
             };
             let settings = &config.access_logs.logs[0];

@@ -31,9 +31,20 @@ pub struct Exchange<'a> {
     pub request_id: Option<&'a [u8]>,
     /// Id of its trace in hexadecimal, where it is part of one.
     pub trace_id: Option<&'a [u8]>,
+    /// Where it took place on a connection that carries many.
+    pub place: StreamPlace,
     /// Counts what is open besides: asked for by the formats that show it, and
     /// by no other.
     pub open: &'a dyn Fn() -> Open,
+}
+
+/// The connection and the stream of an exchange over HTTP/2. 0 stands for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamPlace {
+    /// The number of the connection, which no other of the process has.
+    pub connection: u32,
+    /// The number of the stream on it.
+    pub stream: u32,
 }
 
 /// The endpoint of an exchange.
@@ -202,6 +213,7 @@ pub(super) struct Record<'a> {
     /// Whether all text above is printable ASCII without `"` and `\`.
     pub is_plain: bool,
     pub extras: Extras<'a>,
+    pub place: StreamPlace,
     pub open: Open,
 }
 

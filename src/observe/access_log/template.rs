@@ -53,6 +53,8 @@ fn push_field(
         LogField::UnixMs => line.number(basics.unix_us / 1_000),
         LogField::ClientIp => line.bytes(basics.client),
         LogField::ClientPort => line.number(u64::from(figures.client_port)),
+        LogField::Connection => push_place(line, record.place.connection),
+        LogField::Stream => push_place(line, record.place.stream),
         LogField::Listener => push_name(line, Some(record.listener)),
         LogField::Route => push_name(line, record.route),
         LogField::Upstream => push_name(line, record.upstream),
@@ -112,6 +114,11 @@ fn push_name(line: &mut Line<'_>, name: Option<&Name>) {
 /// A word of ours, which needs no escape.
 fn push_word(line: &mut Line<'_>, word: Option<&str>) {
     line.bytes(word.unwrap_or("-").as_bytes());
+}
+
+/// A number of which 0 stands for none.
+fn push_place(line: &mut Line<'_>, number: u32) {
+    push_count(line, (number > 0).then_some(number.into()));
 }
 
 fn push_millis(line: &mut Line<'_>, time: Option<Duration>) {

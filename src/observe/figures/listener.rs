@@ -55,6 +55,11 @@ figures! {
     counter tls_resumed => "tls_resumed_total";
     /// TLS handshakes that failed, or did not end in time.
     counter tls_failed => "tls_failed_total";
+    /// Connections that spoke HTTP/2.
+    counter http2_connections => "http2_connections_total";
+    /// Of those the ones that were ended because the client broke the protocol, cost too much
+    /// or did not go on.
+    counter http2_broken => "http2_broken_total";
     /// Times that accepting paused for want of file descriptors.
     counter accept_pauses => "accept_pauses_total";
     /// Requests whose body was read on after their answer.

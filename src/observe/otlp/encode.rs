@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use evenkeel_proto::Version;
 use evenkeel_proto::identity::hex;
 use serde_json::{Value, json};
 
@@ -70,7 +71,10 @@ fn id<const LEN: usize>(number: u128) -> Value {
 }
 
 fn attributes(span: &Span) -> Vec<Value> {
-    let version = span.version.as_str().trim_start_matches("HTTP/");
+    let version = match span.version {
+        Version::Http2 => "2",
+        version => version.as_str().trim_start_matches("HTTP/"),
+    };
     // Without the query: secrets stand in there.
     let mut all = vec![
         text("url.path", &span.path),

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
@@ -120,7 +121,26 @@ pub struct RoutedNames {
 }
 
 impl Session {
-    pub(super) fn new(entry: &SessionEntry, age: Duration, now: Instant) -> Self {
+    /// Adds a connection: once, or once for each of the exchanges that it carries at a time.
+    pub(super) fn push_all(
+        rows: &mut Vec<Session>,
+        entry: &SessionEntry,
+        age: Duration,
+        now: Instant,
+    ) {
+        let track = entry.track.as_deref();
+        let streams = track.map(|it| it.streams.borrow());
+        match streams.as_deref() {
+            Some(streams) if !streams.is_empty() => {
+                let of_stream = |it: &Rc<Track>| Session::new(entry, Some(it), age, now);
+                rows.extend(streams.iter().map(of_stream));
+            }
+            _ => rows.push(Session::new(entry, track, age, now)),
+        }
+    }
+
+    /// Its exchange is that of `exchange`, if there is one.
+    fn new(entry: &SessionEntry, exchange: Option<&Track>, age: Duration, now: Instant) -> Self {
         let track = entry.track.as_deref();
         Session {
             listener: entry.listener,
@@ -131,7 +151,7 @@ impl Session {
             requests: entry
                 .requests
                 .wrapping_add(track.map_or(0, |it| it.requests.get())),
-            exchange: track
+            exchange: exchange
                 .filter(|it| it.phase.get() != Stage::Idle)
                 .map(|it| OngoingExchange::new(it, now)),
         }

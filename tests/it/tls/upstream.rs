@@ -27,7 +27,7 @@ const AT_ONCE: &str = "queue = { hold = false }\nretries = 0\n";
 
 impl Issuing {
     /// Its authority's certificate, as a file.
-    pub(super) fn ca(&self) -> String {
+    pub fn ca(&self) -> String {
         let path = self.path("ca.pem");
         fs::write(&path, self.authority.pem()).unwrap();
         path

@@ -80,7 +80,7 @@ choice!(Adopt {
 });
 
 choice!(ClientProtocol {
-    "http" => ClientProtocol::Http, "HTTP/1.0 and 1.1";
+    "http" => ClientProtocol::Http, "HTTP/1.0, 1.1 and HTTP/2";
     "tcp" => ClientProtocol::Tcp, "any: a route is chosen for each connection, and its bytes go both ways as they are";
 });
 

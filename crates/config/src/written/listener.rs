@@ -41,6 +41,12 @@ options! {
         protocol: ClientProtocol = Default("'http'"),
         /// TLS with its clients: where the certificates are.
         tls: ListenerTlsTable = Optional("plain text") => by_hand,
+        /// Whether clients with TLS may speak HTTP/2, beside HTTP/1.1: the handshake says
+        /// which (ALPN).
+        http2: bool = Default("true"),
+        /// Whether clients without TLS may speak HTTP/2, beside HTTP/1: those that begin with
+        /// its preface (prior knowledge). An upgrade from HTTP/1 is not offered.
+        h2c: bool = Default("false"),
         /// Whether every request is redirected to `https://` (308), before routes are
         /// looked at: to the port of a listener with `tls`. Requests that a trusted proxy
         /// got by HTTPS are served, and so are those below `/.well-known/acme-challenge/`

@@ -70,7 +70,8 @@ pub struct Tasks {
     poller: Poller,
 }
 
-type Task = Pin<Box<dyn Future<Output = ()>>>;
+/// A task, in its place.
+pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 #[derive(Debug)]
 struct Set {
@@ -201,9 +202,17 @@ impl Drop for Tasks {
 /// # Panics
 /// The thread has no set.
 pub fn spawn(task: impl Future<Output = ()> + 'static) -> TaskSlot {
+    spawn_boxed(Box::pin(task))
+}
+
+/// The same for a task that is in a place of its own already.
+///
+/// # Panics
+/// The thread has no set.
+pub fn spawn_boxed(task: Task) -> TaskSlot {
     SET.with_borrow(|set| {
         let set = set.as_ref().expect("the thread has a set of tasks");
-        set.spawn(Box::pin(task))
+        set.spawn(task)
     })
 }
 

@@ -99,6 +99,14 @@ impl ChunkedDecoder {
     }
 
     /// Whether no trailer field goes on.
+    /// Bytes of content that are left of the present chunk.
+    pub fn chunk_left(&self) -> u64 {
+        match self.state {
+            ChunkedState::Data { remaining } => remaining,
+            _ => 0,
+        }
+    }
+
     pub(super) fn drops_trailers(&self) -> bool {
         self.drops_trailers
     }

@@ -20,7 +20,7 @@ pub mod write;
 
 pub use authority::is_authority;
 pub use body::{Advance, BodyDecoder};
-pub use chunked::ChunkedDecoder;
+pub use chunked::{ChunkedDecoder, Piece};
 pub use grammar::is_token;
 pub(crate) use grammar::{is_field_text, is_target};
 pub use request::parse_request;

@@ -147,6 +147,8 @@ pub struct Core<R> {
     resets: Option<Budget>,
     idle_frames: Budget,
     now_ms: u64,
+    /// Frames that came, as far as they were taken.
+    frames: u64,
     unsent: Vec<u8>,
     /// At most so many bytes among the unsent are answers to frames.
     replies: usize,
@@ -183,6 +185,7 @@ impl<R: Role> Core<R> {
             resets,
             idle_frames: Budget::new(IDLE_FRAMES.0, IDLE_FRAMES.1),
             now_ms: 0,
+            frames: 0,
             unsent: Vec::new(),
             replies: 0,
             last_frame: None,
@@ -259,6 +262,18 @@ impl<R: Role> Core<R> {
         self.streams.shrink();
     }
 
+    /// Whether a frame, a block of fields or the beginning of the connection has come in
+    /// part: its peer owes the rest.
+    pub fn awaits_rest(&self) -> bool {
+        let has_begun = self.preface_left == 0 && self.has_settings;
+        !has_begun || !self.partial.is_empty() || self.gathering.is_some()
+    }
+
+    /// Frames that came so far: of DATA their heads.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
     /// Exchanges that were not released.
     pub fn in_flight(&self) -> usize {
         self.streams.len()
@@ -311,6 +326,7 @@ impl<R: Role> Core<R> {
             let Some((head, payload)) = self.take_frame(input)? else {
                 return Ok(None);
             };
+            self.frames += 1;
             let payload = match &payload {
                 Payload::Borrowed(payload) => payload,
                 Payload::Owned(frame) => frame.get(HEAD_LEN..).unwrap_or_default(),

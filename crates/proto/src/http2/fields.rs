@@ -113,19 +113,26 @@ pub(super) fn is_of_connection(kind: FieldKind, name: &[u8]) -> bool {
 }
 
 /// Appends the fields that are lines of HTTP/1, but for those that are for one hop and those
-/// that `is_left_out` names.
+/// that `is_left_out` names. Gives whether a transfer coding was among them.
 pub(super) fn push_fields<'a>(
     out: &mut Vec<u8>,
     lines: impl Iterator<Item = &'a [u8]>,
     is_left_out: impl Fn(FieldKind, &[u8]) -> bool,
-) {
+) -> bool {
+    let mut is_coded = false;
     for (name, value) in lines.filter_map(name_and_value) {
         let kind = FieldKind::from_name(name);
-        let is_of_hop = kind == FieldKind::HopByHop || is_of_connection(kind, name);
-        if !is_of_hop && !is_left_out(kind, name) {
-            encode::field(out, name, value);
+        match kind {
+            FieldKind::TransferEncoding => is_coded = true,
+            FieldKind::Connection
+            | FieldKind::KeepAlive
+            | FieldKind::Upgrade
+            | FieldKind::HopByHop => {}
+            _ if is_left_out(kind, name) => {}
+            _ => encode::field(out, name, value),
         }
     }
+    is_coded
 }
 
 /// The name and the value of a line of HTTP/1.

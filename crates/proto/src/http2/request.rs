@@ -22,6 +22,9 @@ use crate::span::Span;
 
 pub use write::{Form, Trailers, head_block};
 
+/// The one protocol of an extended CONNECT that is known.
+const WEBSOCKET: &[u8] = b"websocket";
+
 /// Why a head is not read. All of its block was decoded, unless that is what failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadFault {
@@ -51,8 +54,9 @@ impl From<RequestError> for HeadFault {
 pub struct Asked {
     /// The scheme; `None` where CONNECT asks for a tunnel, and has none.
     pub scheme: Option<Scheme>,
-    /// The protocol of an extended CONNECT (RFC 8441 §4).
-    pub protocol: Option<Span>,
+    /// Whether it opens a WebSocket by an extended CONNECT (RFC 8441). Its head has become
+    /// what HTTP/1 has for that.
+    pub opens_websocket: bool,
 }
 
 /// Reads heads of requests, one after the other.
@@ -83,12 +87,14 @@ struct Reading<'a> {
     /// Whether the lines of the pseudo-fields were written.
     has_begun: bool,
     asked: Asked,
+    /// What a WebSocket handshake is told apart by.
+    nonce: u128,
 }
 
 impl RequestReader {
     /// Reads the head of a request into `out`, which is empty, and `head`. `max` is the
     /// size of the largest one, as RFC 9113 §6.5.2 counts it. `ends` says whether the stream
-    /// ends with it, so that there is no body.
+    /// ends with it, so that there is no body. `nonce` is another one for each request.
     ///
     /// # Errors
     /// See [`HeadFault`].
@@ -99,6 +105,7 @@ impl RequestReader {
         head: &mut RequestHead,
         max: usize,
         ends: bool,
+        nonce: u128,
     ) -> Result<Asked, HeadFault> {
         out.clear();
         self.cookies.clear();
@@ -111,8 +118,9 @@ impl RequestReader {
             has_begun: false,
             asked: Asked {
                 scheme: None,
-                protocol: None,
+                opens_websocket: false,
             },
+            nonce,
         };
         match fields::read_all(&mut block, &mut reading, max)? {
             Ok(()) => reading.end(ends),
@@ -224,6 +232,7 @@ impl Reading<'_> {
         let text = |span: Span| span.of(self.out);
         let method = method.ok_or(HeadFault::Malformed)?;
         self.head.method = Method::from_token(text(method));
+        let is_websocket = protocol.is_some_and(|it| text(it) == WEBSOCKET);
         let is_plain_connect = self.head.method == Method::Connect && protocol.is_none();
         let target = match (is_plain_connect, path, scheme, authority) {
             (true, None, None, Some(authority)) => authority,
@@ -249,11 +258,18 @@ impl Reading<'_> {
                 Some(b"https") => Some(Scheme::Https),
                 Some(_) => return Err(HeadFault::Malformed),
             },
-            protocol,
+            opens_websocket: is_websocket,
+        };
+        let name: &[u8] = if is_websocket {
+            // What it asks for is an upgrade in HTTP/1 (RFC 8441 §5).
+            self.head.method = Method::Get;
+            b"GET"
+        } else {
+            text(method)
         };
         let lines = &mut self.reader.lines;
         lines.clear();
-        lines.extend_from_slice(text(method));
+        lines.extend_from_slice(name);
         lines.push(b' ');
         lines.extend_from_slice(text(target));
         lines.extend_from_slice(b" HTTP/1.1\r\n");
@@ -263,12 +279,13 @@ impl Reading<'_> {
             lines.extend_from_slice(text(authority));
             lines.extend_from_slice(b"\r\n");
         }
-        let shift = lines.len();
+        let (shift, name_len) = (lines.len(), name.len());
         self.out.splice(start..start, lines.drain(..));
         self.head.wire.start = start;
+        // By whose rules the text is read.
         self.head.version = Version::Http11;
-        self.head.method_span = Span::new(start, start + method.len());
-        let target_at = start + method.len() + 1;
+        self.head.method_span = Span::new(start, start + name_len);
+        let target_at = start + name_len + 1;
         self.head.target = Span::new(target_at, target_at + target.len());
         if let Some(authority) = authority {
             let name_at = start + fields_at;
@@ -294,7 +311,10 @@ impl Reading<'_> {
             pushed?;
         }
         let has_length = |it: &Field| it.kind == FieldKind::ContentLength;
-        let is_tunnel = self.head.method == Method::Connect;
+        let is_tunnel = self.head.method == Method::Connect || self.asked.opens_websocket;
+        if self.asked.opens_websocket {
+            self.ask_for_websocket()?;
+        }
         if !ends && !is_tunnel && !self.head.fields.iter().any(has_length) {
             self.append(
                 b"transfer-encoding",
@@ -305,6 +325,7 @@ impl Reading<'_> {
         self.out.extend_from_slice(b"\r\n");
         self.head.wire.end = self.out.len();
         http1::read_head(self.out, self.head)?;
+        self.head.version = Version::Http2;
         let announced = self.head.announced_len();
         if ends && announced.is_some_and(|it| it > 0) {
             return Err(HeadFault::Malformed);
@@ -312,11 +333,38 @@ impl Reading<'_> {
         Ok(self.asked)
     }
 
+    /// Adds what a handshake has in HTTP/1 and not in HTTP/2. It has no content: what follows
+    /// it is the tunnel's.
+    fn ask_for_websocket(&mut self) -> Result<(), HeadFault> {
+        const KEY: &[u8] = b"sec-websocket-key";
+        let mut fields = self.head.fields.iter();
+        if fields.any(|it| it.kind == FieldKind::ContentLength || it.name.of(self.out) == KEY) {
+            return Err(HeadFault::Malformed);
+        }
+        let key = websocket_key(self.nonce);
+        self.append(b"connection", b"upgrade", FieldKind::Connection)?;
+        self.append(b"upgrade", WEBSOCKET, FieldKind::Upgrade)?;
+        self.append(KEY, &key, FieldKind::Other)
+    }
+
     /// Adds a line behind the others.
     fn append(&mut self, name: &[u8], value: &[u8], kind: FieldKind) -> Result<(), HeadFault> {
         let field = fields::push_line(self.out, name, value, kind);
         self.push(field)
     }
+}
+
+/// A key of a handshake: 16 bytes in base64 (RFC 6455 §4.1).
+fn websocket_key(nonce: u128) -> [u8; 24] {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut key = [b'='; 24];
+    for (index, digit) in key.iter_mut().take(22).enumerate() {
+        let bits = nonce.checked_shr(122_u32.wrapping_sub(6 * index as u32));
+        // The last digit has two bits of the sixteen bytes.
+        let bits = bits.unwrap_or(nonce << 4) & 0x3f;
+        *digit = ALPHABET[bits as usize];
+    }
+    key
 }
 
 #[cfg(test)]

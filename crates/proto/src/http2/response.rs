@@ -7,18 +7,50 @@ use crate::hpack::encode;
 
 pub use read::{ResponseFault, read_response};
 
-/// Appends the block of a head that is text of HTTP/1, as it was read or written here. Gives
-/// its status. Fields that are about a connection have no place in HTTP/2, and are left out
+/// What the text of a head has said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Status code.
+    pub status: u16,
+    /// Whether its body comes in chunks.
+    pub is_chunked: bool,
+}
+
+/// Appends the block of a head that is text of HTTP/1, as it was read or written here.
+/// Fields that are about a connection have no place in HTTP/2, and are left out
 /// (RFC 9113 §8.2.2).
-pub fn head_block(out: &mut Vec<u8>, text: &[u8]) -> u16 {
-    let mut lines = text.split(|&byte| byte == b'\n');
-    let line = lines.next().unwrap_or_default();
-    let digits = line.get(STATUS_AT..STATUS_AT + 3).unwrap_or_default();
-    let digit = |status: u16, byte: &u8| status * 10 + u16::from(byte.wrapping_sub(b'0') % 10);
-    let status = digits.iter().fold(0, digit);
+pub fn head_block(out: &mut Vec<u8>, text: &[u8]) -> Head {
+    let status = status_of(text);
     encode::status(out, status);
-    push_fields(out, lines, |_, _| false);
-    status
+    let is_chunked = push_fields(out, fields_of(text), |_, _| false);
+    Head { status, is_chunked }
+}
+
+/// The same for an answer to an extended CONNECT, of which the text has what HTTP/1 has for
+/// it: a 101 opens the tunnel. Any other success does not, and must not pass for that.
+pub fn tunnel_block(out: &mut Vec<u8>, text: &[u8]) -> Head {
+    let status = match status_of(text) {
+        101 => 200,
+        200..300 => 502,
+        status => status,
+    };
+    encode::status(out, status);
+    let is_accept = |_, name: &[u8]| name.eq_ignore_ascii_case(ACCEPT);
+    let is_chunked = push_fields(out, fields_of(text), is_accept);
+    Head { status, is_chunked }
+}
+
+/// What only HTTP/1 has in the answer to a handshake (RFC 8441 §5).
+const ACCEPT: &[u8] = b"sec-websocket-accept";
+
+fn fields_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n').skip(1)
+}
+
+fn status_of(text: &[u8]) -> u16 {
+    let digits = text.get(STATUS_AT..STATUS_AT + 3).unwrap_or_default();
+    let digit = |status: u16, byte: &u8| status * 10 + u16::from(byte.wrapping_sub(b'0') % 10);
+    digits.iter().fold(0, digit)
 }
 
 /// Appends the block of trailers that are lines of HTTP/1.
@@ -49,12 +81,27 @@ mod tests {
             Keep-Alive: timeout=3\r\nTransfer-Encoding: chunked\r\nUpgrade: h2c\r\n\
             Proxy-Connection: close\r\nSet-Cookie: a=b; c\r\nset-cookie:d\r\nX-Empty:\r\n\r\n";
         let mut block = Vec::new();
-        assert_eq!(head_block(&mut block, text), 204);
+        let head = head_block(&mut block, text);
+        assert_eq!((head.status, head.is_chunked), (204, true));
         assert_eq!(
             decoded(&block),
             ":status: 204\r\ndate: now\r\nx-a: b\r\nset-cookie: a=b; c\r\nset-cookie: d\r\n\
              x-empty: \r\n"
         );
+    }
+
+    #[test]
+    fn a_tunnel_is_opened_by_its_own_status_alone() {
+        for (status, expected) in [(101, 200), (200, 502), (204, 502), (403, 403), (302, 302)] {
+            let text = format!(
+                "HTTP/1.1 {status} X\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\
+                 Sec-WebSocket-Protocol: a\r\n\r\n"
+            );
+            let mut block = Vec::new();
+            assert_eq!(tunnel_block(&mut block, text.as_bytes()).status, expected);
+            let expected = format!(":status: {expected}\r\nsec-websocket-protocol: a\r\n");
+            assert_eq!(decoded(&block), expected);
+        }
     }
 
     #[test]
@@ -69,7 +116,9 @@ mod tests {
         for status in [100, 103, 200, 206, 404, 418, 500, 503, 999] {
             let text = format!("HTTP/1.1 {status} Whatever\r\n\r\n");
             let mut block = Vec::new();
-            assert_eq!(head_block(&mut block, text.as_bytes()), status);
+            let is_chunked = false;
+            let head = head_block(&mut block, text.as_bytes());
+            assert_eq!(head, Head { status, is_chunked });
             assert_eq!(decoded(&block), format!(":status: {status}\r\n"));
         }
     }

@@ -1,7 +1,6 @@
 //! Sends what a cache has with a content coding, which it gets on its way to each client.
 
 use evenkeel_cache::object::FilePart;
-use evenkeel_proto::Version;
 use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::Codable;
@@ -40,7 +39,7 @@ pub(super) fn decide<'r>(
 
 /// Whether the client knows the end of the body by that of its connection.
 fn ends_with_connection(exchange: &Exchange<'_>, decision: Decision) -> bool {
-    decision.coding().is_some() && exchange.head.version == Version::Http10
+    decision.coding().is_some() && !exchange.head.version.knows_chunks()
 }
 
 /// What becomes of the client's connection after a stored response.

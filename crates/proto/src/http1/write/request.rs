@@ -181,6 +181,7 @@ pub fn request_head(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead, client: C
         out.extend_from_slice(match head.version {
             Version::Http10 => b"Via: 1.0 evenkeel\r\n",
             Version::Http11 => b"Via: 1.1 evenkeel\r\n",
+            Version::Http2 => b"Via: 2.0 evenkeel\r\n",
         });
     }
     out.extend_from_slice(client.loop_id.end_of_head());

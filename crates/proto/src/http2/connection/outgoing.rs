@@ -146,6 +146,12 @@ impl<R: Role> Core<R> {
         len
     }
 
+    /// Bytes of content that can be read.
+    pub fn readable_len(&mut self, id: StreamId) -> usize {
+        let stream = self.streams.get_mut(id);
+        stream.map_or(0, |it| it.unread().len())
+    }
+
     /// How a message that comes ends, once all of its content was read.
     pub fn incoming(&mut self, id: StreamId) -> Option<(Direction, &[u8])> {
         let stream = self.streams.get_mut(id)?;

@@ -64,7 +64,10 @@ impl Connection {
         let resets = Budget::new(RESETS.0, RESETS.1);
         let mut it = Core::begin(Server::default(), settings, Some(resets));
         it.preface_left = PREFACE.len();
-        it.push_settings(&[Setting::MaxConcurrentStreams(settings.max_streams)]);
+        it.push_settings(&[
+            Setting::MaxConcurrentStreams(settings.max_streams),
+            Setting::EnableConnectProtocol(true),
+        ]);
         it
     }
 
@@ -81,6 +84,11 @@ impl Connection {
         self.push_frame(FrameKind::Ping, 0, 0, SHUTDOWN_PING);
     }
 
+    /// Whether the peer was told that there will be an end.
+    pub fn is_leaving(&self) -> bool {
+        self.role.is_leaving
+    }
+
     fn take_request(
         &mut self,
         id: StreamId,
@@ -91,8 +99,9 @@ impl Connection {
         let (mut bytes, mut head) = room();
         let block = self.decoder.block(block);
         let max = self.settings.max_head as usize;
+        let nonce = u128::from(self.now_ms) << 32 | u128::from(id);
         let reader = &mut self.role.reader;
-        let read = reader.read(block, &mut bytes, &mut head, max, ends);
+        let read = reader.read(block, &mut bytes, &mut head, max, ends, nonce);
         let refused = match read {
             Ok(_) => None,
             Err(HeadFault::Refused(error)) => Some(error),
@@ -108,7 +117,8 @@ impl Connection {
         if ends {
             stream.incoming = Direction::Ended;
         }
-        if refused.is_none() {
+        let is_tunnel = read.is_ok_and(|it| it.opens_websocket);
+        if refused.is_none() && !is_tunnel {
             stream.expect(head.wire.framing);
         }
         stream.priority = Priority::of(&head, &bytes);

@@ -22,7 +22,7 @@ fn read(fields: &[(&str, &str)], ends: bool) -> Result<(String, RequestHead, Ask
     let block = block(fields);
     let mut decoder = Decoder::default();
     let mut reader = RequestReader::default();
-    let asked = reader.read(decoder.block(&block), &mut out, &mut head, 16_384, ends)?;
+    let asked = reader.read(decoder.block(&block), &mut out, &mut head, 16_384, ends, 1)?;
     // It is what HTTP/1 reads of the same text.
     let text = out[head.wire.start..].to_vec();
     let mut again = RequestHead::default();
@@ -47,7 +47,11 @@ fn read(fields: &[(&str, &str)], ends: bool) -> Result<(String, RequestHead, Ask
     assert_eq!(texts(&head, &out), texts(&again, &text));
     assert_eq!(head.wire.framing, again.wire.framing);
     assert_eq!(head.wire.expect_continue, again.wire.expect_continue);
-    assert_eq!((head.method, head.version), (again.method, again.version));
+    assert_eq!(head.method, again.method);
+    assert_eq!(
+        (head.version, again.version),
+        (Version::Http2, Version::Http11)
+    );
     let kinds = |it: &RequestHead| it.fields.iter().map(|it| it.kind).collect::<Vec<_>>();
     assert_eq!(kinds(&head), kinds(&again));
     Ok((String::from_utf8(text).unwrap(), head, asked))
@@ -213,6 +217,34 @@ fn tunnels_have_their_own_form() {
     let (text, head, asked) = read(&plain, false).unwrap();
     assert!(text.starts_with("CONNECT a.test:443 HTTP/1.1\r\nhost: a.test:443\r\n"));
     assert_eq!((head.method, asked.scheme), (Method::Connect, None));
+
+    let mut extended = GET.to_vec();
+    extended[0].1 = "CONNECT";
+    extended.push((":protocol", "websocket"));
+    let (text, head, asked) = read(&extended, false).unwrap();
+    assert_eq!(
+        text,
+        "GET /x?y=1 HTTP/1.1\r\nhost: a.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAQ==\r\n\r\n"
+    );
+    assert!(asked.opens_websocket && head.wire.upgrade.is_some());
+    assert_eq!(head.wire.framing, BodyFraming::None);
+    extended.push(("content-length", "1"));
+    assert_eq!(read(&extended, false).unwrap_err(), HeadFault::Malformed);
+    // Another protocol is for whoever answers to decide.
+    let other = [&extended[..4], &[(":protocol", "connect-udp")]].concat();
+    let (_, head, asked) = read(&other, false).unwrap();
+    assert_eq!(
+        (head.method, asked.opens_websocket),
+        (Method::Connect, false)
+    );
+}
+
+#[test]
+fn keys_of_websockets_are_sixteen_bytes() {
+    assert_eq!(&websocket_key(0), b"AAAAAAAAAAAAAAAAAAAAAA==");
+    assert_eq!(&websocket_key(u128::MAX), b"/////////////////////w==");
+    assert_eq!(&websocket_key(1 << 127 | 3), b"gAAAAAAAAAAAAAAAAAAAAw==");
 }
 
 #[test]
@@ -232,14 +264,14 @@ fn a_head_that_is_too_large_leaves_the_table_right() {
         sent.push(value.len() as u8);
         sent.extend_from_slice(value.as_bytes());
     }
-    let refused = reader.read(decoder.block(&sent), &mut out, &mut head, 1000, true);
+    let refused = reader.read(decoder.block(&sent), &mut out, &mut head, 1000, true, 1);
     let too_large = HeadFault::Refused(RequestError::HeadTooLarge);
     assert_eq!(refused, Err(too_large));
     assert!(out.capacity() < 4000, "{}", out.capacity());
     let mut next = block(&GET);
     next.push(0x80 | 62);
     reader
-        .read(decoder.block(&next), &mut out, &mut head, 1000, true)
+        .read(decoder.block(&next), &mut out, &mut head, 1000, true, 1)
         .unwrap();
     assert!(out.ends_with(format!("x-39: {long}\r\n\r\n").as_bytes()));
 }

@@ -169,7 +169,7 @@ mod tests {
         let mut decoder = Decoder::default();
         let (mut out, mut head) = (Vec::new(), crate::RequestHead::default());
         let mut reader = super::super::RequestReader::default();
-        let read = reader.read(decoder.block(&block), &mut out, &mut head, 9999, false);
+        let read = reader.read(decoder.block(&block), &mut out, &mut head, 9999, false, 1);
         read.unwrap();
         assert_eq!(&out[head.wire.start..], text.as_bytes());
     }
