@@ -32,6 +32,7 @@ impl Pair {
         };
         it.join();
         it.client_events.clear();
+        it.server_events.clear();
         it
     }
 
@@ -158,6 +159,34 @@ fn an_exchange_goes_through_whole() {
     pair.client.release(id, ErrorCode::Cancel);
     pair.server.release(id, ErrorCode::Internal);
     assert_eq!(pair.told(), (vec![], vec![]));
+}
+
+#[test]
+fn a_websocket_is_opened_by_an_extended_connect() {
+    let mut pair = Pair::new();
+    assert!(pair.client.allows_extended_connect());
+    let text = b"GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\
+                 Connection: upgrade\r\nSec-WebSocket-Key: abc\r\n\r\n";
+    let form = Form {
+        protocol: Some(b"websocket"),
+        ..FORM
+    };
+    let mut block = Vec::new();
+    let method = request::head_block(&mut block, text, form);
+    let id = pair.client.open(method, &block, false).unwrap();
+    assert_eq!(pair.told().1, ["1 GET /chat"]);
+    let mut block = Vec::new();
+    let text = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                 Connection: upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n";
+    response::tunnel_block(&mut block, text);
+    pair.server.send_fields(id, &block, false);
+    pair.server.send_content(id, b"to client", false, 99);
+    pair.client.send_content(id, b"to server", false, 99);
+    let (client, server) = pair.told();
+    assert_eq!(client, ["1 200", "1 readable"]);
+    assert_eq!(server, ["1 readable"]);
+    assert_eq!(content(&mut pair.client, id), b"to client");
+    assert_eq!(content(&mut pair.server, id), b"to server");
 }
 
 #[test]

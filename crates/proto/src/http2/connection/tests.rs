@@ -169,3 +169,15 @@ pub fn uncut(mut told: Vec<String>) -> Vec<String> {
     told.retain(|it| !it.ends_with("readable"));
     told
 }
+
+/// The content of a stream, and how it ends.
+pub fn what_came<R: Role>(connection: &mut Core<R>, id: StreamId) -> String {
+    let mut room = [0; 1000];
+    let len = match connection.incoming(id) {
+        // Of content that is too long, a part may have come.
+        Some((Direction::Reset(_), _)) | None => 0,
+        Some(_) => connection.read_content(id, &mut room),
+    };
+    let content = room[..len].escape_ascii().to_string();
+    format!("{content} {:?}", connection.incoming(id))
+}

@@ -118,6 +118,7 @@ impl Reading<'_> {
         self.out.extend(digits(status));
         self.out.extend_from_slice(b" \r\n");
         self.head.status = status;
+        // By whose rules the text is read.
         self.head.version = Version::Http11;
         let reason_at = self.out.len() - 2;
         self.head.reason = Span::new(reason_at, reason_at);
@@ -158,6 +159,7 @@ impl Reading<'_> {
         self.head.wire.start = 0;
         self.head.wire.end = self.out.len();
         http1::read_response_head(self.out, method, self.head)?;
+        self.head.version = Version::Http2;
         match self.head.wire.framing {
             BodyFraming::Length { .. } if ends => Err(ResponseError::Framing),
             BodyFraming::UntilClose if ends => {
