@@ -122,10 +122,14 @@ pub(super) fn push_fields<'a>(
     let mut is_coded = false;
     for (name, value) in lines.filter_map(name_and_value) {
         let kind = FieldKind::from_name(name);
-        is_coded |= kind == FieldKind::TransferEncoding;
-        let is_of_hop = kind == FieldKind::HopByHop || is_of_connection(kind, name);
-        if !is_of_hop && !is_left_out(kind, name) {
-            encode::field(out, name, value);
+        match kind {
+            FieldKind::TransferEncoding => is_coded = true,
+            FieldKind::Connection
+            | FieldKind::KeepAlive
+            | FieldKind::Upgrade
+            | FieldKind::HopByHop => {}
+            _ if is_left_out(kind, name) => {}
+            _ => encode::field(out, name, value),
         }
     }
     is_coded

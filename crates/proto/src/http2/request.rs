@@ -20,10 +20,10 @@ use crate::hpack::{Block, DecodeError, Decoded};
 use crate::http1::{self, MAX_FIELDS};
 use crate::span::Span;
 
+pub use write::{Form, Trailers, head_block};
+
 /// The one protocol of an extended CONNECT that is known.
 const WEBSOCKET: &[u8] = b"websocket";
-
-pub use write::{Form, Trailers, head_block};
 
 /// Why a head is not read. All of its block was decoded, unless that is what failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
