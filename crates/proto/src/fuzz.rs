@@ -4,11 +4,13 @@
 //! broken: that a refusal does not depend on how the bytes were cut up, that
 //! an accepted head reads the same to a naive reader, that what is written
 //! says the same as what was read, that nothing beyond a body or a PROXY header is
-//! taken, and that no path of a file leaves its root.
+//! taken, that no path of a file leaves its root, and that neither end of an HTTP/2
+//! connection holds more than it may.
 //! `fuzz/corpus` is replayed by the tests below.
 
 mod chunked;
 mod file;
+mod http2;
 
 use crate::forwarded::{Believed, MAX_HOPS};
 use crate::http1::write::{
@@ -23,6 +25,7 @@ use crate::{
 };
 pub use chunked::chunked_body;
 pub use file::file_request;
+pub use http2::{hpack_block, http2_client, http2_server};
 
 /// Up to here every prefix of an input is tried, beyond only some.
 const ALL_PREFIXES_LEN: usize = 600;

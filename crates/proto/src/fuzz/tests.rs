@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
+
 /// In Miri, which is slow, one input of so many, and only short ones.
 const MIRI_SAMPLE: usize = 16;
 const MIRI_LEN: usize = 256;
@@ -30,6 +32,9 @@ fn every_target_is_replayed() {
     let here = [
         "chunked_body",
         "file_request",
+        "hpack_block",
+        "http2_client",
+        "http2_server",
         "proxy_header",
         "request_head",
         "response_head",
@@ -70,4 +75,49 @@ fn file_requests() {
 #[test]
 fn chunked_bodies() {
     replay("chunked_body", super::chunked_body);
+}
+
+#[test]
+fn hpack_blocks() {
+    replay("hpack_block", super::hpack_block);
+}
+
+#[test]
+fn http2_servers() {
+    replay("http2_server", super::http2_server);
+}
+
+#[test]
+fn http2_clients() {
+    replay("http2_client", super::http2_client);
+}
+
+/// A frame of any kind and flags, or bytes that are none.
+fn any_frame() -> impl Strategy<Value = Vec<u8>> {
+    let head = prop_oneof![
+        Just(b"\x82\x86\x84\x01\x01a".to_vec()),
+        Just(b"\x88".to_vec()),
+        Just(b"\x88\x0f\x0d\x011".to_vec()),
+        proptest::collection::vec(any::<u8>(), 0..60),
+    ];
+    let frame = (0u8..12, any::<u8>(), 0u8..8, head).prop_map(|(kind, flags, stream, payload)| {
+        let head = [0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream];
+        [&head[..], &payload].concat()
+    });
+    prop_oneof![9 => frame, 1 => proptest::collection::vec(any::<u8>(), 0..20)]
+}
+
+proptest! {
+    /// Whatever comes, nothing panics, and what a connection holds is bounded.
+    #[test]
+    fn either_end_takes_any_frames(
+        seed in any::<u8>(),
+        step in 0u8..40,
+        frames in proptest::collection::vec(any_frame(), 0..30),
+    ) {
+        let data = [&[seed, step][..], &frames.concat()].concat();
+        super::http2_server(&data);
+        super::http2_client(&data);
+        super::hpack_block(&data[1..]);
+    }
 }

@@ -26,6 +26,7 @@ pub(crate) use grammar::{is_field_text, is_target};
 pub use request::parse_request;
 pub(crate) use request::read_head;
 pub use response::parse_response;
+pub(crate) use response::read_head as read_response_head;
 pub use restate::{ODD_HEAD_GROWTH_MAX, parse_odd_response};
 pub(crate) use trailer::is_forbidden as is_forbidden_trailer;
 

@@ -32,6 +32,16 @@ pub fn parse_response(
         Err(Stop::Odd) => return Err(ResponseError::Field),
         Err(Stop::TooManyFields) => return Err(ResponseError::TooManyFields),
     }
+    read_head(buf, method, head)?;
+    Ok(Parsed::Complete)
+}
+
+/// Reads what the lines of a head say, once version, status and fields are known.
+pub(crate) fn read_head(
+    buf: &[u8],
+    method: Method,
+    head: &mut ResponseHead,
+) -> Result<(), ResponseError> {
     let options =
         fields::connection_options(buf, &mut head.fields).ok_or(ResponseError::TooManyFields)?;
     let stated = stated_framing(buf, head)?;
@@ -40,7 +50,7 @@ pub fn parse_response(
         && !stated.is_doubtful
         && head.wire.framing != BodyFraming::UntilClose
         && (head.version == Version::Http11 || options.keep_alive);
-    Ok(Parsed::Complete)
+    Ok(())
 }
 
 /// `version SP status [SP reason]` (RFC 9112 §4); `head.wire.end` is where it ends.

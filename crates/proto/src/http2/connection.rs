@@ -1,22 +1,26 @@
-//! A connection that a client has opened, without I/O (RFC 9113 §5 and §6).
+//! Connections without I/O (RFC 9113 §5 and §6): what both of their ends have in common.
+//! [`server`] has what the end does that was connected to, [`client`] what the other one does.
 //!
-//! Bytes that came go in by [`next`](Connection::next), which gives one event after the
-//! other. Bytes that are to be sent gather in [`unsent`](Connection::unsent). Whoever owns
+//! Bytes that came go in by [`next`](Core::next), which gives one event after the
+//! other. Bytes that are to be sent gather in [`unsent`](Core::unsent). Whoever owns
 //! the connection reads, writes, and has a task for each request.
 //!
 //! What a peer may cost is bounded, whatever it sends:
 //!
 //! | what | bound |
 //! |---|---|
-//! | exchanges | [`Settings::max_streams`]: one counts until [`release`](Connection::release), so that a reset makes no room for another while its work goes on |
+//! | exchanges | [`Settings::max_streams`]: one counts until [`release`](Core::release), so that a reset makes no room for another while its work goes on |
 //! | resets, of either side | 200 at once, 20 in a second |
 //! | frames that bring nothing | 1,000 at once, 100 in a second, and as many as content earns |
 //! | a block of fields | twice [`Settings::max_head`], in at most eight frames |
 //! | content that nobody reads | the window of the connection |
-//! | answers to frames | none while 64 KiB wait to be sent |
+//! | answers to frames | none while 64 KiB of them wait to be sent |
 
+pub mod client;
 mod incoming;
 mod outgoing;
+mod role;
+pub mod server;
 
 use std::collections::VecDeque;
 
@@ -25,19 +29,15 @@ use super::frame::{
     ErrorCode, FrameHead, FrameKind, HEAD_LEN, PAYLOAD_MAX, PREFACE, Setting, WINDOW_FIRST,
     WINDOW_MAX, flags,
 };
-use super::request::{Asked, HeadFault, RequestReader, read_trailers};
 use super::stream::{Direction, Priority, Stream, StreamId, Streams};
-use crate::error::RequestError;
-use crate::head::RequestHead;
-use crate::hpack::Decoder;
-use crate::wire::BodyFraming;
+use crate::hpack::{Decoder, TABLE_SIZE, encode};
+pub(crate) use role::Role;
+use role::Room;
 
-/// Most bytes that wait to be sent when a frame is to be answered.
+/// Most bytes of answers that wait to be sent when a frame is to be answered.
 const REPLIES_MAX: usize = 64 * 1024;
 /// Streams that were reset here, of which frames may still come.
 const RESET_MAX: usize = 64;
-/// What stands in the PING by which a peer shows that it knows of the end.
-const SHUTDOWN_PING: &[u8; 8] = b"evenkeel";
 /// Frames of one block of fields.
 const BLOCK_FRAMES_MAX: u32 = 8;
 /// Resets at once, and in a second.
@@ -47,12 +47,12 @@ const IDLE_FRAMES: (u32, u32) = (1000, 100);
 /// Bytes of content that earn one such frame.
 const CONTENT_PER_FRAME: u32 = 1024;
 
-/// What a client is told, and held to.
+/// What the peer is told, and held to. The defaults are those of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Largest head of a request, in bytes, with 32 for each field.
+    /// Largest head that it may send, in bytes, with 32 for each field.
     pub max_head: u32,
-    /// Requests that it may have in flight.
+    /// Requests that may be in flight.
     pub max_streams: u32,
     /// Content that each of them may have unread, in bytes.
     pub stream_window: u32,
@@ -81,39 +81,14 @@ pub struct Fatal {
     pub why: &'static str,
 }
 
-/// A request that has begun.
-#[derive(Debug)]
-pub struct Request {
-    /// Its head, as text of HTTP/1.
-    pub bytes: Vec<u8>,
-    /// Its head.
-    pub head: Box<RequestHead>,
-    /// What it says beyond HTTP/1.
-    pub asked: Asked,
-}
-
-/// What has come of some bytes.
-#[derive(Debug)]
-pub enum Event {
-    /// A request.
-    Request(StreamId, Request),
-    /// A request whose head is refused: it is to be answered.
-    Refused(StreamId, RequestError),
-    /// Content of a request has come, or its end.
-    Readable(StreamId),
-    /// A request was cut off, by either side.
-    Reset(StreamId, ErrorCode),
-    /// More may be sent: see [`Connection::next_writable`].
-    Writable,
-    /// The peer opens no more streams.
-    GoAway,
-}
-
 /// What the peer has told of itself.
 #[derive(Debug)]
 struct Peer {
     initial_window: u32,
     max_frame: u32,
+    /// Whether its decoder has a smaller table than at first: the next block says that it
+    /// is not used (RFC 9113 §4.3.1).
+    shrank_table: bool,
 }
 
 /// A block of fields that comes in several frames.
@@ -141,13 +116,16 @@ enum Payload<'a> {
     Owned(Vec<u8>),
 }
 
-/// A connection of HTTP/2, as its server has it.
+/// What came of a frame.
+type Taken<R> = Result<Option<<R as Role>::Event>, Fatal>;
+
+/// A connection of HTTP/2: what both of its ends have in common.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Core<R> {
+    role: R,
     settings: Settings,
     peer: Peer,
     decoder: Decoder,
-    reader: RequestReader,
     /// Bytes of the preface that are still to come.
     preface_left: usize,
     /// Whether the peer has sent its settings.
@@ -157,22 +135,27 @@ pub struct Connection {
     gathering: Option<Gathering>,
     coming: Option<Coming>,
     streams: Streams,
-    /// The last stream that the peer has opened.
+    /// The last stream that was opened.
     last_stream: StreamId,
-    /// The last stream that is served, once there is one.
+    /// The last stream of the peer that is served, once there is one.
     goes_away: Option<StreamId>,
-    /// Whether the peer was told that there will be one.
-    is_leaving: bool,
     were_reset: VecDeque<StreamId>,
     receive_window: i64,
     uncredited: u32,
     send_window: i64,
-    resets: Budget,
+    /// `None` where each reset is of a stream that was opened here.
+    resets: Option<Budget>,
     idle_frames: Budget,
     now_ms: u64,
     /// Frames that came, as far as they were taken.
     frames: u64,
+    /// Bytes that came.
+    received: u64,
+    /// Bytes of heads and trailers that were decoded, of streams that were not released.
+    held: usize,
     unsent: Vec<u8>,
+    /// At most so many bytes among the unsent are answers to frames.
+    replies: usize,
     /// The last frame that is unsent, if it is of a stream and its end may be put on it: where
     /// it begins.
     last_frame: Option<(StreamId, usize)>,
@@ -180,18 +163,18 @@ pub struct Connection {
     turns: u64,
 }
 
-impl Connection {
-    /// One that has just begun: what it sends first is among its unsent bytes.
-    pub fn new(settings: Settings) -> Self {
-        let mut it = Connection {
+impl<R: Role> Core<R> {
+    fn begin(role: R, settings: Settings, resets: Option<Budget>) -> Self {
+        Core {
+            role,
             settings,
             peer: Peer {
                 initial_window: WINDOW_FIRST,
                 max_frame: PAYLOAD_MAX,
+                shrank_table: false,
             },
             decoder: Decoder::default(),
-            reader: RequestReader::default(),
-            preface_left: PREFACE.len(),
+            preface_left: 0,
             has_settings: false,
             partial: Vec::new(),
             gathering: None,
@@ -199,35 +182,62 @@ impl Connection {
             streams: Streams::default(),
             last_stream: 0,
             goes_away: None,
-            is_leaving: false,
             were_reset: VecDeque::new(),
             receive_window: i64::from(settings.connection_window.max(WINDOW_FIRST)),
             uncredited: 0,
             send_window: i64::from(WINDOW_FIRST),
-            resets: Budget::new(RESETS.0, RESETS.1),
+            resets,
             idle_frames: Budget::new(IDLE_FRAMES.0, IDLE_FRAMES.1),
             now_ms: 0,
             frames: 0,
+            received: 0,
+            held: 0,
             unsent: Vec::new(),
+            replies: 0,
             last_frame: None,
             turns: 0,
-        };
+        }
+    }
+
+    /// Says what the peer is held to: `own` and what both ends say.
+    fn push_settings(&mut self, own: &[Setting]) {
         let mut payload = Vec::new();
-        for setting in [
-            Setting::MaxConcurrentStreams(settings.max_streams),
-            Setting::InitialWindowSize(settings.stream_window),
-            Setting::MaxHeaderListSize(settings.max_head),
-            Setting::EnableConnectProtocol(true),
+        let shared = [
+            Setting::InitialWindowSize(self.settings.stream_window),
+            Setting::MaxHeaderListSize(self.settings.max_head),
             Setting::NoRfc7540Priorities(true),
-        ] {
+        ];
+        for setting in own.iter().chain(&shared) {
             setting.push(&mut payload);
         }
-        it.push_frame(FrameKind::Settings, 0, 0, &payload);
-        let more = settings.connection_window.saturating_sub(WINDOW_FIRST);
+        self.push_frame(FrameKind::Settings, 0, 0, &payload);
+        let window = self.settings.connection_window;
+        let more = window.saturating_sub(WINDOW_FIRST);
         if more > 0 {
-            it.push_frame(FrameKind::WindowUpdate, 0, 0, &more.to_be_bytes());
+            self.push_frame(FrameKind::WindowUpdate, 0, 0, &more.to_be_bytes());
         }
-        it
+    }
+
+    /// A stream that has just begun.
+    fn new_stream(&mut self) -> Stream {
+        self.turns += 1;
+        Stream {
+            incoming: Direction::Open,
+            outgoing: Direction::Open,
+            content: Vec::new(),
+            read: 0,
+            trailers: Vec::new(),
+            receive_window: i64::from(self.settings.stream_window),
+            uncredited: 0,
+            send_window: i64::from(self.peer.initial_window),
+            expected: None,
+            waits: false,
+            turn: self.turns,
+            priority: Priority::UNTOLD,
+            awaited: None,
+            is_deferred: false,
+            held: 0,
+        }
     }
 
     /// Bytes that are to be sent.
@@ -242,6 +252,7 @@ impl Connection {
         } else {
             self.unsent.drain(..len);
         }
+        self.replies = self.replies.min(self.unsent.len());
         let last = self.last_frame;
         self.last_frame = last.and_then(|(id, at)| Some((id, at.checked_sub(len)?)));
     }
@@ -255,7 +266,7 @@ impl Connection {
                 *buffer = Vec::new();
             }
         }
-        self.reader = RequestReader::default();
+        self.role.shrink();
         self.streams.shrink();
     }
 
@@ -273,7 +284,17 @@ impl Connection {
 
     /// Exchanges that were not released.
     pub fn in_flight(&self) -> usize {
-        self.streams.len()
+        self.streams.len() - R::deferred(self)
+    }
+
+    /// Bytes of memory that it holds for what came and for what is to be sent.
+    pub fn memory(&self) -> usize {
+        let gathering = self.gathering.as_ref();
+        self.unsent.capacity()
+            + self.partial.capacity()
+            + gathering.map_or(0, |it| it.bytes.capacity())
+            + self.decoder.memory()
+            + self.streams.memory()
     }
 
     /// Takes bytes off the front of `input`, up to the next event. `None` once all were
@@ -285,23 +306,24 @@ impl Connection {
         &mut self,
         input: &mut &[u8],
         now_ms: u64,
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
+        room: &mut impl FnMut() -> Room<R>,
+    ) -> Result<Option<R::Event>, Fatal> {
         self.now_ms = now_ms;
+        let before = input.len();
         let event = self.read(input, room);
+        self.received += (before - input.len()) as u64;
         if let Err(fatal) = &event {
-            self.go_away(self.last_stream, fatal.code);
+            self.go_away(fatal.code);
         }
         event
     }
 
-    fn read(
-        &mut self,
-        input: &mut &[u8],
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
+    fn read(&mut self, input: &mut &[u8], room: &mut impl FnMut() -> Room<R>) -> Taken<R> {
         self.take_preface(input)?;
         loop {
+            if let Some(event) = R::pending(self, room)? {
+                return Ok(Some(event));
+            }
             if let Some(coming) = self.coming {
                 if coming.left > 0 && input.is_empty() {
                     return Ok(None);
@@ -406,8 +428,8 @@ impl Connection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
+        room: &mut impl FnMut() -> Room<R>,
+    ) -> Taken<R> {
         let is_of_connection = matches!(
             head.kind,
             FrameKind::Settings | FrameKind::Ping | FrameKind::GoAway | FrameKind::PriorityUpdate
@@ -426,12 +448,14 @@ impl Connection {
             FrameKind::Priority => self.take_priority(head, payload),
             FrameKind::RstStream => self.take_reset(head, payload),
             FrameKind::Settings => self.take_settings(head, payload),
-            FrameKind::PushPromise => Err(protocol("PUSH_PROMISE of a client")),
+            FrameKind::PushPromise => Err(protocol("PUSH_PROMISE that nobody allows")),
             FrameKind::Ping => self.take_ping(head, payload),
-            FrameKind::GoAway if payload.len() < 8 => Err(frame_size("GOAWAY")),
-            FrameKind::GoAway => Ok(Some(Event::GoAway)),
+            FrameKind::GoAway => self.take_go_away(payload),
             FrameKind::WindowUpdate => self.take_window(head, payload),
-            FrameKind::PriorityUpdate => self.take_priority_update(payload),
+            FrameKind::PriorityUpdate => {
+                self.spend_frame()?;
+                R::take_priority_update(self, payload).map(|()| None)
+            }
             FrameKind::Unknown => self.spend_frame().map(|()| None),
         }
     }
@@ -456,5 +480,7 @@ fn undecodable() -> Fatal {
     )
 }
 
+#[cfg(test)]
+mod joined;
 #[cfg(test)]
 mod tests;

@@ -2,11 +2,13 @@
 
 mod budget;
 pub mod connection;
+mod fields;
 pub mod frame;
 pub mod request;
 pub mod response;
 mod stream;
 
-pub use connection::{Connection, Event, Fatal, Request, Settings};
+pub use connection::server::{Connection, Event, Request};
+pub use connection::{Fatal, Settings, client, server};
 pub use frame::{ErrorCode, FrameHead, FrameKind};
 pub use stream::{Direction, Priority, StreamId};

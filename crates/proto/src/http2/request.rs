@@ -10,6 +10,9 @@
 //! └──────────── wire.start ───────────────▲
 //! ```
 
+mod write;
+
+use super::fields::{self, TakeField};
 use crate::error::RequestError;
 use crate::field::{Field, FieldKind};
 use crate::head::{Method, RequestHead, Scheme, Version};
@@ -17,11 +20,10 @@ use crate::hpack::{Block, DecodeError, Decoded};
 use crate::http1::{self, MAX_FIELDS};
 use crate::span::Span;
 
+pub use write::{Form, Trailers, head_block};
+
 /// The one protocol of an extended CONNECT that is known.
 const WEBSOCKET: &[u8] = b"websocket";
-
-/// What each field of a head counts beyond its bytes (RFC 9113 §6.5.2).
-const FIELD_OVERHEAD: usize = 32;
 
 /// Why a head is not read. All of its block was decoded, unless that is what failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,12 @@ pub enum HeadFault {
     Malformed,
     /// It breaks a rule of HTTP: the client gets an answer.
     Refused(RequestError),
+}
+
+impl From<DecodeError> for HeadFault {
+    fn from(error: DecodeError) -> Self {
+        HeadFault::Decoding(error)
+    }
 }
 
 impl From<RequestError> for HeadFault {
@@ -114,42 +122,27 @@ impl RequestReader {
             },
             nonce,
         };
-        let (mut size, mut fault) = (0, None);
-        loop {
-            let start = reading.out.len();
-            let field = match block.next(reading.out) {
-                Ok(Some(field)) => field,
-                Ok(None) => break,
-                Err(error) => return Err(HeadFault::Decoding(error)),
-            };
-            size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
-            if fault.is_none() {
-                fault = if size > max {
-                    Some(RequestError::HeadTooLarge.into())
-                } else {
-                    reading.take(field).err()
-                };
-            }
-            // The rest is decoded for the table alone.
-            if fault.is_some() {
-                reading.out.truncate(start);
-            }
-        }
-        match fault {
-            None => reading.end(ends),
-            Some(fault) => Err(fault),
+        match fields::read_all(&mut block, &mut reading, max)? {
+            Ok(()) => reading.end(ends),
+            Err(fault) => Err(fault),
         }
     }
 }
 
-impl Reading<'_> {
-    /// Takes a field that was decoded at the end of `out`.
+impl TakeField for Reading<'_> {
+    type Fault = HeadFault;
+    const TOO_LARGE: HeadFault = HeadFault::Refused(RequestError::HeadTooLarge);
+
+    fn text(&mut self) -> &mut Vec<u8> {
+        self.out
+    }
+
     fn take(&mut self, field: Decoded) -> Result<(), HeadFault> {
         if self.out.get(field.name.start as usize) == Some(&b':') {
             return self.take_pseudo(field);
         }
         let start = field.name.start as usize;
-        if !is_well_formed(field, self.out) {
+        if !fields::is_well_formed(field, self.out) {
             return Err(HeadFault::Malformed);
         }
         let shift = self.begin(start)?;
@@ -176,23 +169,16 @@ impl Reading<'_> {
             _ => {}
         }
         let kind = FieldKind::from_name(text);
-        let is_allowed = match kind {
-            FieldKind::Connection
-            | FieldKind::KeepAlive
-            | FieldKind::TransferEncoding
-            | FieldKind::Upgrade => false,
-            FieldKind::HopByHop => match text {
-                b"te" => value.of(self.out).eq_ignore_ascii_case(b"trailers"),
-                _ => text != b"proxy-connection",
-            },
-            _ => true,
-        };
-        if !is_allowed {
+        let is_te = kind == FieldKind::HopByHop && text == b"te";
+        let is_refused = is_te && !value.of(self.out).eq_ignore_ascii_case(b"trailers");
+        if is_refused || fields::is_of_connection(kind, text) {
             return Err(HeadFault::Malformed);
         }
         self.push(Field { name, value, kind })
     }
+}
 
+impl Reading<'_> {
     fn push(&mut self, field: Field) -> Result<(), HeadFault> {
         if self.head.fields.len() == MAX_FIELDS {
             return Err(RequestError::TooManyFields.into());
@@ -363,16 +349,8 @@ impl Reading<'_> {
 
     /// Adds a line behind the others.
     fn append(&mut self, name: &[u8], value: &[u8], kind: FieldKind) -> Result<(), HeadFault> {
-        let start = self.out.len();
-        for part in [name, b": ", value, b"\r\n"] {
-            self.out.extend_from_slice(part);
-        }
-        let value_at = start + name.len() + 2;
-        self.push(Field {
-            name: Span::new(start, start + name.len()),
-            value: Span::new(value_at, value_at + value.len()),
-            kind,
-        })
+        let field = fields::push_line(self.out, name, value, kind);
+        self.push(field)
     }
 }
 
@@ -387,54 +365,6 @@ fn websocket_key(nonce: u128) -> [u8; 24] {
         *digit = ALPHABET[bits as usize];
     }
     key
-}
-
-/// Reads trailers as lines into `out`: those that may stand there (RFC 9113 §8.1).
-///
-/// # Errors
-/// See [`HeadFault`]. All of the block was decoded, unless that is what failed.
-pub(super) fn read_trailers(
-    mut block: Block<'_>,
-    out: &mut Vec<u8>,
-    max: usize,
-) -> Result<(), HeadFault> {
-    let (mut size, mut fault) = (0, None);
-    loop {
-        let start = out.len();
-        let field = match block.next(out) {
-            Ok(Some(field)) => field,
-            Ok(None) => break,
-            Err(error) => return Err(HeadFault::Decoding(error)),
-        };
-        size += field.name.len() + field.value.len() + FIELD_OVERHEAD;
-        if size > max || !is_well_formed(field, out) {
-            fault = Some(HeadFault::Malformed);
-        }
-        let kind = FieldKind::from_name(field.name.of(out));
-        let is_kept = fault.is_none()
-            && !http1::is_forbidden_trailer(
-                &Field {
-                    name: field.name,
-                    value: field.value,
-                    kind,
-                },
-                out,
-            );
-        if !is_kept {
-            out.truncate(start);
-        }
-    }
-    fault.map_or(Ok(()), Err)
-}
-
-/// Whether name and value have nothing that they may not have (RFC 9113 §8.2.1).
-fn is_well_formed(field: Decoded, out: &[u8]) -> bool {
-    let (name, value) = (field.name.of(out), field.value.of(out));
-    let is_padded = |it: Option<&u8>| matches!(it, Some(b' ' | b'\t'));
-    // What the static table names needs no look, but for pseudo-fields.
-    let is_name = (field.static_name != 0 && name.first() != Some(&b':'))
-        || (http1::is_token(name) && !name.iter().any(u8::is_ascii_uppercase));
-    is_name && http1::is_field_text(value) && !is_padded(value.first()) && !is_padded(value.last())
 }
 
 #[cfg(test)]

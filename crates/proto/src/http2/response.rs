@@ -1,7 +1,11 @@
-//! A response's head as a block of fields (RFC 9113 §8.3.2).
+//! A response's head: as a block of fields (RFC 9113 §8.3.2), and read from one.
 
-use crate::field::FieldKind;
+mod read;
+
+use super::fields::push_fields;
 use crate::hpack::encode;
+
+pub use read::{ResponseFault, read_response};
 
 /// What the text of a head has said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +22,7 @@ pub struct Head {
 pub fn head_block(out: &mut Vec<u8>, text: &[u8]) -> Head {
     let status = status_of(text);
     encode::status(out, status);
-    let is_chunked = push_fields(out, fields_of(text));
+    let is_chunked = push_fields(out, fields_of(text), |_, _| false);
     Head { status, is_chunked }
 }
 
@@ -31,16 +35,13 @@ pub fn tunnel_block(out: &mut Vec<u8>, text: &[u8]) -> Head {
         status => status,
     };
     encode::status(out, status);
-    let is_accept = |it: &&[u8]| {
-        let name = it.get(..ACCEPT.len());
-        name.is_some_and(|it| it.eq_ignore_ascii_case(ACCEPT))
-    };
-    let is_chunked = push_fields(out, fields_of(text).filter(|it| !is_accept(it)));
+    let is_accept = |_, name: &[u8]| name.eq_ignore_ascii_case(ACCEPT);
+    let is_chunked = push_fields(out, fields_of(text), is_accept);
     Head { status, is_chunked }
 }
 
 /// What only HTTP/1 has in the answer to a handshake (RFC 8441 §5).
-const ACCEPT: &[u8] = b"sec-websocket-accept:";
+const ACCEPT: &[u8] = b"sec-websocket-accept";
 
 fn fields_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').skip(1)
@@ -54,31 +55,11 @@ fn status_of(text: &[u8]) -> u16 {
 
 /// Appends the block of trailers that are lines of HTTP/1.
 pub fn trailer_block(out: &mut Vec<u8>, lines: &[u8]) {
-    push_fields(out, lines.split(|&byte| byte == b'\n'));
+    push_fields(out, lines.split(|&byte| byte == b'\n'), |_, _| false);
 }
 
 /// Where the status stands in the first line.
 const STATUS_AT: usize = b"HTTP/1.1 ".len();
-
-/// Whether a transfer coding was among them.
-fn push_fields<'a>(out: &mut Vec<u8>, lines: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut is_coded = false;
-    for line in lines {
-        let Some(colon) = memchr::memchr(b':', line) else {
-            continue;
-        };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        match FieldKind::from_name(name) {
-            FieldKind::TransferEncoding => is_coded = true,
-            FieldKind::Connection
-            | FieldKind::KeepAlive
-            | FieldKind::Upgrade
-            | FieldKind::HopByHop => {}
-            _ => encode::field(out, name, value),
-        }
-    }
-    is_coded
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,8 @@
 //! A stream: what is known of one request and its response (RFC 9113 §5.1).
 
 use super::frame::ErrorCode;
-use crate::head::RequestHead;
+use crate::head::{Method, RequestHead};
+use crate::wire::BodyFraming;
 
 /// Number of a stream.
 pub type StreamId = u32;
@@ -91,9 +92,46 @@ pub(super) struct Stream {
     /// When it had its last turn to send, if it takes turns; else its first.
     pub turn: u64,
     pub priority: Priority,
+    /// The head of a response, while it is still to come.
+    pub awaited: Option<Awaited>,
+    /// Whether the block of its head was not decoded yet.
+    pub is_deferred: bool,
+    /// Bytes of its head and its trailers.
+    pub held: usize,
+}
+
+/// A response of which the head is still to come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awaited {
+    /// The method of its request.
+    pub method: Method,
+    /// Interim responses that came before it.
+    pub interim: u32,
 }
 
 impl Stream {
+    /// Holds the content to what the head says of it.
+    pub fn expect(&mut self, framing: BodyFraming) {
+        self.expected = match framing {
+            BodyFraming::None => Some(0),
+            BodyFraming::Length { bytes } => Some(bytes),
+            BodyFraming::Chunked | BodyFraming::UntilClose => None,
+        };
+    }
+
+    /// Takes the content that came before the head into account. `false` where it is not of the
+    /// length that the head says.
+    pub fn holds_to_length(&mut self) -> bool {
+        let Some(expected) = &mut self.expected else {
+            return true;
+        };
+        match expected.checked_sub(self.content.len() as u64) {
+            Some(rest) => *expected = rest,
+            None => return false,
+        }
+        *expected == 0 || self.incoming != Direction::Ended
+    }
+
     /// Content that can be read.
     pub fn unread(&self) -> &[u8] {
         &self.content[self.read..]
@@ -106,6 +144,11 @@ impl Stream {
                 Some(rest) => *expected = rest,
                 None => return false,
             }
+        }
+        // What was read is let go once it is half of it.
+        if self.read * 2 >= self.content.len() {
+            self.content.drain(..self.read);
+            self.read = 0;
         }
         self.content.extend_from_slice(bytes);
         true
@@ -156,6 +199,15 @@ impl Streams {
 
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Bytes of memory that they hold.
+    pub fn memory(&self) -> usize {
+        let own = |it: &(StreamId, Box<Stream>)| {
+            size_of::<Stream>() + it.1.content.capacity() + it.1.trailers.capacity()
+        };
+        let table = self.0.capacity() * size_of::<(StreamId, Box<Stream>)>();
+        table + self.0.iter().map(own).sum::<usize>()
     }
 
     /// Gives memory back that is for more streams than there are.

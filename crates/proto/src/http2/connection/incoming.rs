@@ -1,14 +1,12 @@
 //! Frames of the peer, and what they change.
 
+use super::super::fields::read_trailers;
+use super::role::Common;
 use super::*;
 
 /// Frames that came.
-impl Connection {
-    pub(super) fn begin_content(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-    ) -> Result<Option<Event>, Fatal> {
+impl<R: Role> Core<R> {
+    pub(super) fn begin_content(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
         self.receive_window -= i64::from(head.len);
         if self.receive_window < 0 {
             let why = "more content than the window of the connection";
@@ -22,7 +20,7 @@ impl Connection {
         } else {
             payload
         };
-        if head.len == 0 && !ends {
+        if (head.len == 0 || (is_padded && content.is_empty())) && !ends {
             self.spend_frame()?;
         }
         self.idle_frames.earn(head.len / CONTENT_PER_FRAME);
@@ -32,13 +30,17 @@ impl Connection {
         let mut event = None;
         let is_wanted = match self.streams.get_mut(head.stream) {
             None => {
-                self.is_late(head.stream)?;
+                self.take_late(head.stream, head.kind)?;
                 false
             }
             Some(stream) => match stream.incoming {
                 Direction::Reset(_) => false,
                 Direction::Ended => {
                     event = self.reset_stream(head.stream, ErrorCode::StreamClosed)?;
+                    false
+                }
+                Direction::Open if stream.awaited.is_some() => {
+                    event = self.reset_stream(head.stream, ErrorCode::Protocol)?;
                     false
                 }
                 Direction::Open => {
@@ -72,11 +74,7 @@ impl Connection {
     }
 
     /// Takes what is here of content that is on its way.
-    pub(super) fn take_content(
-        &mut self,
-        coming: Coming,
-        input: &mut &[u8],
-    ) -> Result<Option<Event>, Fatal> {
+    pub(super) fn take_content(&mut self, coming: Coming, input: &mut &[u8]) -> Taken<R> {
         let len = input.len().min(coming.left as usize);
         let (bytes, rest) = input.split_at(len);
         *input = rest;
@@ -99,15 +97,15 @@ impl Connection {
             stream.incoming = Direction::Ended;
         }
         let is_news = len > 0 || is_over;
-        Ok(is_news.then_some(Event::Readable(coming.stream)))
+        Ok(is_news.then(|| Common::Readable(coming.stream).into()))
     }
 
     pub(super) fn take_headers(
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
+        room: &mut impl FnMut() -> Room<R>,
+    ) -> Taken<R> {
         if head.stream.is_multiple_of(2) {
             return Err(protocol("a stream with an even number"));
         }
@@ -131,8 +129,8 @@ impl Connection {
         &mut self,
         head: FrameHead,
         payload: &[u8],
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
+        room: &mut impl FnMut() -> Room<R>,
+    ) -> Taken<R> {
         let Some(gathering) = &mut self.gathering else {
             return Err(protocol("CONTINUATION of nothing"));
         };
@@ -158,109 +156,46 @@ impl Connection {
         id: StreamId,
         ends: bool,
         block: &[u8],
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Option<Event>, Fatal> {
-        if let Some(stream) = self.streams.get_mut(id) {
-            return match stream.incoming {
-                Direction::Open => self.take_trailers(id, ends, block),
-                Direction::Ended => {
-                    self.skip_block(block)?;
-                    self.reset_stream(id, ErrorCode::StreamClosed)
-                }
-                Direction::Reset(_) => self.skip_block(block).map(|()| None),
-            };
-        }
-        if id <= self.last_stream {
-            self.skip_block(block)?;
-            if self.were_reset.contains(&id) {
-                return Ok(None);
-            }
-            let why = "HEADERS of a stream that was closed";
-            return Err(fatal(ErrorCode::StreamClosed, why));
-        }
-        self.last_stream = id;
-        let is_beyond = self.goes_away.is_some_and(|last| id > last);
-        if is_beyond || self.streams.len() >= self.settings.max_streams as usize {
-            self.skip_block(block)?;
-            if !is_beyond {
-                self.spend_reset()?;
-            }
-            self.push_reset(id, ErrorCode::RefusedStream);
+        room: &mut impl FnMut() -> Room<R>,
+    ) -> Taken<R> {
+        if R::defers(self, id, ends, block)? {
             return Ok(None);
         }
-        self.take_request(id, ends, block, room).map(Some)
+        self.take_block_now(id, ends, block, room)
     }
 
-    pub(super) fn take_request(
+    pub(super) fn take_block_now(
         &mut self,
         id: StreamId,
         ends: bool,
         block: &[u8],
-        room: &mut impl FnMut() -> (Vec<u8>, Box<RequestHead>),
-    ) -> Result<Event, Fatal> {
-        let (mut bytes, mut head) = room();
-        let block = self.decoder.block(block);
-        let max = self.settings.max_head as usize;
-        let nonce = u128::from(self.now_ms) << 32 | u128::from(id);
-        let read = (self.reader).read(block, &mut bytes, &mut head, max, ends, nonce);
-        let refused = match read {
-            Ok(_) => None,
-            Err(HeadFault::Refused(error)) => Some(error),
-            Err(HeadFault::Decoding(_)) => return Err(undecodable()),
-            Err(HeadFault::Malformed) => {
-                self.spend_reset()?;
-                self.push_reset(id, ErrorCode::Protocol);
-                return Ok(Event::Reset(id, ErrorCode::Protocol));
+        room: &mut impl FnMut() -> Room<R>,
+    ) -> Taken<R> {
+        let Some(stream) = self.streams.get_mut(id) else {
+            if id > self.last_stream {
+                return R::take_head(self, id, ends, block, room);
             }
+            self.skip_block(block)?;
+            return self.take_late(id, FrameKind::Headers).map(|()| None);
         };
-        self.idle_frames.earn(1);
-        self.turns += 1;
-        let is_tunnel = read.is_ok_and(|it| it.opens_websocket);
-        let framing = refused.is_none().then_some(head.wire.framing);
-        self.streams.insert(
-            id,
-            Stream {
-                incoming: if ends {
-                    Direction::Ended
-                } else {
-                    Direction::Open
-                },
-                outgoing: Direction::Open,
-                content: Vec::new(),
-                read: 0,
-                trailers: Vec::new(),
-                receive_window: i64::from(self.settings.stream_window),
-                uncredited: 0,
-                send_window: i64::from(self.peer.initial_window),
-                expected: match framing {
-                    _ if is_tunnel => None,
-                    Some(BodyFraming::Length { bytes }) => Some(bytes),
-                    Some(BodyFraming::None) => Some(0),
-                    _ => None,
-                },
-                waits: false,
-                turn: self.turns,
-                priority: Priority::of(&head, &bytes),
-            },
-        );
-        Ok(match (read, refused) {
-            (Ok(asked), None) => Event::Request(id, Request { bytes, head, asked }),
-            (_, error) => Event::Refused(id, error.unwrap_or(RequestError::FieldName)),
-        })
+        match stream.incoming {
+            Direction::Open if stream.awaited.is_some() => {
+                R::take_head(self, id, ends, block, room)
+            }
+            Direction::Open => self.take_trailers(id, ends, block),
+            Direction::Ended => {
+                self.skip_block(block)?;
+                self.reset_stream(id, ErrorCode::StreamClosed)
+            }
+            Direction::Reset(_) => self.skip_block(block).map(|()| None),
+        }
     }
 
-    pub(super) fn take_trailers(
-        &mut self,
-        id: StreamId,
-        ends: bool,
-        block: &[u8],
-    ) -> Result<Option<Event>, Fatal> {
+    pub(super) fn take_trailers(&mut self, id: StreamId, ends: bool, block: &[u8]) -> Taken<R> {
         let mut lines = Vec::new();
         let max = self.settings.max_head as usize;
         let read = read_trailers(self.decoder.block(block), &mut lines, max);
-        if let Err(HeadFault::Decoding(_)) = read {
-            return Err(undecodable());
-        }
+        let read = read.map_err(|_| undecodable())?;
         let Some(stream) = self.streams.get_mut(id) else {
             return Ok(None);
         };
@@ -268,13 +203,16 @@ impl Connection {
         if !ends || is_short || read.is_err() {
             return self.reset_stream(id, ErrorCode::Protocol);
         }
+        stream.held += lines.len();
+        self.held += lines.len();
         stream.trailers = lines;
         stream.incoming = Direction::Ended;
-        Ok(Some(Event::Readable(id)))
+        Ok(Some(Common::Readable(id).into()))
     }
 
     /// Decodes a block for the table alone.
     pub(super) fn skip_block(&mut self, block: &[u8]) -> Result<(), Fatal> {
+        self.spend_frame()?;
         let mut room = Vec::new();
         let mut block = self.decoder.block(block);
         loop {
@@ -287,11 +225,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn take_priority(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-    ) -> Result<Option<Event>, Fatal> {
+    pub(super) fn take_priority(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
         self.spend_frame()?;
         if payload.len() != 5 {
             return self.reset_stream(head.stream, ErrorCode::FrameSize);
@@ -299,11 +233,7 @@ impl Connection {
         Ok(None)
     }
 
-    pub(super) fn take_reset(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-    ) -> Result<Option<Event>, Fatal> {
+    pub(super) fn take_reset(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
         let number = payload.try_into().map_err(|_| frame_size("RST_STREAM"))?;
         let code = ErrorCode::from_number(u32::from_be_bytes(number));
         if self.is_idle(head.stream) {
@@ -312,30 +242,22 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(head.stream) else {
             return self.spend_frame().map(|()| None);
         };
-        let is_new = !matches!(stream.incoming, Direction::Reset(_));
-        let was_answered = stream.outgoing == Direction::Ended;
-        stream.incoming = Direction::Reset(code);
-        stream.outgoing = Direction::Reset(code);
-        if !was_answered {
-            self.spend_reset()?;
+        if matches!(stream.incoming, Direction::Reset(_)) {
+            return self.spend_frame().map(|()| None);
         }
-        Ok(is_new.then_some(Event::Reset(head.stream, code)))
+        R::take_reset(self, head.stream, code)
     }
 
-    pub(super) fn take_settings(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-    ) -> Result<Option<Event>, Fatal> {
+    pub(super) fn take_settings(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
         let (settings, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() || (head.has(flags::ACK) && !payload.is_empty()) {
             return Err(frame_size("SETTINGS"));
         }
+        if self.has_settings || head.has(flags::ACK) {
+            self.spend_frame()?;
+        }
         if head.has(flags::ACK) {
             return Ok(None);
-        }
-        if self.has_settings {
-            self.spend_frame()?;
         }
         self.has_settings = true;
         let mut event = None;
@@ -344,12 +266,16 @@ impl Connection {
             match Setting::read(*setting).map_err(|code| fatal(code, why))? {
                 Setting::InitialWindowSize(window) => {
                     self.change_windows(window)?;
-                    event = Some(Event::Writable);
+                    event = Some(Common::Writable.into());
                 }
                 Setting::MaxFrameSize(max) => self.peer.max_frame = max,
-                _ => {}
+                Setting::HeaderTableSize(size) => {
+                    self.peer.shrank_table |= size < u32::from(TABLE_SIZE);
+                }
+                setting => R::take_setting(self, setting)?,
             }
         }
+        R::end_settings(self);
         self.reply(FrameKind::Settings, &[])?;
         Ok(event)
     }
@@ -368,28 +294,28 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn take_ping(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-    ) -> Result<Option<Event>, Fatal> {
-        if payload.len() != 8 {
-            return Err(frame_size("PING"));
+    pub(super) fn take_ping(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
+        let payload = payload.try_into().map_err(|_| frame_size("PING"))?;
+        self.spend_frame()?;
+        if head.has(flags::ACK) {
+            return Ok(R::take_pong(self, payload));
         }
-        if !head.has(flags::ACK) {
-            self.spend_frame()?;
-            self.reply(FrameKind::Ping, payload)?;
-        } else if self.is_leaving && payload == SHUTDOWN_PING {
-            self.shut_down();
-        }
+        self.reply(FrameKind::Ping, &payload)?;
         Ok(None)
     }
 
-    pub(super) fn take_window(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-    ) -> Result<Option<Event>, Fatal> {
+    pub(super) fn take_go_away(&mut self, payload: &[u8]) -> Taken<R> {
+        let (numbers, _) = payload.as_chunks::<4>();
+        let [last, code, ..] = numbers else {
+            return Err(frame_size("GOAWAY"));
+        };
+        self.spend_frame()?;
+        let last = u32::from_be_bytes(*last) & WINDOW_MAX;
+        let code = ErrorCode::from_number(u32::from_be_bytes(*code));
+        Ok(Some(R::take_go_away(self, last, code)))
+    }
+
+    pub(super) fn take_window(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
         let more = payload
             .try_into()
             .map_err(|_| frame_size("WINDOW_UPDATE"))?;
@@ -410,7 +336,7 @@ impl Connection {
         let code = match more {
             0 => ErrorCode::Protocol,
             _ if *window > i64::from(WINDOW_MAX) => ErrorCode::FlowControl,
-            _ => return Ok(Some(Event::Writable)),
+            _ => return Ok(Some(Common::Writable.into())),
         };
         if head.stream == 0 {
             return Err(fatal(code, "WINDOW_UPDATE of nothing, or of too much"));
@@ -418,33 +344,18 @@ impl Connection {
         self.reset_stream(head.stream, code)
     }
 
-    pub(super) fn take_priority_update(&mut self, payload: &[u8]) -> Result<Option<Event>, Fatal> {
-        self.spend_frame()?;
-        let (stream, value) = payload
-            .split_first_chunk()
-            .ok_or(frame_size("PRIORITY_UPDATE"))?;
-        let id = u32::from_be_bytes(*stream) & WINDOW_MAX;
-        if id == 0 {
-            return Err(protocol("PRIORITY_UPDATE of the connection"));
-        }
-        if let Some(stream) = self.streams.get_mut(id) {
-            stream.priority = Priority::read(value);
-        }
-        Ok(None)
-    }
-
-    /// Whether the peer has not opened this stream yet. What it can't open counts so.
+    /// Whether nobody has opened this stream yet. One that nobody can open counts so.
     pub(super) fn is_idle(&self, id: StreamId) -> bool {
         id > self.last_stream || (id != 0 && id.is_multiple_of(2))
     }
 
-    /// Content came for a stream that is gone.
-    pub(super) fn is_late(&mut self, id: StreamId) -> Result<(), Fatal> {
-        if !self.were_reset.contains(&id) {
-            self.spend_reset()?;
-            self.push_reset(id, ErrorCode::StreamClosed);
+    /// DATA or HEADERS came for a stream that is gone. What was on its way when the stream was
+    /// reset here is passed over.
+    fn take_late(&mut self, id: StreamId, kind: FrameKind) -> Result<(), Fatal> {
+        if self.were_reset.contains(&id) {
+            return Ok(());
         }
-        Ok(())
+        R::take_late(self, id, kind)
     }
 
     pub(super) fn spend_frame(&mut self) -> Result<(), Fatal> {
@@ -456,18 +367,19 @@ impl Connection {
     }
 
     pub(super) fn spend_reset(&mut self) -> Result<(), Fatal> {
-        if self.resets.spend(self.now_ms) {
+        let now_ms = self.now_ms;
+        if self.resets.as_mut().is_none_or(|it| it.spend(now_ms)) {
             return Ok(());
         }
         Err(fatal(ErrorCode::EnhanceYourCalm, "too many resets"))
     }
 
     /// Ends a stream whose peer breaks a rule.
-    pub(super) fn reset_stream(
-        &mut self,
-        id: StreamId,
-        code: ErrorCode,
-    ) -> Result<Option<Event>, Fatal> {
+    pub(super) fn reset_stream(&mut self, id: StreamId, code: ErrorCode) -> Taken<R> {
+        let stream = self.streams.get_mut(id);
+        if stream.is_some_and(|it| matches!(it.incoming, Direction::Reset(_))) {
+            return Ok(None);
+        }
         self.spend_reset()?;
         self.push_reset(id, code);
         let Some(stream) = self.streams.get_mut(id) else {
@@ -475,6 +387,6 @@ impl Connection {
         };
         stream.incoming = Direction::Reset(code);
         stream.outgoing = Direction::Reset(code);
-        Ok(Some(Event::Reset(id, code)))
+        Ok(Some(Common::Reset(id, code).into()))
     }
 }

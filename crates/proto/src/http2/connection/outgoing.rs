@@ -6,9 +6,9 @@ use super::*;
 const FLAGS_AT: usize = 4;
 
 /// What is sent.
-impl Connection {
-    /// Sends the head of a response, or its trailers: a block of fields. `ends` says whether
-    /// nothing follows.
+impl<R: Role> Core<R> {
+    /// Sends the head of a response, or the trailers of a message: a block of fields. `ends` says
+    /// whether nothing follows.
     pub fn send_fields(&mut self, id: StreamId, block: &[u8], ends: bool) {
         let Some(stream) = self.streams.get_mut(id) else {
             return;
@@ -19,6 +19,15 @@ impl Connection {
         if ends {
             stream.outgoing = Direction::Ended;
         }
+        let with_size;
+        let block = if std::mem::take(&mut self.peer.shrank_table) {
+            let mut own = Vec::new();
+            encode::no_table(&mut own);
+            with_size = [&own, block].concat();
+            &with_size
+        } else {
+            block
+        };
         let max = self.peer.max_frame as usize;
         let start = self.unsent.len();
         let (mut rest, mut kind) = (block, FrameKind::Headers);
@@ -77,7 +86,7 @@ impl Connection {
         len
     }
 
-    /// Ends a response. The end is put on its last frame, as long as that is unsent and
+    /// Ends a message. The end is put on its last frame, as long as that is unsent and
     /// nothing stands behind it.
     pub fn end(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(id) else {
@@ -126,7 +135,7 @@ impl Connection {
         Some(id)
     }
 
-    /// Takes content of a request out: how many bytes went into `room`. The peer may send as
+    /// Takes content of a message out: how many bytes went into `room`. The peer may send as
     /// many again.
     pub fn read_content(&mut self, id: StreamId, room: &mut [u8]) -> usize {
         let Some(stream) = self.streams.get_mut(id) else {
@@ -143,7 +152,7 @@ impl Connection {
         stream.map_or(0, |it| it.unread().len())
     }
 
-    /// How a request ends, once all of its content was read.
+    /// How a message that comes ends, once all of its content was read.
     pub fn incoming(&mut self, id: StreamId) -> Option<(Direction, &[u8])> {
         let stream = self.streams.get_mut(id)?;
         if !stream.unread().is_empty() && stream.incoming == Direction::Ended {
@@ -152,52 +161,30 @@ impl Connection {
         Some((stream.incoming, &stream.trailers))
     }
 
-    /// The exchange of a stream has ended: it makes room for another. A stream whose
-    /// response is not whole is reset with this code.
+    /// Whether content and trailers may still be sent on a stream.
+    pub fn outgoing(&mut self, id: StreamId) -> Option<Direction> {
+        self.streams.get_mut(id).map(|it| it.outgoing)
+    }
+
+    /// The exchange of a stream has ended: it makes room for another. A stream is reset with
+    /// this code if one of its messages is not whole.
     pub fn release(&mut self, id: StreamId, code: ErrorCode) {
         let Some(stream) = self.streams.remove(id) else {
             return;
         };
-        let unread = stream.unread().len() as u32;
-        self.credit(0, unread + stream.uncredited);
+        self.held -= stream.held;
+        self.credit(0, stream.unread().len() as u32);
         if stream.is_closed() {
             return;
         }
-        // RFC 9113 §8.1: the rest of a request that was answered is not wanted.
-        let is_answered = stream.outgoing == Direction::Ended;
-        self.push_reset(
-            id,
-            if is_answered {
-                ErrorCode::NoError
-            } else {
-                code
-            },
-        );
-    }
-
-    /// Says that there will be an end: the peer opens no more streams. Those that are on their
-    /// way are served still; once the peer shows that it knows, the connection
-    /// [shuts down](Self::shut_down) by itself (RFC 9113 §6.8).
-    pub fn begin_shutdown(&mut self) {
-        if self.is_leaving || self.goes_away.is_some() {
-            return;
-        }
-        self.is_leaving = true;
-        let payload = [WINDOW_MAX, ErrorCode::NoError.number()].map(u32::to_be_bytes);
-        self.push_frame(FrameKind::GoAway, 0, 0, payload.as_flattened());
-        self.push_frame(FrameKind::Ping, 0, 0, SHUTDOWN_PING);
+        self.push_reset(id, R::release_code(stream.incoming, stream.outgoing, code));
     }
 
     /// Serves no stream behind the last one that was opened.
     pub fn shut_down(&mut self) {
         if self.goes_away.is_none() {
-            self.go_away(self.last_stream, ErrorCode::NoError);
+            self.go_away(ErrorCode::NoError);
         }
-    }
-
-    /// Whether the peer was told that there will be an end.
-    pub fn is_leaving(&self) -> bool {
-        self.is_leaving
     }
 
     /// Whether no further stream is served.
@@ -205,7 +192,8 @@ impl Connection {
         self.goes_away.is_some()
     }
 
-    pub(super) fn go_away(&mut self, last: StreamId, code: ErrorCode) {
+    pub(super) fn go_away(&mut self, code: ErrorCode) {
+        let last = R::last_served(self);
         self.goes_away = Some(last);
         let payload = [last.to_be_bytes(), code.number().to_be_bytes()].concat();
         self.push_frame(FrameKind::GoAway, 0, 0, &payload);
@@ -234,10 +222,11 @@ impl Connection {
 
     /// Answers a frame. A peer that asks and does not read is not answered for ever.
     pub(super) fn reply(&mut self, kind: FrameKind, payload: &[u8]) -> Result<(), Fatal> {
-        if self.unsent.len() > REPLIES_MAX {
+        if self.replies > REPLIES_MAX {
             let why = "answers that nobody reads";
             return Err(fatal(ErrorCode::EnhanceYourCalm, why));
         }
+        self.replies += HEAD_LEN + payload.len();
         self.push_frame(kind, flags::ACK, 0, payload);
         Ok(())
     }

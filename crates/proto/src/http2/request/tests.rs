@@ -231,9 +231,9 @@ fn tunnels_have_their_own_form() {
     assert_eq!(head.wire.framing, BodyFraming::None);
     extended.push(("content-length", "1"));
     assert_eq!(read(&extended, false).unwrap_err(), HeadFault::Malformed);
-    // Another protocol is for whoever answers to decide.
+    // No other protocol is known.
     let other = [&extended[..4], &[(":protocol", "connect-udp")]].concat();
-    let (_, head, asked) = read(&other, false).unwrap();
+    let refused = HeadFault::Refused(RequestError::Target);
     assert_eq!(
         (head.method, asked.opens_websocket),
         (Method::Connect, false)
