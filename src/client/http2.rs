@@ -274,6 +274,13 @@ impl<S: Fn(Task)> Driver<'_, S> {
             return self.take_bytes(buffer, left);
         }
         let mut buffer = Buffer::large();
+        if self.shared.protocol.borrow().has_waiting_blocks() {
+            // An exchange may have made room for one.
+            match self.take_bytes(buffer, left) {
+                Step::More => buffer = Buffer::large(),
+                step => return step,
+            }
+        }
         match self.connection.http1.stream.poll_read(cx, buffer.room()) {
             Poll::Ready(Ok(len)) if len > 0 => {
                 buffer.fill(len);

@@ -100,6 +100,7 @@ impl Http2Connection {
     /// Nothing more comes from the client, nor goes to it.
     pub fn breaks(&self) {
         if !self.is_broken.replace(true) {
+            self.protocol.borrow_mut().forget_waiting_blocks();
             for (_, waker) in &*self.waiting.borrow() {
                 waker.wake_by_ref();
             }
