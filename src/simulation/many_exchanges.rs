@@ -472,7 +472,7 @@ fn an_exchange_is_given_up_without_the_others_of_its_connection() {
     let frames = it.client_received();
     let kinds: Vec<_> = frames.iter().map(|(id, kind, _)| (*id, *kind)).collect();
     use FrameKind::{Data, Head, Reset};
-    assert_eq!(kinds, [(1, Reset), (3, Head), (3, Data), (3, Reset)]);
+    assert_eq!(kinds, [(3, Head), (3, Data), (3, Reset)]);
     assert_eq!(failures(&it.worker), [End::Failure(Failure::UpstreamCut)]);
     assert_eq!(exchanges(&it.worker), 2);
 }

@@ -204,11 +204,11 @@ fn check_http2(listener: &written::ListenerTable, report: &mut Report) {
     let (http2, h2c) = (&listener.http2, &listener.h2c);
     let is_tcp = listener.protocol.value == Some(ClientProtocol::Tcp);
     let has_tls = listener.tls.written;
-    for (key, is_written, place) in [
-        ("http2", http2.written, &http2.place),
-        ("h2c", h2c.written, &h2c.place),
+    for (key, value, place) in [
+        ("http2", http2.value, &http2.place),
+        ("h2c", h2c.value, &h2c.place),
     ] {
-        if is_tcp && is_written {
+        if is_tcp && value == Some(true) {
             let title = format!("`{key}` is of listeners for HTTP, and this one carries TCP");
             report.mistake(place, title).help("leave it out");
         }
@@ -216,7 +216,7 @@ fn check_http2(listener: &written::ListenerTable, report: &mut Report) {
     if is_tcp {
         return;
     }
-    if http2.written && !has_tls {
+    if http2.value == Some(true) && !has_tls {
         report
             .mistake(
                 &http2.place,

@@ -197,8 +197,8 @@ const KEYS: &[(&str, Meaning)] = &[
         "tcp udp stream mode protocol http3 h3 quic grpc grpc_pass http_version \
          proxy_http_version http_protocol_options",
         Missing(
-            "another protocol than HTTP/1 to endpoints, and than HTTP/1 and HTTP/2 from clients, is",
-            "listeners and endpoints speak HTTP/1.0 and 1.1 without a setting",
+            "another protocol than HTTP/1 and, from clients, HTTP/2 is",
+            "endpoints speak HTTP/1.0 and 1.1 without a setting; `protocol = \"tcp\"` of a listener carries any protocol",
         ),
     ),
     (

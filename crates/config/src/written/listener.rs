@@ -43,7 +43,7 @@ options! {
         tls: ListenerTlsTable = Optional("plain text") => by_hand,
         /// Whether clients with TLS may speak HTTP/2, beside HTTP/1.1: the handshake says
         /// which (ALPN).
-        http2: bool = Default("true"),
+        http2: bool = Depends(http2_default, "`true` with `tls`"),
         /// Whether clients without TLS may speak HTTP/2, beside HTTP/1: those that begin with
         /// its preface (prior knowledge). An upgrade from HTTP/1 is not offered.
         h2c: bool = Default("false"),
@@ -176,10 +176,18 @@ options! {
     }
 }
 
-fn defer_accept_default(listener: &Node) -> Option<String> {
+fn is_tcp(listener: &Node) -> bool {
     let protocol = listener.entry("protocol").map(|it| &it.node.value);
-    let is_tcp = matches!(protocol, Some(Value::Text(word)) if word == "tcp");
-    Some((!is_tcp).to_string())
+    matches!(protocol, Some(Value::Text(word)) if word == "tcp")
+}
+
+fn defer_accept_default(listener: &Node) -> Option<String> {
+    Some((!is_tcp(listener)).to_string())
+}
+
+fn http2_default(listener: &Node) -> Option<String> {
+    let has_tls = listener.entry("tls").is_some();
+    Some((has_tls && !is_tcp(listener)).to_string())
 }
 
 options! {

@@ -235,6 +235,7 @@ impl<R: Role> Core<R> {
             turn: self.turns,
             priority: Priority::UNTOLD,
             awaited: None,
+            is_cancelled: false,
             is_deferred: false,
             held: 0,
         }

@@ -94,6 +94,8 @@ pub(super) struct Stream {
     pub priority: Priority,
     /// The head of a response, while it is still to come.
     pub awaited: Option<Awaited>,
+    /// Whether the peer has reset it.
+    pub is_cancelled: bool,
     /// Whether the block of its head was not decoded yet.
     pub is_deferred: bool,
     /// Bytes of its head and its trailers.

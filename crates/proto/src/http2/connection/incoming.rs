@@ -34,7 +34,12 @@ impl<R: Role> Core<R> {
                 false
             }
             Some(stream) => match stream.incoming {
-                Direction::Reset(_) => false,
+                Direction::Reset(_) => {
+                    if stream.is_cancelled {
+                        self.take_behind_reset(head.stream)?;
+                    }
+                    false
+                }
                 Direction::Ended => {
                     event = self.reset_stream(head.stream, ErrorCode::StreamClosed)?;
                     false
@@ -187,8 +192,22 @@ impl<R: Role> Core<R> {
                 self.skip_block(block)?;
                 self.reset_stream(id, ErrorCode::StreamClosed)
             }
-            Direction::Reset(_) => self.skip_block(block).map(|()| None),
+            Direction::Reset(_) => {
+                let is_cancelled = stream.is_cancelled;
+                self.skip_block(block)?;
+                if is_cancelled {
+                    self.take_behind_reset(id)?;
+                }
+                Ok(None)
+            }
         }
+    }
+
+    /// The peer goes on with a stream that it has reset (RFC 9113 §5.1).
+    fn take_behind_reset(&mut self, id: StreamId) -> Result<(), Fatal> {
+        self.spend_reset()?;
+        self.push_reset(id, ErrorCode::StreamClosed);
+        Ok(())
     }
 
     pub(super) fn take_trailers(&mut self, id: StreamId, ends: bool, block: &[u8]) -> Taken<R> {

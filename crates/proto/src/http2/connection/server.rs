@@ -301,6 +301,7 @@ impl Role for Server {
         let was_answered = stream.outgoing == Direction::Ended;
         stream.incoming = Direction::Reset(code);
         stream.outgoing = Direction::Reset(code);
+        stream.is_cancelled = true;
         if !was_answered {
             core.spend_reset()?;
         }

@@ -234,10 +234,7 @@ fn tunnels_have_their_own_form() {
     // No other protocol is known.
     let other = [&extended[..4], &[(":protocol", "connect-udp")]].concat();
     let refused = HeadFault::Refused(RequestError::Target);
-    assert_eq!(
-        (head.method, asked.opens_websocket),
-        (Method::Connect, false)
-    );
+    assert_eq!(read(&other, false).unwrap_err(), refused);
 }
 
 #[test]
