@@ -246,9 +246,10 @@ impl Http2Stream {
 
     /// Whether it was cut off by either side.
     fn is_reset(&self) -> bool {
-        let is_reset = |it: Option<(Direction, &[u8])>| !matches!(it, Some((it, _)) if !matches!(it, Direction::Reset(_)));
-        self.connection.is_broken()
-            || is_reset(self.connection.protocol.borrow_mut().incoming(self.id))
+        let mut protocol = self.connection.protocol.borrow_mut();
+        let incoming = protocol.incoming(self.id).map(|it| it.0);
+        let is_whole = matches!(incoming, Some(Direction::Open | Direction::Ended));
+        self.connection.is_broken() || !is_whole
     }
 
     fn wait<T>(&self, cx: &TaskContext<'_>) -> Poll<T> {
