@@ -210,10 +210,6 @@ impl Endpoint {
     fn count(&self) -> usize {
         self.heads.lock().unwrap().len()
     }
-
-    fn last_head(&self) -> String {
-        self.heads.lock().unwrap().last().unwrap().clone()
-    }
 }
 
 /// Ends the connection of a script.

@@ -43,6 +43,8 @@ fn drains_whole(end: impl FnOnce(&Proxy)) -> Proxy {
         .unwrap();
     client.data(5, "before, ", Ends::Later).unwrap();
     client.get(7, "/custom-payload?size=300000").unwrap();
+    client.credit(0, 1 << 20).unwrap();
+    client.credit(7, 1 << 20).unwrap();
     until("they are in flight", || origin.stats().requests == 4);
     end(&proxy);
     // Nothing but GOAWAY itself is read, so that the client seems not to know yet.
@@ -136,6 +138,8 @@ fn a_second_term_cuts_streams_off() {
         until("it is in flight", || origin.stats().in_flight == 1);
         proxy.terminate();
         await_goodbye(&mut client);
+        // One that follows at once is taken for the same.
+        std::thread::park_timeout(Duration::from_millis(1_500));
         proxy.terminate();
         assert!(proxy.wait(STEP).is_some());
         client.end().unwrap();
@@ -169,7 +173,7 @@ fn an_idle_connection_is_told_and_closed_in_time() {
     test(|| {
         let origin = origin();
         let shape = Shape {
-            listener: "timeouts = { idle = '300ms' }",
+            listener: "timeouts = { idle = '300ms', head = '300ms' }",
             ..Shape::default()
         };
         let proxy = shape.before(&origin.address);

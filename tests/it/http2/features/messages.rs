@@ -219,11 +219,16 @@ fn a_response_that_is_cut_off_resets_its_stream_alone() {
                 "/trailers" => {
                     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n0\r\nX-A"
                 }
-                "/bad" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\nzz\r\n",
+                "/bad" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n",
                 "/length" => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel",
                 _ => return stream.send(OK),
             };
             stream.send(answer)?;
+            if path_of(head) == "/bad" {
+                // The beginning has gone to the client by then.
+                std::thread::park_timeout(Duration::from_millis(100));
+                stream.send("zz\r\n")?;
+            }
             close()
         });
         let proxy = Shape::default().before(endpoint.address());
@@ -272,10 +277,10 @@ fn chunks_that_come_byte_by_byte_are_whole() {
     });
 }
 
-/// Chunks of all sizes, taken through small windows, with others beside them.
-#[test]
-fn chunks_of_all_sizes_go_through_small_windows() {
-    test(|| {
+/// Chunks of these sizes, cut anywhere, come whole through small windows, with others
+/// beside them.
+fn assert_chunks_are_whole(sizes: [usize; 4], window: u32) {
+    test(move || {
         let endpoint = Endpoint::scripted(|head, stream| {
             let seed: u64 = path_of(head)[1..].parse().unwrap();
             let mut random = fastrand::Rng::with_seed(seed);
@@ -283,7 +288,7 @@ fn chunks_of_all_sizes_go_through_small_windows() {
             let mut rest = &body[..];
             let mut sent = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
             while !rest.is_empty() {
-                let most = [1, 20, 500, 40_000][random.usize(..4)];
+                let most = sizes[random.usize(..4)];
                 let (part, behind) = rest.split_at(random.usize(1..=most).min(rest.len()));
                 rest = behind;
                 sent.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
@@ -300,7 +305,10 @@ fn chunks_of_all_sizes_go_through_small_windows() {
             Ok(())
         });
         let proxy = Shape::default().before(endpoint.address());
-        let own = [(evenkeel_testkit::http2::setting::INITIAL_WINDOW_SIZE, 1_777)];
+        let own = [(
+            evenkeel_testkit::http2::setting::INITIAL_WINDOW_SIZE,
+            window,
+        )];
         let address = proxy.socket_addr("web");
         let mut client = evenkeel_testkit::H2Client::connect_with(address, &own).unwrap();
         let streams: Vec<u32> = (0..10).map(|it| 2 * it + 1).collect();
@@ -314,6 +322,18 @@ fn chunks_of_all_sizes_go_through_small_windows() {
             assert_eq!(response.trailers.len(), 1, "seed {stream}");
         }
     });
+}
+
+#[test]
+fn chunks_of_all_sizes_go_through_small_windows() {
+    assert_chunks_are_whole([5_000, 10_000, 20_000, 40_000], 7_777);
+}
+
+/// Each frame that the client gets is credited by itself, as a simple client does. It gets
+/// no shorter frames than the program sends.
+#[test]
+fn short_chunks_may_be_credited_one_by_one() {
+    assert_chunks_are_whole([1, 20, 500, 40_000], 1_777);
 }
 
 #[test]
