@@ -281,7 +281,7 @@ fn chunks_that_come_byte_by_byte_are_whole() {
 /// beside them.
 fn assert_chunks_are_whole(sizes: [usize; 4], window: u32) {
     test(move || {
-        let endpoint = Endpoint::scripted(|head, stream| {
+        let endpoint = Endpoint::scripted(move |head, stream| {
             let seed: u64 = path_of(head)[1..].parse().unwrap();
             let mut random = fastrand::Rng::with_seed(seed);
             let body = pattern(150_000);
