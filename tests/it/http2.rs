@@ -5,6 +5,7 @@
 
 mod attacks;
 mod clients;
+mod features;
 mod flow;
 mod suites;
 
