@@ -30,10 +30,13 @@ use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::net::tasks::Task;
 use crate::net::timer::Timer;
-use crate::observe::sessions::Track;
+use crate::observe::sessions::{Stage, Track};
 
 /// Requests that a connection begins before others have a turn.
 const REQUESTS_PER_TURN: usize = 20;
+
+/// Bytes that are read of a connection before others have a turn.
+const READ_PER_TURN: usize = 256 * 1024;
 
 /// How long a client has to show that it knows of the end.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -98,6 +101,7 @@ pub(super) async fn serve(
     spawn: impl Fn(Task),
 ) -> Served {
     let track = worker.sessions.wake(connection.client.session);
+    track.begin_head(clock::now());
     let mut driver = Driver {
         worker,
         connection: &mut connection,
@@ -109,6 +113,7 @@ pub(super) async fn serve(
         wait: Wait::Nothing,
         frames: u64::MAX,
         requests: 0,
+        read: 0,
     };
     let over = poll_fn(|cx| driver.poll(cx)).await;
     let has_served = driver.requests > 0;
@@ -193,6 +198,8 @@ struct Driver<'a, S> {
     frames: u64,
     /// Requests that were begun.
     requests: u32,
+    /// Bytes that were read in this turn.
+    read: usize,
 }
 
 /// What an attempt to go on came to.
@@ -211,9 +218,12 @@ impl<S: Fn(Task)> Driver<'_, S> {
         self.shared.register_driver(cx);
         self.timer.register(cx);
         let listener = &self.connection.client.listener;
-        if listener.is_closing() && !self.worker.is_lingering.get() {
+        // Nothing is lost by it, however soon it comes.
+        if listener.is_closing() {
             self.shared.protocol.borrow_mut().begin_shutdown();
         }
+        self.read = 0;
+        self.give_way();
         let mut has_written = self.flush(cx);
         let mut left = REQUESTS_PER_TURN;
         while !self.is_over() {
@@ -230,12 +240,31 @@ impl<S: Fn(Task)> Driver<'_, S> {
         if self.shared.wake_writers() {
             cx.waker().wake_by_ref();
         }
+        self.give_way();
         self.look_at_timer(has_written);
         // The timer may have had something to say.
         self.flush(cx);
         match self.over() {
             Some(over) => Poll::Ready(over),
             None => Poll::Pending,
+        }
+    }
+
+    /// Ends a connection without an exchange where its room is wanted. Whether it has one is
+    /// for others to see.
+    fn give_way(&self) {
+        let in_flight = self.shared.protocol.borrow().in_flight();
+        self.track.enter(if in_flight == 0 {
+            Stage::Head
+        } else {
+            Stage::Idle
+        });
+        let session = self.connection.client.session;
+        if in_flight == 0 && self.worker.sessions.take_told(session).is_some() {
+            let counters = self.connection.client.listener.counters();
+            counters.connections_displaced.add(1);
+            self.shared.protocol.borrow_mut().shut_down();
+            self.shared.breaks();
         }
     }
 
@@ -273,6 +302,9 @@ impl<S: Fn(Task)> Driver<'_, S> {
         if let Some(buffer) = self.unread.take() {
             return self.take_bytes(buffer, left);
         }
+        if self.read >= READ_PER_TURN {
+            return Step::Yield;
+        }
         let mut buffer = Buffer::large();
         if self.shared.protocol.borrow().has_waiting_blocks() {
             // An exchange may have made room for one.
@@ -284,6 +316,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
         match self.connection.http1.stream.poll_read(cx, buffer.room()) {
             Poll::Ready(Ok(len)) if len > 0 => {
                 buffer.fill(len);
+                self.read += len;
                 self.take_bytes(buffer, left)
             }
             Poll::Ready(_) => {
@@ -356,7 +389,9 @@ impl<S: Fn(Task)> Driver<'_, S> {
     fn look_at_timer(&mut self, has_written: bool) {
         let mut protocol = self.shared.protocol.borrow_mut();
         let is_first = self.frames == u64::MAX;
-        let wait = if !protocol.unsent().is_empty() {
+        let wait = if self.shared.is_broken() && protocol.unsent().is_empty() {
+            Wait::Nothing
+        } else if !protocol.unsent().is_empty() {
             Wait::Write
         } else if protocol.is_leaving() && !protocol.is_shut_down() {
             Wait::Goodbye
@@ -367,7 +402,8 @@ impl<S: Fn(Task)> Driver<'_, S> {
         };
         let has_moved = match wait {
             Wait::Write => has_written,
-            Wait::Rest => protocol.frames() != self.frames,
+            // Frames that ask for nothing do not keep a connection.
+            Wait::Rest => protocol.in_flight() > 0 && protocol.frames() != self.frames,
             Wait::Goodbye | Wait::Nothing => false,
         };
         if wait == self.wait && !has_moved && !is_first {

@@ -288,9 +288,10 @@ fn wait_for_request(
         if worker.wheel.has_fired(&connection.timer) || is_displaced(cx, worker, connection) {
             return Poll::Ready(false);
         }
-        let is_unwanted = matches!(wait, Wait::ForNext(_))
-            && connection.client.listener.is_closing()
-            && !worker.is_lingering.get();
+        // A client of HTTP/2 is told, and loses nothing by it.
+        let may_be_told = connection.http2.is_some();
+        let is_unwanted = connection.client.listener.is_closing()
+            && (may_be_told || (matches!(wait, Wait::ForNext(_)) && !worker.is_lingering.get()));
         // A request that is there already is served: the event loop is about
         // to say that it came.
         if is_unwanted && connection.http1.stream.peek() != Peeked::Data {

@@ -111,8 +111,9 @@ impl Exchange<'_> {
     /// # Errors
     /// It can't be kept, as far as is known by now.
     pub(crate) fn record_request(&mut self, max_len: usize) -> Result<Recorder, Unrecorded> {
-        let (head, bytes) = (self.head, self.bytes);
-        let head_len = head.wire.end;
+        // Over HTTP/2 something else stands before the request line.
+        let (head, bytes) = (self.head, &self.bytes[self.head.wire.start..]);
+        let head_len = head.wire.end - head.wire.start;
         if (head.announced_len()).is_some_and(|len| len > max_len as u64) {
             return Err(Unrecorded::TooLong);
         }

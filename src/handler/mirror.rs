@@ -143,6 +143,9 @@ impl RequestCopy {
         let mut head = context.heads.take();
         let is_whole = parse_request(&request.bytes, &mut head) == Ok(Parsed::Complete);
         debug_assert!(is_whole, "it was read before");
+        if !is_whole {
+            return;
+        }
         counters.sent.add(1);
         // Its body is there already.
         head.wire.expect_continue = false;

@@ -172,8 +172,11 @@ fn curl_and_openssl_agree_with_it() {
             let error = String::from_utf8_lossy(&output.stderr);
             assert_eq!(text, "200 0 1\n200 0 0\n", "{error}");
         }
-        let (output, _) = s_client(&proxy, &["-servername", "a.test", "-alpn", "h2,http/1.1"]);
-        assert!(output.contains("ALPN protocol: http/1.1"), "{output}");
+        for (offered, agreed) in [("http/1.1,h2", "h2"), ("http/1.1", "http/1.1")] {
+            let (output, _) = s_client(&proxy, &["-servername", "a.test", "-alpn", offered]);
+            let agreed = format!("ALPN protocol: {agreed}\n");
+            assert!(output.contains(&agreed), "{output}");
+        }
         // What is known to be broken is refused.
         for old in ["-tls1", "-tls1_1"] {
             let (output, _) = s_client(&proxy, &[old, "-cipher", "ALL:@SECLEVEL=0"]);

@@ -37,8 +37,9 @@ impl<'a, 'e> Sent<'a, 'e> {
                 let Exchange { side, progress, .. } = &mut *self.exchange;
                 let taken = side.begin_response(progress, head);
                 buffer.consume(taken);
+                progress.figures.bytes_out += taken as u64;
                 response.ready -= taken;
-                response.sent += taken as u64;
+                response.head_len -= taken;
                 self.report(&response);
                 match self.send_at_once(&mut response, &mut buffer) {
                     Some(relayed) => {

@@ -37,7 +37,7 @@ use role::Room;
 /// Most bytes of answers that wait to be sent when a frame is to be answered.
 const REPLIES_MAX: usize = 64 * 1024;
 /// Streams that were reset here, of which frames may still come.
-const RESET_MAX: usize = 64;
+const RESET_MAX: usize = 512;
 /// Frames of one block of fields.
 const BLOCK_FRAMES_MAX: u32 = 8;
 /// Resets at once, and in a second.
@@ -46,6 +46,13 @@ const RESETS: (u32, u32) = (200, 20);
 const IDLE_FRAMES: (u32, u32) = (1000, 100);
 /// Bytes of content that earn one such frame.
 const CONTENT_PER_FRAME: u32 = 1024;
+/// Such frames that anything sent earns: an update of each window, and a PING by which the
+/// peer measures the round trip.
+const FRAMES_EARNED: u32 = 3;
+/// Whole responses that earn a reset.
+const RESPONSES_PER_RESET: u32 = 4;
+/// Bytes that were read before the peer is told of them at the latest.
+const CREDIT_MAX: u32 = 1 << 19;
 
 /// What the peer is told, and held to. The defaults are those of a server.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +73,8 @@ impl Default for Settings {
             max_head: 16 * 1024,
             max_streams: 100,
             stream_window: WINDOW_FIRST,
-            connection_window: 1 << 20,
+            // As much as all streams: none that stalls takes it from others.
+            connection_window: 100 * WINDOW_FIRST,
         }
     }
 }
@@ -153,6 +161,8 @@ pub struct Core<R> {
     received: u64,
     /// Bytes of heads and trailers that were decoded, of streams that were not released.
     held: usize,
+    /// Responses that were whole.
+    completed: u32,
     unsent: Vec<u8>,
     /// At most so many bytes among the unsent are answers to frames.
     replies: usize,
@@ -192,6 +202,7 @@ impl<R: Role> Core<R> {
             frames: 0,
             received: 0,
             held: 0,
+            completed: 0,
             unsent: Vec::new(),
             replies: 0,
             last_frame: None,

@@ -23,7 +23,6 @@ impl<R: Role> Core<R> {
         if (head.len == 0 || (is_padded && content.is_empty())) && !ends {
             self.spend_frame()?;
         }
-        self.idle_frames.earn(head.len / CONTENT_PER_FRAME);
         if self.is_idle(head.stream) {
             return Err(protocol("content of a stream that was not opened"));
         }
@@ -57,6 +56,9 @@ impl<R: Role> Core<R> {
                 }
             },
         };
+        if is_wanted && (!content.is_empty() || (!is_padded && head.len > 0)) {
+            self.idle_frames.earn(1 + head.len / CONTENT_PER_FRAME);
+        }
         let coming = Coming {
             stream: head.stream,
             left: head.len,
@@ -231,7 +233,9 @@ impl<R: Role> Core<R> {
 
     /// Decodes a block for the table alone.
     pub(super) fn skip_block(&mut self, block: &[u8]) -> Result<(), Fatal> {
-        self.spend_frame()?;
+        for _ in 0..=block.len() as u32 / CONTENT_PER_FRAME {
+            self.spend_frame()?;
+        }
         let mut room = Vec::new();
         let mut block = self.decoder.block(block);
         loop {
@@ -372,7 +376,7 @@ impl<R: Role> Core<R> {
     /// reset here is passed over.
     fn take_late(&mut self, id: StreamId, kind: FrameKind) -> Result<(), Fatal> {
         if self.were_reset.contains(&id) {
-            return Ok(());
+            return self.spend_frame();
         }
         R::take_late(self, id, kind)
     }

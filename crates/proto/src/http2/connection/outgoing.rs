@@ -68,7 +68,10 @@ impl<R: Role> Core<R> {
             stream.outgoing = Direction::Ended;
         }
         self.send_window -= len as i64;
-        self.idle_frames.earn(len as u32 / CONTENT_PER_FRAME);
+        if len > 0 {
+            self.idle_frames
+                .earn(FRAMES_EARNED + len as u32 / CONTENT_PER_FRAME);
+        }
         let max = self.peer.max_frame.min(PAYLOAD_MAX) as usize;
         let mut rest = &bytes[..len];
         while !rest.is_empty() || (is_all && ends) {
@@ -173,6 +176,14 @@ impl<R: Role> Core<R> {
             return;
         };
         self.held -= stream.held;
+        if stream.outgoing == Direction::Ended {
+            self.completed = self.completed.wrapping_add(1);
+            if self.completed.is_multiple_of(RESPONSES_PER_RESET)
+                && let Some(resets) = &mut self.resets
+            {
+                resets.earn(1);
+            }
+        }
         self.credit(0, stream.unread().len() as u32);
         if stream.is_closed() {
             return;
@@ -193,7 +204,9 @@ impl<R: Role> Core<R> {
     }
 
     pub(super) fn go_away(&mut self, code: ErrorCode) {
-        let last = R::last_served(self);
+        // It never grows (RFC 9113 §6.8).
+        let told = self.goes_away.unwrap_or(StreamId::MAX);
+        let last = R::last_served(self).min(told);
         self.goes_away = Some(last);
         let payload = [last.to_be_bytes(), code.number().to_be_bytes()].concat();
         self.push_frame(FrameKind::GoAway, 0, 0, &payload);
@@ -202,7 +215,8 @@ impl<R: Role> Core<R> {
     /// The peer may send so many bytes more, at a stream and on the connection.
     pub(super) fn credit(&mut self, id: StreamId, len: u32) {
         self.uncredited += len;
-        if u64::from(self.uncredited) * 2 >= u64::from(self.settings.connection_window) {
+        let due = (self.settings.connection_window / 2).min(CREDIT_MAX);
+        if self.uncredited >= due {
             let more = std::mem::take(&mut self.uncredited);
             self.receive_window += i64::from(more);
             self.push_frame(FrameKind::WindowUpdate, 0, 0, &more.to_be_bytes());
@@ -232,10 +246,12 @@ impl<R: Role> Core<R> {
     }
 
     pub(super) fn push_reset(&mut self, id: StreamId, code: ErrorCode) {
-        if self.were_reset.len() == RESET_MAX {
-            self.were_reset.pop_front();
+        if !self.were_reset.contains(&id) {
+            if self.were_reset.len() == RESET_MAX {
+                self.were_reset.pop_front();
+            }
+            self.were_reset.push_back(id);
         }
-        self.were_reset.push_back(id);
         let payload = code.number().to_be_bytes();
         self.push_frame(FrameKind::RstStream, 0, id, &payload);
     }

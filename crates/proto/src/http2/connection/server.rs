@@ -199,7 +199,7 @@ impl Connection {
                 return Ok(Event::Reset(id, ErrorCode::Protocol));
             }
         };
-        self.idle_frames.earn(1);
+        self.idle_frames.earn(FRAMES_EARNED);
         let mut stream = match begun {
             Some(begun) => begun,
             None => self.new_stream(),
