@@ -1,13 +1,13 @@
 //! What works over HTTP/1 works over HTTP/2.
 //!
-//! * here: what a test starts, and endpoints that follow a script.
-//! * [`cache`], [`compression`], [`files`]: where responses come from, and their form.
-//! * [`messages`]: trailers, interim responses, bodies and their ends.
-//! * [`fields`]: what endpoints are told of a request.
-//! * [`limits`]: what is refused, waits, is tried again or goes elsewhere.
-//! * [`websocket`]: tunnels.
-//! * [`observed`]: logs and figures.
-//! * [`ending`]: drain, reload, upgrade, idle connections.
+//! * This file has what a test starts, and endpoints that follow a script.
+//! * [`cache`], [`compression`] and [`files`] have where responses come from, and their form.
+//! * [`messages`] has trailers, interim responses, bodies and their ends.
+//! * [`fields`] has what endpoints are told of a request.
+//! * [`limits`] has what is refused, waits, is tried again or goes elsewhere.
+//! * [`websocket`] has tunnels.
+//! * [`observed`] has logs and figures.
+//! * [`ending`] has drain, reload, upgrade, idle connections.
 
 mod cache;
 mod compression;
