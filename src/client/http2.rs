@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use evenkeel_proto::http2::connection::Settings;
 use evenkeel_proto::http2::frame::PREFACE;
-use evenkeel_proto::http2::{ErrorCode, Event, Request, StreamId};
+use evenkeel_proto::http2::{Connection, ErrorCode, Event, Request, StreamId};
 use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
 
 use super::ClientConnection;
@@ -226,7 +226,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
         self.give_way();
         let mut has_written = self.flush(cx);
         let mut left = REQUESTS_PER_TURN;
-        while !self.is_over() {
+        while !self.shared.is_broken() {
             match self.take(cx, &mut left) {
                 Step::More => {}
                 Step::Blocked => break,
@@ -268,11 +268,6 @@ impl<S: Fn(Task)> Driver<'_, S> {
         }
     }
 
-    /// Whether nothing more is read.
-    fn is_over(&self) -> bool {
-        self.shared.is_broken()
-    }
-
     /// Sends what there is; whether some of it was.
     fn flush(&mut self, cx: &TaskContext<'_>) -> bool {
         let mut has_written = false;
@@ -285,8 +280,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
                     has_written = true;
                 }
                 Poll::Ready(_) => {
-                    let len = protocol.unsent().len();
-                    protocol.sent(len);
+                    forget_unsent(&mut protocol);
                     drop(protocol);
                     self.shared.breaks();
                     return has_written;
@@ -413,8 +407,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
             match wait {
                 Wait::Nothing => {}
                 Wait::Write => {
-                    let len = protocol.unsent().len();
-                    protocol.sent(len);
+                    forget_unsent(&mut protocol);
                     drop(protocol);
                     self.breaks("it takes nothing that is sent");
                 }
@@ -468,6 +461,12 @@ impl<S: Fn(Task)> Driver<'_, S> {
         let is_idle = !protocol.awaits_rest() && !protocol.is_leaving() && self.unread.is_none();
         is_idle.then_some(Over::Idle)
     }
+}
+
+/// Nobody takes what waits to be sent.
+fn forget_unsent(protocol: &mut Connection) {
+    let len = protocol.unsent().len();
+    protocol.sent(len);
 }
 
 /// Bytes that a request's head usually has.

@@ -100,7 +100,8 @@ pub struct Exchange<'a> {
     pub side: ClientSide<'a>,
     /// The one timeout that it has at a time. HTTP/1 lends that of the connection.
     pub timer: Timer,
-    /// The client's buffer, which begins with the head.
+    /// The client's buffer, which begins with the head. Over HTTP/2 other text stands in
+    /// front: the request line is at `head.wire.start`.
     pub bytes: &'a [u8],
     /// The request's head. One without a length was not read: see
     /// [`head_read`](Self::head_read).

@@ -10,10 +10,11 @@
 //! | what | bound |
 //! |---|---|
 //! | exchanges | [`Settings::max_streams`]: one counts until [`release`](Core::release), so that a reset makes no room for another while its work goes on |
-//! | resets, of either side | 200 at once, 20 in a second |
-//! | frames that bring nothing | 1,000 at once, 100 in a second, and as many as content earns |
+//! | resets, of either side | 200 at once, 20 in a second, and one for four whole responses |
+//! | frames that bring nothing | 1,000 at once, 100 in a second, and as many as requests and content earn |
 //! | a block of fields | twice [`Settings::max_head`], in at most eight frames |
-//! | content that nobody reads | the window of the connection |
+//! | heads as they are decoded, at a server | 64 KiB, and three times what came; further blocks wait |
+//! | content that nobody reads | the windows |
 //! | answers to frames | none while 64 KiB of them wait to be sent |
 
 pub mod client;
