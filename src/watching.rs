@@ -138,7 +138,8 @@ struct Listening {
 type FolderIdentity = (u64, u64, Option<SystemTime>);
 
 impl FileWatch {
-    /// Watches these from now on.
+    /// Watches these from now on. What is being written right now is waited for: who looks
+    /// at the files next sees it whole.
     pub async fn begin(watched: &Arc<WatchedFolders>, paths: WatchedPaths, pace: Pace) -> Self {
         let told = Arc::<Notify>::default();
         let listening = Listening {
@@ -152,7 +153,8 @@ impl FileWatch {
             told,
             looked: None,
         };
-        watch.looked = Some(watch.look(listening, None).await);
+        let looked = watch.look(listening, None).await;
+        watch.looked = Some(watch.settled(looked).await);
         watch
     }
 
@@ -171,12 +173,14 @@ impl FileWatch {
             }
             let contents = (!told).then(|| before.seen.contents.clone());
             let now = self.look(before.listening, contents).await;
-            let is_changed = now.seen != before.seen;
-            before = now;
-            if is_changed {
-                self.looked = Some(before);
-                return;
+            if now.seen == before.seen {
+                before = now;
+                continue;
             }
+            // Of what is looked at from time to time nobody told that it is whole.
+            let now = if told { now } else { self.settled(now).await };
+            self.looked = Some(now);
+            return;
         }
     }
 
@@ -190,6 +194,19 @@ impl FileWatch {
                 return;
             }
         }
+    }
+
+    /// Looks again until no file was written just now, or for long enough.
+    async fn settled(&self, mut looked: Looked) -> Looked {
+        for _ in 0..LONGEST_UNQUIET {
+            if !looked.seen.is_fresh(self.pace.quiet) {
+                break;
+            }
+            tokio::time::sleep(self.pace.quiet).await;
+            let contents = looked.seen.contents.clone();
+            looked = self.look(looked.listening, Some(contents)).await;
+        }
+        looked
     }
 
     /// Looks at everything, or at all but the `contents` of folders.
@@ -228,9 +245,23 @@ impl Seen {
             contents,
         }
     }
+
+    /// Whether a file was written within this time: more may come.
+    fn is_fresh(&self, quiet: Duration) -> bool {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_nanos();
+        let mut files = self.files.iter().flatten();
+        files.any(|it| it.written().abs_diff(now) < quiet.as_nanos())
+    }
 }
 
 impl Mark {
+    /// When the file was written last, in nanoseconds since 1970.
+    fn written(&self) -> u128 {
+        let (seconds, nanos) = self.modified;
+        u128::try_from(seconds).unwrap_or(0) * 1_000_000_000 + nanos.unsigned_abs() as u128
+    }
+
     /// `None` where nothing is there, or can't be seen.
     fn of(path: &Path) -> Option<Self> {
         let found = fs::metadata(path).ok()?;
@@ -505,6 +536,32 @@ mod tests {
             fs::write(dir.join("b.toml"), "1").unwrap();
             let heard = timeout(Duration::from_millis(300), watch.changed()).await;
             assert!(heard.is_err());
+        });
+    }
+
+    #[test]
+    fn what_is_being_written_is_waited_for() {
+        let dir = TempDir::new().unwrap();
+        let file = dir.join("blocked.txt");
+        fs::write(&file, "").unwrap();
+        let paths = WatchedPaths {
+            files: vec![file.clone()],
+            ..WatchedPaths::default()
+        };
+        let pace = Pace {
+            quiet: Duration::from_secs(1),
+            poll: Duration::from_secs(60),
+        };
+        runtime().block_on(async {
+            let folders = Arc::default();
+            let begin = FileWatch::begin(&folders, paths, pace);
+            let write = async {
+                tokio::time::sleep(pace.quiet / 4).await;
+                fs::write(&file, "192.0.2.1").unwrap();
+            };
+            let (watch, ()) = tokio::join!(begin, write);
+            let seen = &watch.looked.as_ref().unwrap().seen.files;
+            assert_eq!(seen[0].unwrap().len, 9, "the file was still empty");
         });
     }
 

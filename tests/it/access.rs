@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, RawClient, RawOrigin, Response};
+use evenkeel_testkit::{Proxy, RawClient, RawOrigin, Response, replace_file};
 
 use crate::setup::{assert_logged, assert_refused, program, test};
 use crate::words;
@@ -124,12 +124,12 @@ deny = { file = "$DIR/blocked.txt" }
         let mut client = proxy.client();
         assert_refused(&ask(&mut client, "192.0.2.1", "/a"), words::DENIED);
         assert_eq!(ask(&mut client, "192.0.2.2", "/a").status, 200);
-        fs::write(&blocked, "192.0.2.2\n").unwrap();
+        replace_file(&blocked, "192.0.2.2\n");
         until("the file counts", || {
             ask(&mut client, "192.0.2.1", "/a").status == 200
         });
         assert_refused(&ask(&mut client, "192.0.2.2", "/a"), words::DENIED);
-        fs::write(&blocked, "nonsense\n").unwrap();
+        replace_file(&blocked, "nonsense\n");
         until("the mistake is told", || {
             proxy.stderr().contains("nonsense")
         });

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Proxy, RawClient, RawOrigin, Response, TempDir};
+use evenkeel_testkit::{Proxy, RawClient, RawOrigin, Response, TempDir, replace_file};
 
 use crate::reload::reload;
 use crate::setup::{assert_logged, assert_refused, program, test};
@@ -296,20 +296,20 @@ fn a_file_of_users_is_read_again_when_it_changes() {
         let (_origin, proxy) = start(OFFICE, &users);
         let mut client = proxy.client();
         assert_eq!(ask_as(&mut client, "/a", KIM_SECRET).status, 200);
-        fs::write(&file, format!("kim:{OTHER}\n")).unwrap();
+        replace_file(&file, &format!("kim:{OTHER}\n"));
         until("the new password counts", || {
             ask_as(&mut client, "/a", KIM_OTHER).status == 200
         });
         // What was remembered of the old one is forgotten.
         let response = ask_as(&mut client, "/a", KIM_SECRET);
         assert_refused(&response, words::UNAUTHORIZED);
-        fs::write(&file, "kim:hunter2\n").unwrap();
+        replace_file(&file, "kim:hunter2\n");
         let said = "users:1: the hash of user `kim` is no hash";
         until("the mistake is told", || proxy.stderr().contains(said));
         assert!(!proxy.stderr().contains("hunter2"), "{}", proxy.stderr());
         assert_eq!(ask_as(&mut client, "/a", KIM_OTHER).status, 200);
         // What is remembered holds for this file alone.
-        fs::write(&file, format!("kim:{SECRET}\njo:{SECRET}\n")).unwrap();
+        replace_file(&file, &format!("kim:{SECRET}\njo:{SECRET}\n"));
         until("it is right again", || {
             ask_as(&mut client, "/a", JO_SECRET).status == 200
         });

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::process::run;
-use evenkeel_testkit::{NameServer, Origin, OriginHandle, OriginOptions, Proxy, TempDir};
+use evenkeel_testkit::{
+    NameServer, Origin, OriginHandle, OriginOptions, Proxy, TempDir, replace_file,
+};
 
 use crate::control::{ask, json, site_of};
 use crate::explain::live;
@@ -392,13 +394,6 @@ fn localhost_is_one_endpoint_at_the_address_that_accepts() {
     });
 }
 
-/// Replaces a file as a whole.
-pub(crate) fn replace(path: &Path, text: &str) {
-    let new = path.with_extension("new");
-    std::fs::write(&new, text).unwrap();
-    std::fs::rename(&new, path).unwrap();
-}
-
 #[test]
 fn a_file_of_endpoints_is_read_whenever_it_is_replaced() {
     test(|| {
@@ -418,10 +413,10 @@ fn a_file_of_endpoints_is_read_whenever_it_is_replaced() {
             until(word, || upstream(&proxy)["sources"][0]["failing"] == word);
         };
         failing("file-unreadable");
-        replace(&file, &list(&[&first]));
+        replace_file(&file, &list(&[&first]));
         until_names(&proxy, &[first.address.to_string()]);
         assert_eq!(who(&proxy), "first");
-        replace(&file, &list(&[&first, &second]));
+        replace_file(&file, &list(&[&first, &second]));
         until_names(
             &proxy,
             &[first.address.to_string(), second.address.to_string()],
@@ -431,14 +426,14 @@ fn a_file_of_endpoints_is_read_whenever_it_is_replaced() {
             ("{\"version\": 9, \"endpoints_v9\": []}", "file-version"),
             ("[\"10.0.0.1\"]", "file-malformed"),
         ] {
-            replace(&file, text);
+            replace_file(&file, text);
             failing(word);
             assert_eq!(endpoint_names(&proxy).len(), 2, "{text}");
             assert_eq!(proxy.client().get("/ping").unwrap().status, 200);
         }
         let shown = ask(&proxy, "show upstreams");
         assert!(!shown.is_empty());
-        replace(&file, &list(&[&second]));
+        replace_file(&file, &list(&[&second]));
         until_names(&proxy, &[second.address.to_string()]);
         assert_eq!(who(&proxy), "second");
         assert_eq!(
@@ -853,9 +848,9 @@ fn the_age_of_a_list_is_a_metric() {
         };
         // It was never read.
         assert_eq!(age(), None);
-        replace(&file, "[\"127.0.0.1:1\"]");
+        replace_file(&file, "[\"127.0.0.1:1\"]");
         until("it is read", || age().is_some());
-        replace(&file, "[");
+        replace_file(&file, "[");
         until("it grows", || age() > Some(0.2));
     });
 }

@@ -3,11 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{Origin, OriginOptions, Proxy, TempDir};
+use evenkeel_testkit::{Origin, OriginOptions, Proxy, TempDir, replace_file};
 use serde_json::Value;
 
 use crate::control::{ask, json, site_of};
-use crate::discovery::{Dns, at_one_port, endpoint_names, replace, upstream};
+use crate::discovery::{Dns, at_one_port, endpoint_names, upstream};
 use crate::explain::live;
 use crate::setup::{Site, assert_serves, get, nobody, origin, program, test};
 use crate::upgrade::Successors;
@@ -138,7 +138,7 @@ fn sources_keep_their_last_list() {
         let dir = TempDir::new().unwrap();
         let file = dir.join("app.endpoints.json");
         let list = format!("[{{\"address\": \"{two}\", \"weight\": 3, \"max_in_flight\": 9}}]");
-        replace(&file, &list);
+        replace_file(&file, &list);
         let keys = format!("endpoints_file = \"{}\"", file.display());
         let proxy = dns.site(&keys, &[format!("app.test:{port}")]);
         let successors = Successors(&proxy);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::process::run;
 use evenkeel_testkit::tls::Authority;
-use evenkeel_testkit::{Proxy, RawClient, TempDir};
+use evenkeel_testkit::{Proxy, RawClient, TempDir, replace_file};
 
 use crate::setup::{ask_status, figures, program, test};
 
@@ -110,12 +110,6 @@ fn regular_expressions() {
     });
 }
 
-fn replace(file: &Path, text: &str) {
-    let new = file.with_extension("new");
-    fs::write(&new, text).unwrap();
-    fs::rename(new, file).unwrap();
-}
-
 #[test]
 fn a_file_of_networks_is_read_again_when_it_changes() {
     test(|| {
@@ -130,21 +124,21 @@ fn a_file_of_networks_is_read_again_when_it_changes() {
         let mut client = proxy.client();
         let mut answer = || ask(&mut client, "a.test", "/", "");
         assert_eq!(answer(), "none");
-        replace(&file, "192.0.2.0/24\n::ffff:127.0.0.0/104 # this machine\n");
+        replace_file(&file, "192.0.2.0/24\n::ffff:127.0.0.0/104 # this machine\n");
         until("it is read again", || answer() == "0");
         // A mistake changes nothing, and is told with its line.
-        replace(&file, "192.0.2.0/24\n127.0.0.one\n");
+        replace_file(&file, "192.0.2.0/24\n127.0.0.one\n");
         let said = "nets.txt:2: `127.0.0.one` is no address or network";
         until("the line is told", || proxy.stderr().contains(said));
         assert_eq!(answer(), "0");
-        replace(&file, "");
+        replace_file(&file, "");
         until("it is read again", || answer() == "none");
         let said = "read again, and there is no network in it";
         until("it is said", || proxy.stderr().contains(said));
         fs::remove_file(&file).unwrap();
         until("it is missed", || proxy.stderr().contains("No such file"));
         assert_eq!(answer(), "none");
-        replace(&file, "0.0.0.0/0");
+        replace_file(&file, "0.0.0.0/0");
         until("it is there again", || answer() == "0");
     });
 }
@@ -160,12 +154,12 @@ fn a_file_with_a_mistake_is_told_by_a_gauge() {
         let proxy = Proxy::start(program(), &config).unwrap();
         let mistaken = |count: u64| figures(&proxy)["network_files_mistaken"] == count;
         assert!(mistaken(0));
-        replace(&file, "127.0.0.one\n");
+        replace_file(&file, "127.0.0.one\n");
         until("the mistake is counted", || mistaken(1));
         let metrics = ask_status(&proxy, "/metrics", "").text();
         assert!(metrics.contains("\nevenkeel_network_files_mistaken 1\n"));
         assert!(metrics.contains("\nevenkeel_user_files_mistaken 0\n"));
-        replace(&file, "192.0.2.0/24\n198.51.100.0/24\n");
+        replace_file(&file, "192.0.2.0/24\n198.51.100.0/24\n");
         until("it is right again", || mistaken(0));
     });
 }

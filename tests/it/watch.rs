@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient};
+use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient, replace_file};
 use rustix::process::Signal;
 
 use crate::control::ask;
@@ -52,13 +52,6 @@ fn answers(client: &mut RawClient, path: &str) {
     until(path, || status(client, path) == 200);
 }
 
-/// Puts a file in another one's place, as editors do.
-fn replace(file: &Path, text: &str) {
-    let new = file.with_extension("new");
-    fs::write(&new, text).unwrap();
-    fs::rename(new, file).unwrap();
-}
-
 #[test]
 fn a_changed_file_is_loaded() {
     test(|| {
@@ -69,12 +62,12 @@ fn a_changed_file_is_loaded() {
         let file = proxy.path("evenkeel.toml");
         let dir = proxy.dir().display().to_string();
         let config = config.replace("$DIR", &dir);
-        replace(&file, &with_path(&config, "/renamed"));
+        replace_file(&file, &with_path(&config, "/renamed"));
         answers(&mut client, "/renamed");
         // Nothing new, whatever it looks like.
         let renamed = with_path(&config, "/renamed");
         says_the_same(&proxy, || {
-            replace(&file, &format!("# A comment.\n{renamed}"));
+            replace_file(&file, &format!("# A comment.\n{renamed}"));
         });
         // Mistakes are said once.
         let refused = "reload refused: 1 mistake in the configuration";
@@ -83,9 +76,9 @@ fn a_changed_file_is_loaded() {
         says_the_same(&proxy, || {
             write(&proxy, &config.replace("workers = 1", "workers = -1"));
         });
-        replace(&file, &renamed);
+        replace_file(&file, &renamed);
         // The file beside it overrides it.
-        replace(
+        replace_file(
             &proxy.path("local.toml"),
             "[server]\ndrain_timeout = \"7s\"\n",
         );
@@ -121,7 +114,7 @@ fn included_files_and_their_folders() {
             let text = format!(
                 "[[route]]\nname = \"{name}\"\nmatch = {{ path = \"{path}\" }}\nanswer = {{ body = \"x\" }}\n"
             );
-            replace(&folder.join(format!("{name}.toml")), &text);
+            replace_file(&folder.join(format!("{name}.toml")), &text);
         };
         write(&proxy, &format!("include = [\"conf.d/*.toml\"]\n{config}"));
         fs::create_dir(&folder).unwrap();

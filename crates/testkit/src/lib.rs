@@ -45,5 +45,5 @@ pub use memory_disk::MemoryDisk;
 pub use proxy::{Proxy, ProxySetup};
 pub use raw::{RawClient, RawOrigin, RawStream, Response};
 pub use slow_disk::{Reads, SlowDisk};
-pub use temp::TempDir;
+pub use temp::{TempDir, replace_file};
 pub use wakes::Wakes;
