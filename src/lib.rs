@@ -15,6 +15,7 @@ pub mod exchange;
 pub mod explain;
 pub mod files;
 pub mod handler;
+pub mod http2;
 pub mod lifecycle;
 pub mod limits;
 pub mod maintenance;

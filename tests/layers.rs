@@ -38,7 +38,7 @@ const CRATES: [&str; 14] = [
 ];
 
 /// The modules of the program, from the bottom up.
-const LAYERS: [&str; 19] = [
+const LAYERS: [&str; 20] = [
     "scheduling",
     "lifecycle",
     "watching",
@@ -50,6 +50,7 @@ const LAYERS: [&str; 19] = [
     "cache",
     "certificates",
     "observe",
+    "http2",
     "upstream",
     "discovery",
     "exchange",

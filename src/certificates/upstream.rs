@@ -21,7 +21,7 @@ use rustls::pki_types::ServerName;
 
 use super::of_files::OfFiles;
 use super::paths_of;
-use crate::config::{self, ClientProtocol, Trust};
+use crate::config::{self, Trust};
 use crate::net::connect::reason;
 use crate::net::stream::{Follow, HandshakeError, Stream};
 use crate::watching::WatchedPaths;
@@ -225,22 +225,47 @@ pub struct EndpointTls {
 #[derive(Debug)]
 struct Sessions {
     made_of: Arc<ClientConfig>,
-    http: Arc<ClientConfig>,
-    tcp: Arc<ClientConfig>,
+    /// For each of [`Alpn::ALL`].
+    offers: [Arc<ClientConfig>; Alpn::ALL.len()],
+}
+
+/// What the endpoint may choose from (RFC 7301).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alpn {
+    /// Nothing is offered: what is said is not HTTP.
+    Nothing,
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// HTTP/2, or else HTTP/1.1.
+    Either,
+}
+
+impl Alpn {
+    const ALL: [Alpn; 4] = [Alpn::Nothing, Alpn::Http1, Alpn::Http2, Alpn::Either];
+
+    fn names(self) -> &'static [&'static [u8]] {
+        match self {
+            Alpn::Nothing => &[],
+            Alpn::Http1 => &[b"http/1.1"],
+            Alpn::Http2 => &[b"h2"],
+            Alpn::Either => &[b"h2", b"http/1.1"],
+        }
+    }
 }
 
 impl Sessions {
     fn new(made_of: &Arc<ClientConfig>) -> Self {
-        let with = |protocols: &[&[u8]]| {
+        let offers = Alpn::ALL.map(|it| {
             let mut config = ClientConfig::clone(made_of);
             config.resumption = Resumption::in_memory_sessions(1);
-            config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
+            config.alpn_protocols = it.names().iter().map(|it| it.to_vec()).collect();
             Arc::new(config)
-        };
+        });
         Sessions {
             made_of: made_of.clone(),
-            http: with(&[b"http/1.1"]),
-            tcp: with(&[]),
+            offers,
         }
     }
 }
@@ -277,10 +302,10 @@ impl EndpointTls {
     pub async fn encrypt(
         &self,
         stream: Stream,
-        protocol: ClientProtocol,
+        alpn: Alpn,
         header: &[u8],
     ) -> Result<Stream, HandshakeFault> {
-        let encrypted = self.agree(stream, protocol, header).await;
+        let encrypted = self.agree(stream, alpn, header).await;
         self.note(encrypted.as_ref().err());
         encrypted
     }
@@ -306,12 +331,12 @@ impl EndpointTls {
     async fn agree(
         &self,
         stream: Stream,
-        protocol: ClientProtocol,
+        alpn: Alpn,
         header: &[u8],
     ) -> Result<Stream, HandshakeFault> {
         let other = HandshakeFault::Other;
         let mut stream = stream;
-        let config = self.config(protocol)?;
+        let config = self.config(alpn)?;
         let name = self.name.clone();
         let name =
             name.map_err(|it| other(format!("`{it}` is no name that a certificate can have")))?;
@@ -338,7 +363,7 @@ impl EndpointTls {
     }
 
     /// What a handshake begins with now. Sessions of what was read before are forgotten.
-    fn config(&self, protocol: ClientProtocol) -> Result<Arc<ClientConfig>, HandshakeFault> {
+    fn config(&self, alpn: Alpn) -> Result<Arc<ClientConfig>, HandshakeFault> {
         let made = match &self.upstream.made().config {
             Ok(made) => made.clone(),
             Err(why) => return Err(HandshakeFault::Other(format!("TLS can't begin: {why}"))),
@@ -346,10 +371,7 @@ impl EndpointTls {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let known = sessions.take().filter(|it| Arc::ptr_eq(&it.made_of, &made));
         let sessions = sessions.insert(known.unwrap_or_else(|| Sessions::new(&made)));
-        Ok(match protocol {
-            ClientProtocol::Http => sessions.http.clone(),
-            ClientProtocol::Tcp => sessions.tcp.clone(),
-        })
+        Ok(sessions.offers[alpn as usize].clone())
     }
 }
 

@@ -1,8 +1,8 @@
 //! HTTP/2 on a client's connection: its driver, and the exchange of each stream.
 //!
 //! The driver is the connection's task, and alone reads and writes the socket. Each request
-//! gets a task of its own, which ends with its exchange. See `exchange::http2_side` for what
-//! both share. A connection without an exchange is as idle as one of HTTP/1, and holds no
+//! gets a task of its own, which ends with its exchange. See [`crate::http2`] for what both
+//! share. A connection without an exchange is as idle as one of HTTP/1, and holds no
 //! buffer.
 
 use std::future::poll_fn;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use evenkeel_proto::http2::connection::Settings;
 use evenkeel_proto::http2::frame::PREFACE;
-use evenkeel_proto::http2::{Connection, ErrorCode, Event, Request, StreamId};
+use evenkeel_proto::http2::{ErrorCode, Event, Request, StreamId};
 use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
 
 use super::ClientConnection;
@@ -24,6 +24,7 @@ use crate::exchange::{
     Worker, answer, box_cold,
 };
 use crate::handler;
+use crate::http2::forget_unsent;
 use crate::metrics::end::End;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
@@ -264,7 +265,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
             let counters = self.connection.client.listener.counters();
             counters.connections_displaced.add(1);
             self.shared.protocol.borrow_mut().shut_down();
-            self.shared.breaks();
+            self.shared.give_up();
         }
     }
 
@@ -282,7 +283,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
                 Poll::Ready(_) => {
                     forget_unsent(&mut protocol);
                     drop(protocol);
-                    self.shared.breaks();
+                    self.shared.give_up();
                     return has_written;
                 }
                 Poll::Pending => break,
@@ -314,7 +315,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
                 self.take_bytes(buffer, left)
             }
             Poll::Ready(_) => {
-                self.shared.breaks();
+                self.shared.give_up();
                 Step::Blocked
             }
             Poll::Pending => Step::Blocked,
@@ -439,7 +440,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
             let name = &it.name;
             tracing::debug!(listener = name, "listener {name}: HTTP/2: {why}");
         });
-        self.shared.breaks();
+        self.shared.give_up();
     }
 
     /// How it ended, if it did.
@@ -461,12 +462,6 @@ impl<S: Fn(Task)> Driver<'_, S> {
         let is_idle = !protocol.awaits_rest() && !protocol.is_leaving() && self.unread.is_none();
         is_idle.then_some(Over::Idle)
     }
-}
-
-/// Nobody takes what waits to be sent.
-fn forget_unsent(protocol: &mut Connection) {
-    let len = protocol.unsent().len();
-    protocol.sent(len);
 }
 
 /// Bytes that a request's head usually has.

@@ -5,6 +5,7 @@ mod connect;
 mod finish;
 mod head;
 mod open;
+mod shared;
 
 use std::future::poll_fn;
 use std::io;
@@ -90,7 +91,7 @@ impl Attempting for Requests {
     ) -> impl Future<Output = Attempt> {
         async move {
             let mut sent = {
-                let opened = match take_idle(exchange, slot, connection) {
+                let opened = match take_idle(exchange, slot, request, connection) {
                     Some(opened) => Ok(opened),
                     None => box_cold(open(exchange, slot, request, watch)).await,
                 };
@@ -144,6 +145,8 @@ pub(super) enum Retry {
     Never,
     /// Only the connection was at fault.
     OnNewConnection,
+    /// The endpoint has said that it has done nothing for the request (RFC 9113 §8.7).
+    Untouched,
     /// At an endpoint not tried yet.
     Elsewhere,
     /// At any endpoint with room: the backlog was full, and nothing was sent.
@@ -618,6 +621,22 @@ impl<'a, 'e> Sent<'a, 'e> {
     fn is_refused(&self, error: &io::Error) -> bool {
         let alert = error.get_ref().and_then(|it| it.downcast_ref());
         !self.is_reused && self.interim.count == 0 && alert.is_some_and(is_handshake_refusal)
+    }
+
+    /// The endpoint has done nothing for the request.
+    #[cold]
+    fn untouched(&self) -> Attempt {
+        let mut attempt = self.lost_connection(Sending::Nothing);
+        if let Attempt::Failed {
+            retry, is_blamed, ..
+        } = &mut attempt
+        {
+            *is_blamed = false;
+            if *retry != Retry::Never {
+                *retry = Retry::Untouched;
+            }
+        }
+        attempt
     }
 
     /// The endpoint refuses the handshake.

@@ -320,6 +320,9 @@ impl TriedEndpoints {
     }
 }
 
+/// How often an endpoint may say that it has done nothing, before that counts.
+const UNTOUCHED_MAX: u32 = 3;
+
 /// The attempts of one exchange so far.
 struct Attempts<'a> {
     upstream: &'a Upstream,
@@ -327,6 +330,8 @@ struct Attempts<'a> {
     /// The pause after the next refused connection.
     pause: Duration,
     retries_left: u32,
+    /// How often an endpoint has said that it has done nothing.
+    untouched: u32,
     /// Whether no endpoint was asked for yet.
     is_first: bool,
     last_failure: Option<End>,
@@ -344,6 +349,7 @@ impl<'a> Attempts<'a> {
             tried: TriedEndpoints::default(),
             pause: FIRST_PAUSE,
             retries_left: upstream.config().retries,
+            untouched: 0,
             is_first: true,
             last_failure: None,
             connection: UpstreamConnection::AnyIdle,
@@ -390,10 +396,18 @@ impl<'a> Attempts<'a> {
             }
             return GoOn::Busy;
         }
+        if retry == Retry::Untouched && self.untouched < UNTOUCHED_MAX {
+            // It costs nobody anything: the exchange stays where it has a slot.
+            self.untouched += 1;
+            self.last_failure = Some(end);
+            self.connection = UpstreamConnection::AnyIdle;
+            self.kept = Some(slot);
+            return GoOn::Yes;
+        }
         let is_held = self.is_held(context, end);
         let is_allowed = match retry {
             Retry::OnNewConnection => true,
-            Retry::Elsewhere => self.retries_left > 0 || is_held,
+            Retry::Elsewhere | Retry::Untouched => self.retries_left > 0 || is_held,
             _ => false,
         };
         if !is_allowed {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use evenkeel_policy::endpoint::{EndpointId, EndpointState, Flag};
 
+use super::http2::Http2Pool;
 use super::pool::Pool;
 use super::shared::{SharedEndpoint, SharedUpstream};
 use crate::certificates::EndpointTls;
@@ -21,6 +22,8 @@ pub struct Endpoint {
     id: EndpointId,
     identity: u64,
     pub(super) pool: Pool,
+    /// Connections of HTTP/2, of this worker.
+    http2: Http2Pool,
     counters: Arc<EndpointCounters>,
 }
 
@@ -32,6 +35,7 @@ impl Endpoint {
     ) -> Self {
         Endpoint {
             pool: Pool::new(settings, shared.pool.as_ref()),
+            http2: Http2Pool::default(),
             counters: counters.begin(&shared.state),
             id: shared.state.id(),
             identity: shared.state.identity(),
@@ -70,9 +74,14 @@ impl Endpoint {
         &self.counters
     }
 
+    /// Its connections of HTTP/2 that this worker has.
+    pub fn http2(&self) -> &Http2Pool {
+        &self.http2
+    }
+
     /// Idle connections that this worker watches, without those that are pinned.
     pub fn idle_count(&self) -> usize {
-        self.pool.len()
+        self.pool.len() + self.http2.idle_count()
     }
 
     /// Idle connections that are pinned to clients of this worker.
@@ -82,23 +91,31 @@ impl Endpoint {
 
     /// How many idle connections have a descriptor that a taker may have.
     pub fn idle_count_for(&self, taker: Taker) -> usize {
-        self.pool.len_for(taker)
+        self.pool.len_for(taker) + self.http2.idle_count()
     }
 
     /// Closes idle connections whose descriptors a taker may have, the oldest first
     /// and at most so many; how many.
     pub fn close_oldest_idle(&self, most: usize, taker: Taker) -> usize {
-        self.pool.close_oldest(most, taker)
+        let closed = self.pool.close_oldest(most, taker);
+        closed + self.http2.close_idle(most - closed)
     }
 
     /// Closes idle connections that are too old or that the endpoint closed; all of
     /// one that is no member any more.
     fn sweep(&self, now: u64) {
         if self.state().has(Flag::Removed) {
-            self.pool.close();
+            self.close();
         } else {
             self.pool.sweep(self.state(), now);
+            self.http2.sweep();
         }
+    }
+
+    /// Closes what is idle, and the rest once its exchanges have ended.
+    fn close(&self) {
+        self.pool.close();
+        self.http2.close();
     }
 
     /// Whether workers are to begin with it anew: see [`SharedEndpoint::is_superseded`].
@@ -156,7 +173,10 @@ impl Endpoints {
     /// Keeps idle connections as these settings say from now on.
     pub fn follow(&mut self, config: &config::Pool) {
         self.forget_superseded();
-        self.iter().for_each(|it| it.pool.follow(config));
+        for endpoint in self.iter() {
+            endpoint.pool.follow(config);
+            endpoint.http2.follow(config);
+        }
     }
 
     /// Closes the idle connections of endpoints with another kind of pool or another TLS by
@@ -165,7 +185,7 @@ impl Endpoints {
     fn forget_superseded(&mut self) {
         for endpoint in &mut self.by_id {
             if let Some(endpoint) = endpoint.take_if(|it| it.is_superseded()) {
-                endpoint.pool.close();
+                endpoint.close();
                 endpoint.forget();
             }
         }

@@ -8,6 +8,7 @@
 
 pub(crate) mod change;
 mod endpoint;
+pub mod http2;
 mod pinned;
 mod pool;
 pub mod probe;

@@ -44,10 +44,11 @@ pub struct IdleStream {
 }
 
 impl IdleStream {
-    fn new(stream: Stream, idle_max_s: Option<u16>) -> Self {
+    /// `None` for one that is never idle.
+    fn new(stream: Stream, idle_max_s: Option<u16>) -> Option<Self> {
         let expires = idle_max_s.map(|max| clock::now() + Duration::from_secs(max.into()));
-        let stream = stream.detach();
-        IdleStream { stream, expires }
+        let stream = stream.detach()?;
+        Some(IdleStream { stream, expires })
     }
 
     fn is_of_this_thread(&self) -> bool {
@@ -173,21 +174,22 @@ impl Pool {
         now: u64,
     ) {
         let idle_max_s = keep_alive.map(|it| it.get() - 1);
-        if idle_max_s == Some(0) {
+        if idle_max_s == Some(0) || stream.is_carried() {
             return;
         }
         match self {
             Pool::Own { idle, .. } => idle.borrow_mut().put(stream, idle_max_s, now),
-            // One that is not kept is closed here.
             Pool::Shared { pool, .. } => {
-                drop(pool.put(IdleStream::new(stream, idle_max_s), state, clock::now()));
+                let idle = IdleStream::new(stream, idle_max_s);
+                // One that is not kept is closed here.
+                drop(idle.map(|it| pool.put(it, state, clock::now())));
             }
         }
     }
 
     /// Keeps a connection for one client, as long as the endpoint does. The caller
     /// gives its slot back after this. `None` where it was closed, for want of
-    /// room. `now` is the worker's tick.
+    /// room, or because it is one that is never idle. `now` is the worker's tick.
     pub(super) fn pin(
         &self,
         stream: Stream,
@@ -196,6 +198,9 @@ impl Pool {
         now: u64,
     ) -> Option<Held> {
         let idle_max_s = keep_alive.map(NonZeroU16::get);
+        if stream.is_carried() {
+            return None;
+        }
         match self {
             Pool::Own { pinned, .. } => {
                 let until = now.saturating_add(idle_max_s.map_or(u64::MAX, ticks));
@@ -203,7 +208,7 @@ impl Pool {
             }
             Pool::Shared { pool, .. } => {
                 let owner = Arc::default();
-                let idle = IdleStream::new(stream, idle_max_s);
+                let idle = IdleStream::new(stream, idle_max_s)?;
                 pool.pin(idle, &owner, state).ok()?;
                 Some(Held::shared(pool.clone(), owner))
             }

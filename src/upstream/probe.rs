@@ -4,6 +4,7 @@
 //! The whole probe is under its timeout, but for a farewell.
 
 mod http;
+mod http2;
 mod talk;
 
 use std::cell::RefCell;
@@ -12,6 +13,7 @@ use std::future::poll_fn;
 use std::io;
 use std::time::{Duration, Instant};
 
+use evenkeel_proto::grpc;
 use evenkeel_proto::probe::{self as protocol, Fault};
 use evenkeel_proto::proxy_protocol::own_header;
 use evenkeel_proto::{BodyError, ResponseError};
@@ -19,8 +21,8 @@ use evenkeel_tls::HandshakeFault;
 use rustix::io::Errno;
 
 use self::talk::{Well, leave, talk};
-use crate::certificates::EndpointTls;
-use crate::config::{Check, ClientProtocol, Probe};
+use crate::certificates::{Alpn, EndpointTls};
+use crate::config::{Check, EndpointProtocol, Probe};
 use crate::net::Address;
 use crate::net::connect::{connect_when_there_is_room, reason};
 use crate::net::lacks_descriptor;
@@ -101,6 +103,18 @@ pub enum ProbeFailure {
     Content {
         /// What was looked for.
         wanted: String,
+    },
+    /// The connection of HTTP/2 broke.
+    Http2(&'static str),
+    /// A call of gRPC ended with this status.
+    Grpc {
+        /// Value of `grpc-status`.
+        status: u32,
+    },
+    /// The service says that it does not serve.
+    NotServing {
+        /// What it says; `None` for something else than a status.
+        status: Option<u64>,
     },
     /// The connection could not be secured.
     Tls(HandshakeFault),
@@ -209,6 +223,16 @@ impl fmt::Display for ProbeFailure {
             ProbeFailure::Content { wanted } => {
                 write!(out, "body does not contain {wanted:?}")
             }
+            ProbeFailure::Http2(why) => write!(out, "HTTP/2: {why}"),
+            ProbeFailure::Grpc { status } => {
+                write!(out, "grpc-status {status} ({})", grpc::name(*status))
+            }
+            ProbeFailure::NotServing { status } => out.write_str(match status {
+                Some(0) => "the service is UNKNOWN",
+                Some(2) => "the service is NOT_SERVING",
+                Some(3) => "SERVICE_UNKNOWN: the server has no such service",
+                _ => "malformed answer: no HealthCheckResponse",
+            }),
             ProbeFailure::Tls(fault) => fault.fmt(out),
             ProbeFailure::Fault(fault) => fault.fmt(out),
         }
@@ -242,11 +266,14 @@ pub async fn probe(
         if let Some(tls) = tls.filter(|_| probe.takes_tls) {
             let handshake = "TLS handshake".to_owned();
             progress.set(Awaited::Words(handshake), Came::default());
-            let protocol = match &probe.check {
-                Check::Http(_) => ClientProtocol::Http,
-                _ => ClientProtocol::Tcp,
+            let alpn = match (&probe.check, probe.http) {
+                (Check::Http(_), EndpointProtocol::Http1) => Alpn::Http1,
+                (Check::Http(_), EndpointProtocol::Http2) => Alpn::Http2,
+                (Check::Http(_), EndpointProtocol::Either) => Alpn::Either,
+                (Check::Grpc { .. }, _) => Alpn::Http2,
+                _ => Alpn::Nothing,
             };
-            let encrypted = tls.encrypt(stream, protocol, header).await;
+            let encrypted = tls.encrypt(stream, alpn, header).await;
             stream = encrypted.map_err(ProbeFailure::Tls)?;
         } else {
             // Where it can't be sent, the answer tells.
@@ -300,6 +327,16 @@ impl From<Well> for Seen {
     }
 }
 
+/// Whether an endpoint that is asked by HTTP is asked by HTTP/2.
+fn speaks_http2(stream: &Stream, probe: &Probe) -> bool {
+    let chosen = stream.negotiated().and_then(|it| it.protocol);
+    match probe.http {
+        EndpointProtocol::Http1 => false,
+        EndpointProtocol::Http2 => true,
+        EndpointProtocol::Either => chosen == Some(b"h2"),
+    }
+}
+
 /// Looks at an endpoint over an open connection.
 async fn look(
     stream: &mut Stream,
@@ -310,8 +347,17 @@ async fn look(
     Ok(match &probe.check {
         Check::Connect => Answer::Opened.into(),
         Check::Http(request) => {
-            let host = http::host(request, probe.port, name);
-            Answer::Status(http::ask(stream, request, &host).await?).into()
+            let host = http::host(request.host.as_deref(), probe.port, name);
+            let status = if speaks_http2(stream, probe) {
+                http2::ask(stream, request, &host).await?
+            } else {
+                http::ask(stream, request, &host).await?
+            };
+            Answer::Status(status).into()
+        }
+        Check::Grpc { service, host } => {
+            let host = http::host(host.as_deref(), probe.port, name);
+            http2::ask_grpc(stream, service, &host).await?.into()
         }
         Check::Bytes { send, receive } => {
             let mut dialogue = protocol::Bytes { send, receive };
@@ -401,6 +447,7 @@ mod tests {
             check: request.map_or(Check::Connect, Check::Http),
             proxy_protocol: None,
             takes_tls: true,
+            http: EndpointProtocol::Http1,
         }
     }
 

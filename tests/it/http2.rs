@@ -1,10 +1,12 @@
-//! HTTP/2 with clients: the public suite, clients that nobody here wrote, and attacks.
+//! HTTP/2 with clients: the public suite, clients that nobody here wrote, and attacks. And
+//! with endpoints.
 //!
 //! `make test` runs a telling part of the suite and fewer connections of each attack;
 //! `make test-http2` runs all of it.
 
 mod attacks;
 mod clients;
+mod endpoints;
 mod features;
 mod flow;
 mod suites;

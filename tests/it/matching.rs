@@ -2,7 +2,6 @@
 //! shares and the name in a TLS handshake.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 

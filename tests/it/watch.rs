@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{OriginHandle, Proxy, ProxySetup, RawClient, replace_file};

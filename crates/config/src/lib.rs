@@ -285,6 +285,17 @@ pub enum ClientProtocol {
     Tcp,
 }
 
+/// What the endpoints of an upstream speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndpointProtocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// HTTP/2 where the endpoint chooses it in the TLS handshake (ALPN), else HTTP/1.1.
+    Either,
+}
+
 /// What has to be read of a connection before its route can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preread {
@@ -665,6 +676,13 @@ pub enum Check {
     Connect,
     /// An HTTP request must have the answer that is expected.
     Http(ProbeRequest),
+    /// `grpc.health.v1.Health` is asked how a service is.
+    Grpc {
+        /// The service; the server as a whole where it is empty.
+        service: String,
+        /// Value of `:authority`, where it is not the endpoint's.
+        host: Option<String>,
+    },
     /// Bytes are sent, and others must come back.
     Bytes {
         /// What is sent; may be empty.
@@ -698,8 +716,10 @@ pub enum Check {
 pub enum ProbeProtocol {
     /// None, or bytes of the operator's.
     Tcp,
-    /// HTTP/1.1.
+    /// HTTP, of the version that the endpoint speaks.
     Http,
+    /// The health service of gRPC.
+    Grpc,
     /// PostgreSQL.
     Postgres,
     /// MySQL or MariaDB.

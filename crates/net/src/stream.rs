@@ -20,8 +20,10 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::descriptors::Taker;
 use crate::pipe::Pipe;
-use crate::transport::{DetachedTransport, Plain, Tls, Transport, with_transport};
-pub use crate::transport::{Follow, HandshakeError, Negotiated, Peeked};
+use crate::transport::{
+    Carried, DetachedTransport, Plain, Tls, Transport, with_detached, with_transport,
+};
+pub use crate::transport::{Carrying, Follow, HandshakeError, Negotiated, Peeked};
 
 /// A connected stream.
 #[derive(Debug)]
@@ -40,6 +42,16 @@ impl Stream {
     /// he may.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         Plain::new(socket).map(|plain| Stream(Transport::Plain(plain)))
+    }
+
+    /// A stream that `carrier` carries. It is never idle: it ends with one exchange.
+    pub fn carried(carrier: Box<dyn Carrying>) -> Self {
+        Stream(Transport::Carried(Carried::new(carrier)))
+    }
+
+    /// Whether it is [carried](Self::carried).
+    pub fn is_carried(&self) -> bool {
+        matches!(self.0, Transport::Carried(_))
     }
 
     /// Two streams, each the other's peer, without a socket.
@@ -141,66 +153,68 @@ impl Stream {
                 Poll::Ready(plain.connected())
             }
             // It is encrypted once it is open.
-            Transport::Tls(_) => Poll::Ready(Ok(())),
+            Transport::Tls(_) | Transport::Carried(_) => Poll::Ready(Ok(())),
             #[cfg(feature = "simulation")]
             Transport::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 
-    /// Lets go of it without a system call.
-    pub fn detach(self) -> DetachedStream {
-        DetachedStream(match self.0 {
+    /// Lets go of it without a system call. `None` where it is
+    /// [carried](Self::carried): it is over.
+    pub fn detach(self) -> Option<DetachedStream> {
+        Some(DetachedStream(match self.0 {
+            Transport::Carried(_) => return None,
             Transport::Plain(plain) => DetachedTransport::Plain(plain.detach()),
             Transport::Tls(tls) => DetachedTransport::Tls(Box::new(tls.detach())),
             #[cfg(feature = "simulation")]
             Transport::Memory(end) => DetachedTransport::Memory(end),
-        })
+        }))
     }
 
     /// Has another task wait for it from now on.
     pub fn forget_waiters(&self) {
-        with_transport!(Transport, &self.0, it => it.forget_waiters());
+        with_transport!(&self.0, it => it.forget_waiters());
     }
 
     /// Whether the kernel moves its bytes to and from a [`Pipe`].
     pub fn can_splice(&self) -> bool {
-        with_transport!(Transport, &self.0, it => it.can_splice())
+        with_transport!(&self.0, it => it.can_splice())
     }
 
     /// Whether the kernel sends files on it.
     pub fn can_send_file(&self) -> bool {
-        with_transport!(Transport, &self.0, it => it.can_send_file())
+        with_transport!(&self.0, it => it.can_send_file())
     }
 
     /// Whether nobody on the way can read its bytes.
     pub fn is_encrypted(&self) -> bool {
-        with_transport!(Transport, &self.0, it => it.is_encrypted())
+        with_transport!(&self.0, it => it.is_encrypted())
     }
 
     /// Bytes that were taken from the socket and are still to be read here.
     pub fn buffered(&self) -> usize {
-        with_transport!(Transport, &self.0, it => it.buffered())
+        with_transport!(&self.0, it => it.buffered())
     }
 
     /// Whether its descriptor is kept from this taker.
     pub fn is_reserved(&self, taker: Taker) -> bool {
-        with_transport!(Transport, &self.0, it => it.is_reserved(taker))
+        with_transport!(&self.0, it => it.is_reserved(taker))
     }
 
     /// Ready when a read would not block. Holds no buffer.
     pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
-        with_transport!(Transport, &self.0, it => it.poll_read_ready(cx))
+        with_transport!(&self.0, it => it.poll_read_ready(cx))
     }
 
     /// Reads into `room`; 0 is the end.
     pub fn poll_read(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        with_transport!(Transport, &mut self.0, it => it.poll_read(cx, room))
+        with_transport!(&mut self.0, it => it.poll_read(cx, room))
     }
 
     /// Reads into `room` what stays to be read again; 0 is the end. Where it is
     /// less than was hoped for, the next call waits for more.
     pub fn poll_peek_into(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        with_transport!(Transport, &mut self.0, it => it.poll_peek_into(cx, room))
+        with_transport!(&mut self.0, it => it.poll_peek_into(cx, room))
     }
 
     /// The same, once there are more than `seen` bytes, or the end where there is
@@ -211,12 +225,12 @@ impl Stream {
         room: &mut [u8],
         seen: usize,
     ) -> Poll<io::Result<usize>> {
-        with_transport!(Transport, &mut self.0, it => it.poll_peek_beyond(cx, room, seen))
+        with_transport!(&mut self.0, it => it.poll_peek_beyond(cx, room, seen))
     }
 
     /// Its own address; `None` for a Unix socket. A system call.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        with_transport!(Transport, &self.0, it => it.local_address())
+        with_transport!(&self.0, it => it.local_address())
     }
 
     /// Writes a part of `bytes`.
@@ -226,12 +240,12 @@ impl Stream {
         bytes: &[u8],
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
-        with_transport!(Transport, &mut self.0, it => it.poll_write(cx, bytes, follow))
+        with_transport!(&mut self.0, it => it.poll_write(cx, bytes, follow))
     }
 
     /// Writes a part of `bytes`; `None` where the stream takes nothing now.
     pub fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
-        with_transport!(Transport, &mut self.0, it => it.try_write(bytes, follow))
+        with_transport!(&mut self.0, it => it.try_write(bytes, follow))
     }
 
     /// Moves up to `len` bytes into a pipe, without copying them; 0 is the end. For
@@ -242,7 +256,7 @@ impl Stream {
         pipe: &mut Pipe,
         len: u64,
     ) -> Poll<io::Result<usize>> {
-        with_transport!(Transport, &mut self.0, it => it.poll_read_into(cx, pipe, len))
+        with_transport!(&mut self.0, it => it.poll_read_into(cx, pipe, len))
     }
 
     /// Writes a part of what is in a pipe, without copying it. For streams that
@@ -253,7 +267,7 @@ impl Stream {
         pipe: &mut Pipe,
         follow: Follow,
     ) -> Poll<io::Result<usize>> {
-        with_transport!(Transport, &mut self.0, it => it.poll_write_from(cx, pipe, follow))
+        with_transport!(&mut self.0, it => it.poll_write_from(cx, pipe, follow))
     }
 
     /// Writes a part of what stands at `offset` of a file, at most `len` bytes,
@@ -267,18 +281,18 @@ impl Stream {
         offset: u64,
         len: usize,
     ) -> Poll<io::Result<usize>> {
-        with_transport!(Transport, &mut self.0, it => it.poll_send_file(cx, file, offset, len))
+        with_transport!(&mut self.0, it => it.poll_send_file(cx, file, offset, len))
     }
 
     /// Ready when a write would not block.
     pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
-        with_transport!(Transport, &self.0, it => it.poll_write_ready(cx))
+        with_transport!(&self.0, it => it.poll_write_ready(cx))
     }
 
     /// Bytes that were written and that the peer has not acknowledged; 0 where
     /// the kernel does not say.
     pub fn unacknowledged_len(&self) -> u64 {
-        with_transport!(Transport, &self.0, it => it.unacknowledged_len())
+        with_transport!(&self.0, it => it.unacknowledged_len())
     }
 
     /// Says that nothing more comes, and closes the sending side.
@@ -286,13 +300,13 @@ impl Stream {
     /// # Errors
     /// The connection is broken.
     pub fn close_notify(&mut self) -> io::Result<()> {
-        with_transport!(Transport, &mut self.0, it => it.close_notify())
+        with_transport!(&mut self.0, it => it.close_notify())
     }
 
     /// Looks at the next byte without taking it: one system call. Where there is
     /// nothing, the next wait for it begins.
     pub fn peek(&mut self) -> Peeked {
-        with_transport!(Transport, &mut self.0, it => it.peek())
+        with_transport!(&mut self.0, it => it.peek())
     }
 
     /// Waits until there is something to [`peek`](Self::peek) at.
@@ -309,34 +323,33 @@ impl Stream {
     /// Waits until the peer has closed its sending side, or the connection is broken;
     /// what it sent before that may be unread. No system call.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
-        with_transport!(Transport, &self.0, it => it.poll_ended(cx))
+        with_transport!(&self.0, it => it.poll_ended(cx))
     }
 
     /// Ready when the connection is broken, or closed both ways, whatever may be
     /// read before that. No system call.
     pub fn poll_broken(&self, cx: &Context<'_>) -> Poll<()> {
-        with_transport!(Transport, &self.0, it => it.poll_broken(cx))
+        with_transport!(&self.0, it => it.poll_broken(cx))
     }
 
     /// Whether an idle connection has been closed by its peer, or sent bytes
     /// that nobody asked for. The event loop has noticed: a system call is made
     /// only to confirm it.
     pub fn is_stale(&mut self) -> bool {
-        with_transport!(Transport, &self.0, it => it.is_readable())
-            && self.peek() != Peeked::Nothing
+        with_transport!(&self.0, it => it.is_readable()) && self.peek() != Peeked::Nothing
     }
 
     /// Whether bytes wait to be read, as far as the event loop has noticed: a
     /// system call is made only to confirm it.
     pub fn has_unread(&mut self) -> bool {
-        with_transport!(Transport, &self.0, it => it.is_readable()) && self.peek() == Peeked::Data
+        with_transport!(&self.0, it => it.is_readable()) && self.peek() == Peeked::Data
     }
 
     /// Has the kernel end a connection whose peer acknowledges nothing for `dead_after`
     /// (`TCP_USER_TIMEOUT`), and ask one that is silent whether it is there. Nothing
     /// happens on a Unix socket.
     pub fn watch_peer(&self, dead_after: Duration) {
-        with_transport!(Transport, &self.0, it => it.watch_peer(dead_after));
+        with_transport!(&self.0, it => it.watch_peer(dead_after));
     }
 
     /// Has it end without saying that all was sent, where it has a word for that (TLS):
@@ -350,7 +363,7 @@ impl Stream {
     /// Makes the coming close a reset, so that the peer can't take what it got
     /// for a complete message.
     pub fn abort_on_close(&mut self) {
-        with_transport!(Transport, &mut self.0, it => it.abort_on_close());
+        with_transport!(&mut self.0, it => it.abort_on_close());
     }
 }
 
@@ -371,18 +384,18 @@ impl DetachedStream {
 
     /// Whether it was this thread's before.
     pub fn is_of_this_thread(&self) -> bool {
-        with_transport!(DetachedTransport, &self.0, it => it.is_of_this_thread())
+        with_detached!(&self.0, it => it.is_of_this_thread())
     }
 
     /// Whether it is idle and this thread knows that it is
     /// [stale](Stream::is_stale).
     pub fn is_known_stale(&self) -> bool {
-        with_transport!(DetachedTransport, &self.0, it => it.is_known_stale())
+        with_detached!(&self.0, it => it.is_known_stale())
     }
 
     /// Whether its descriptor is kept from this taker.
     pub fn is_reserved(&self, taker: Taker) -> bool {
-        with_transport!(DetachedTransport, &self.0, it => it.is_reserved(taker))
+        with_detached!(&self.0, it => it.is_reserved(taker))
     }
 }
 

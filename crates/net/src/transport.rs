@@ -12,11 +12,14 @@
 //!   alone.
 //! - It can splice and send files only where the kernel knows its records.
 
+mod carried;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;
 mod plain;
 mod tls;
 
+pub(crate) use carried::Carried;
+pub use carried::Carrying;
 pub(crate) use plain::{DetachedPlain, Plain};
 pub(crate) use tls::{DetachedTls, Tls};
 pub use tls::{HandshakeError, Negotiated};
@@ -60,6 +63,8 @@ pub(crate) enum Transport {
     Plain(Plain),
     /// The same, encrypted. Boxed, so that plain connections are no larger for it.
     Tls(Box<Tls>),
+    /// Somebody else carries it.
+    Carried(Carried),
     /// The other end is in the same process.
     #[cfg(feature = "simulation")]
     Memory(memory::End),
@@ -76,13 +81,26 @@ pub(crate) enum DetachedTransport {
 
 /// Does the same with whatever carries the bytes.
 macro_rules! with_transport {
-    ($of:ident, $transport:expr, $it:ident => $done:expr) => {
+    ($transport:expr, $it:ident => $done:expr) => {
         match $transport {
-            $of::Plain($it) => $done,
-            $of::Tls($it) => $done,
+            Transport::Plain($it) => $done,
+            Transport::Tls($it) => $done,
+            Transport::Carried($it) => $done,
             #[cfg(feature = "simulation")]
-            $of::Memory($it) => $done,
+            Transport::Memory($it) => $done,
         }
     };
 }
-pub(crate) use with_transport;
+
+/// The same of one that no task waits for.
+macro_rules! with_detached {
+    ($transport:expr, $it:ident => $done:expr) => {
+        match $transport {
+            DetachedTransport::Plain($it) => $done,
+            DetachedTransport::Tls($it) => $done,
+            #[cfg(feature = "simulation")]
+            DetachedTransport::Memory($it) => $done,
+        }
+    };
+}
+pub(crate) use {with_detached, with_transport};

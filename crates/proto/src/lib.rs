@@ -16,6 +16,7 @@ pub mod file_path;
 pub mod forwarded;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
+pub mod grpc;
 pub mod head;
 pub mod hpack;
 pub mod http1;

@@ -6,6 +6,7 @@
 //! [`response`](H2Client::response) alone, so that a test may leave them shut.
 
 mod frames;
+mod server;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +18,8 @@ pub use evenkeel_proto::http2::frame::{ErrorCode, PREFACE, flags};
 pub use frames::{
     Ends, PAYLOAD_MAX, block, block_indexed, frame, headers, kind, setting, settings,
 };
+
+pub use server::{H2Request, H2Server};
 
 use evenkeel_proto::hpack::Decoder;
 use rustls::ClientConfig;
@@ -407,15 +410,7 @@ impl H2Client {
         reason = "it gives frames as they come, and errors that need no end"
     )]
     pub fn next(&mut self) -> io::Result<Frame> {
-        let head = self.raw.read_len(HEAD_LEN)?;
-        let len = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
-        let stream = [head[5] & 0x7f, head[6], head[7], head[8]];
-        let frame = Frame {
-            kind: head[3],
-            flags: head[4],
-            stream: u32::from_be_bytes(stream),
-            payload: self.raw.read_len(len)?,
-        };
+        let frame = read_frame(&mut self.raw)?;
         self.note(&frame)?;
         Ok(frame)
     }
@@ -552,19 +547,38 @@ impl H2Client {
             });
             return Ok(());
         }
-        let mut fields = Fields::new();
-        let mut block = self.decoder.block(&bytes);
-        let mut text = Vec::new();
-        while let Some(it) = block
-            .next(&mut text)
-            .map_err(|_| invalid("fields that can't be decoded"))?
-        {
-            let of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            fields.push((of(it.name.of(&text)), of(it.value.of(&text))));
-        }
+        let fields = decoded(&mut self.decoder, &bytes)?;
         let response = self.responses.entry(stream).or_default();
         response.note_fields(fields, ends)
     }
+}
+
+/// Reads a frame, whatever it says.
+fn read_frame(raw: &mut RawStream) -> io::Result<Frame> {
+    let head = raw.read_len(HEAD_LEN)?;
+    let len = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+    let stream = [head[5] & 0x7f, head[6], head[7], head[8]];
+    Ok(Frame {
+        kind: head[3],
+        flags: head[4],
+        stream: u32::from_be_bytes(stream),
+        payload: raw.read_len(len)?,
+    })
+}
+
+/// The fields of a block.
+fn decoded(decoder: &mut Decoder, block: &[u8]) -> io::Result<Fields> {
+    let mut fields = Fields::new();
+    let mut block = decoder.block(block);
+    let mut text = Vec::new();
+    while let Some(it) = block
+        .next(&mut text)
+        .map_err(|_| invalid("fields that can't be decoded"))?
+    {
+        let of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        fields.push((of(it.name.of(&text)), of(it.value.of(&text))));
+    }
+    Ok(fields)
 }
 
 /// Whether the peer has closed, in whatever way.

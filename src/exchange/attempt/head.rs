@@ -26,6 +26,7 @@ use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
 use crate::observe::counters::status_class;
 use crate::upstream;
+use crate::upstream::http2::{is_untouched, malformed};
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
@@ -60,6 +61,11 @@ impl Sent<'_, '_> {
     ) -> Result<Received, Attempt> {
         match read {
             Err(error) if self.is_refused(&error) => return Err(self.refused()),
+            Err(error) if is_untouched(&error) => return Err(self.untouched()),
+            Err(error) if let Some(why) = malformed(&error) => {
+                self.count_status(0);
+                return Err(self.unreadable(why.into()));
+            }
             Ok(len) if len > 0 => {
                 buffer.fill(len);
                 self.counters.bytes_in.add(len as u64);

@@ -8,7 +8,9 @@ use std::task::Poll;
 use evenkeel_policy::Instant;
 use evenkeel_tls::HandshakeFault;
 
-use super::UpstreamConnection;
+use super::{UpstreamConnection, shared};
+use crate::certificates::Alpn;
+use crate::config::EndpointProtocol;
 use crate::exchange::request::RequestBody;
 use crate::exchange::room::with_descriptor;
 use crate::exchange::watch::ClientWatch;
@@ -49,9 +51,21 @@ impl Origin {
 pub(super) fn take_idle(
     exchange: &Exchange<'_>,
     slot: &Slot<'_>,
+    request: &RequestBody<'_>,
     connection: UpstreamConnection,
 ) -> Option<Opened> {
     let context = exchange.context;
+    match slot.upstream().config().protocol {
+        EndpointProtocol::Http1 => {}
+        EndpointProtocol::Http2 => return shared::take_stream(slot, request, connection),
+        EndpointProtocol::Either => {
+            if request.head.wire.upgrade.is_none()
+                && let Some(opened) = shared::take_stream(slot, request, connection)
+            {
+                return Some(opened);
+            }
+        }
+    }
     if !context.pinned.is_empty()
         && let Some(opened) = take_pinned(context, exchange.client, slot)
     {
@@ -101,7 +115,7 @@ fn count_reused(counters: &EndpointCounters, reused: &Reused) {
 }
 
 /// Why there is no connection.
-enum NotOpened {
+pub(super) enum NotOpened {
     /// The system says so.
     Connect(io::Error),
     /// It could not be secured.
@@ -122,16 +136,22 @@ pub(super) async fn open(
     exchange.progress.track.enter(Stage::Connect);
     let mut reached_at = clock::now();
     let header = header_before_tls(exchange, slot, request);
-    let protocol = exchange.listener().protocol;
+    let alpn = shared::alpn(slot, exchange.listener().protocol, request);
     let is_handshaking = Cell::new(false);
+    let is_own = Cell::new(true);
     let mut connecting = std::pin::pin!(async {
+        if matches!(alpn, Alpn::Http2 | Alpn::Either) {
+            is_own.set(false);
+            let told = (&is_handshaking, &is_own);
+            return shared::open_stream(&context.worker(), slot, request, alpn, told).await;
+        }
         let stream = with_descriptor(context, || slot.connect()).await;
         let stream = stream.map_err(NotOpened::Connect)?;
         let Some(tls) = slot.tls() else {
             return Ok(stream);
         };
         is_handshaking.set(true);
-        let encrypted = tls.encrypt(stream, protocol, &header).await;
+        let encrypted = tls.encrypt(stream, alpn, &header).await;
         encrypted.map_err(NotOpened::Tls)
     });
     let connected = context.until_deadline(
@@ -153,6 +173,14 @@ pub(super) async fn open(
     let failure = match connected {
         Ok(None) => return Err(Failure::ClientGone),
         Ok(Some(Ok(stream))) => {
+            if !is_own.get() {
+                // Another exchange has opened it, and counted it.
+                counters.reuses.add(1);
+                return Ok(Opened {
+                    stream,
+                    origin: Origin::New(reached_at),
+                });
+            }
             counters.connects.add(1);
             slot.reached(reached_at);
             return Ok(Opened {

@@ -187,11 +187,14 @@ fn end_of(outcome: &Result<Passed, ProbeFailure>) -> (ProbeEnd, Option<u16>) {
             Awaited::Answer | Awaited::Words(_) => (ProbeEnd::AnswerTimeout, None),
         },
         ProbeFailure::Tls(_) => (ProbeEnd::TlsFailed, None),
-        ProbeFailure::Fault(Fault::Refused { .. }) => (ProbeEnd::Refused, None),
+        ProbeFailure::Fault(Fault::Refused { .. })
+        | ProbeFailure::Grpc { .. }
+        | ProbeFailure::NotServing { .. } => (ProbeEnd::Refused, None),
         ProbeFailure::Fault(Fault::Missing { .. }) => (ProbeEnd::Content, None),
         ProbeFailure::Broken(_)
         | ProbeFailure::Closed { .. }
         | ProbeFailure::Fault(Fault::Unexpected { .. })
+        | ProbeFailure::Http2(_)
         | ProbeFailure::Head(_)
         | ProbeFailure::Body(_) => (ProbeEnd::Malformed, None),
         ProbeFailure::Status(status) => (ProbeEnd::Status, Some(*status)),

@@ -68,6 +68,7 @@ impl NewUpstream {
             check: Check::Connect,
             proxy_protocol: upstream.proxy_protocol,
             takes_tls: true,
+            http: upstream.protocol,
         };
         NewUpstream {
             name: upstream.name.clone(),

@@ -9,7 +9,7 @@ use evenkeel_tls::HandshakeFault;
 use tokio::time::{sleep, timeout};
 
 use super::{LONGEST_TRY, Watch};
-use crate::config::ClientProtocol;
+use crate::certificates::Alpn;
 use crate::net::clock;
 use crate::net::connect::{connect_when_there_is_room, is_unreachable, reason};
 use crate::net::lacks_descriptor;
@@ -97,7 +97,7 @@ impl Watch {
     ) -> Result<(), HandshakeFault> {
         let header = header.map_or(&[][..], own_header);
         if let Some(tls) = &self.endpoint.tls {
-            tls.encrypt(stream, ClientProtocol::Tcp, header).await?;
+            tls.encrypt(stream, Alpn::Nothing, header).await?;
         } else if !header.is_empty() {
             stream.try_write(header, Follow::Close);
         }

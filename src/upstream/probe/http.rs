@@ -12,12 +12,12 @@ use crate::net::stream::Stream;
 
 /// Most that is read of a head, and of a body.
 pub(super) const MAX_BYTES: usize = 64 * 1024;
-const USER_AGENT: &str = concat!("evenkeel-probe/", env!("CARGO_PKG_VERSION"));
+pub(super) const USER_AGENT: &str = concat!("evenkeel-probe/", env!("CARGO_PKG_VERSION"));
 
 /// The value of `Host`: a Unix socket has no name that could stand there.
-pub(super) fn host(request: &ProbeRequest, port: Option<u16>, name: &str) -> String {
-    if let Some(host) = &request.host {
-        return host.clone();
+pub(super) fn host(host: Option<&str>, port: Option<u16>, name: &str) -> String {
+    if let Some(host) = host {
+        return host.to_owned();
     }
     if name.starts_with("unix:") {
         return "localhost".to_owned();
@@ -65,7 +65,8 @@ pub(super) async fn ask(
     // Where it can't be sent whole, there may be an answer all the same.
     let _ = send(stream, &request_bytes(request, host)).await;
     let mut buffer = Vec::new();
-    let head = read_head(stream, &mut buffer, request).await?;
+    let method = Method::from_token(request.method.as_bytes());
+    let head = read_head(stream, &mut buffer, method).await?;
     if !request.expect.iter().any(|it| it.contains(&head.status)) {
         return Err(ProbeFailure::Status(head.status));
     }
@@ -76,7 +77,7 @@ pub(super) async fn ask(
     Ok(head.status)
 }
 
-fn closed() -> ProbeFailure {
+pub(super) fn closed() -> ProbeFailure {
     ProbeFailure::Closed {
         awaited: Awaited::Answer,
         came: Came::default(),
@@ -85,12 +86,11 @@ fn closed() -> ProbeFailure {
 
 /// Reads the head of the final response into `buffer`, with what comes of its
 /// body.
-async fn read_head(
+pub(super) async fn read_head(
     stream: &mut Stream,
     buffer: &mut Vec<u8>,
-    request: &ProbeRequest,
+    method: Method,
 ) -> Result<ResponseHead, ProbeFailure> {
-    let method = Method::from_token(request.method.as_bytes());
     let mut head = ResponseHead::default();
     // Interim responses count.
     let mut dropped = 0;
@@ -195,7 +195,11 @@ mod tests {
             body: None,
         };
         let bytes = |request: &ProbeRequest, port, name: &str| {
-            String::from_utf8(request_bytes(request, &host(request, port, name))).unwrap()
+            String::from_utf8(request_bytes(
+                request,
+                &host(request.host.as_deref(), port, name),
+            ))
+            .unwrap()
         };
         let agent = format!("User-Agent: {USER_AGENT}\r\n");
         assert_eq!(

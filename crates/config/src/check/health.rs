@@ -11,7 +11,7 @@ use super::super::shape::alternatives;
 use super::super::tree::SourcePlace;
 use super::super::value::Text;
 use super::super::written::HealthTable;
-use crate::ProbeProtocol::{self, Http, Mysql, Postgres, Tcp, Tls};
+use crate::ProbeProtocol::{self, Grpc, Http, Mysql, Postgres, Tcp, Tls};
 
 /// Probes that follow each other faster than this would be a load.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -55,7 +55,8 @@ fn check_keys(health: &HealthTable, report: &mut Report) {
     let keys = [
         Key::new("path", &health.path, &[Http]),
         Key::new("method", &health.method, &[Http]),
-        Key::new("host", &health.host, &[Http, Tls]),
+        Key::new("host", &health.host, &[Http, Grpc, Tls]),
+        Key::new("service", &health.service, &[Grpc]),
         Key::new("headers", &health.headers, &[Http]),
         Key::new("expect", &health.expect, &[Http]),
         Key::new("body", &health.body, &[Http]),
@@ -109,6 +110,7 @@ fn word(protocol: ProbeProtocol) -> &'static str {
     match protocol {
         ProbeProtocol::Tcp => "tcp",
         ProbeProtocol::Http => "http",
+        ProbeProtocol::Grpc => "grpc",
         ProbeProtocol::Postgres => "postgres",
         ProbeProtocol::Mysql => "mysql",
         ProbeProtocol::Redis => "redis",

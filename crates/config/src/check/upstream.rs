@@ -18,7 +18,7 @@ use super::super::written::{
     self, File, Names, QueueTable, RequestKey, RequestKeyText, ShortEndpoint, UpstreamTable,
 };
 use super::health;
-use crate::ResolveTo;
+use crate::{EndpointProtocol, ResolveTo};
 
 /// Reports what is wrong or doubtful about the upstreams of `file`.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
@@ -44,6 +44,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         check_lane_use(upstream, file, report);
         check_balance(value, report);
         check_queue(value, report);
+        check_protocol(value, report);
         if let Some(health) = &value.health.value {
             health::check(health, report);
         }
@@ -70,6 +71,35 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
         check_loops(endpoints, file, report);
         check_lanes(value, endpoints, report);
         check_probed_port(value, endpoints, report);
+    }
+}
+
+/// What goes with HTTP/2, and what does not.
+fn check_protocol(upstream: &UpstreamTable, report: &mut Report) {
+    let place = &upstream.protocol.place;
+    match upstream.protocol.value {
+        Some(EndpointProtocol::Http2 | EndpointProtocol::Either)
+            if upstream.proxy_protocol.written =>
+        {
+            report
+                .mistake(
+                    &upstream.proxy_protocol.place,
+                    "a PROXY header tells of one client, and a connection of HTTP/2 is of many",
+                )
+                .related(place, "HTTP/2 is chosen here")
+                .help("leave one of the two out; `forward` tells endpoints of the client too");
+        }
+        Some(EndpointProtocol::Either) if !upstream.tls.written => {
+            report
+                .mistake(
+                    place,
+                    "`auto` asks in the TLS handshake, and this upstream has no `tls`",
+                )
+                .help(
+                    "add `tls = true`, or write \"h2\" for endpoints that speak HTTP/2 without TLS",
+                );
+        }
+        _ => {}
     }
 }
 

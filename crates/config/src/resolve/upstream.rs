@@ -18,8 +18,8 @@ use super::super::written::{
     self, EndpointParts, ProbeParts, QueueParts, ShortEndpoint, UpstreamParts, listed,
 };
 use super::super::{
-    BalanceKey, Check, Endpoint, EndpointSource, Lane, NameSource, Probe, ProbeProtocol,
-    ProbeRequest, Queue, ServiceSource, Upstream,
+    BalanceKey, Check, Endpoint, EndpointProtocol, EndpointSource, Lane, NameSource, Probe,
+    ProbeProtocol, ProbeRequest, Queue, ServiceSource, Upstream,
 };
 use evenkeel_net::Address;
 
@@ -60,7 +60,7 @@ pub(super) fn resolve(
         lanes: lanes(it)?,
         health: health(it)?,
         probe: match &it.health.value {
-            Some(health) => Some(probe(health, it.proxy_protocol.value)?),
+            Some(health) => Some(probe(health, it.proxy_protocol.value, it.protocol.value?)?),
             None => None,
         },
     })
@@ -146,7 +146,11 @@ fn health(it: &written::UpstreamTable) -> Option<HealthSettings> {
     })
 }
 
-fn probe(it: &written::HealthTable, header: Option<HeaderVersion>) -> Option<Probe> {
+fn probe(
+    it: &written::HealthTable,
+    header: Option<HeaderVersion>,
+    http: EndpointProtocol,
+) -> Option<Probe> {
     let user = || it.user.value.as_ref().map(|it| it.0.clone());
     let protocol = it.protocol.value?;
     let check = match protocol {
@@ -159,6 +163,14 @@ fn probe(it: &written::HealthTable, header: Option<HeaderVersion>) -> Option<Pro
             expect: it.expect.value.as_ref()?.resolve()?,
             body: it.body.value.as_ref().map(|text| text.0.clone()),
         }),
+        ProbeProtocol::Grpc => Check::Grpc {
+            service: it
+                .service
+                .value
+                .as_ref()
+                .map_or(String::new(), |it| it.0.clone()),
+            host: it.host.value.as_ref().map(|host| host.0.clone()),
+        },
         ProbeProtocol::Postgres => Check::Postgres { user: user()? },
         ProbeProtocol::Mysql => Check::Mysql { user: user()? },
         ProbeProtocol::Redis => Check::Redis,
@@ -173,6 +185,10 @@ fn probe(it: &written::HealthTable, header: Option<HeaderVersion>) -> Option<Pro
         proxy_protocol: header.filter(|_| it.port.value.is_none()),
         // This one begins a handshake of its own.
         takes_tls: it.port.value.is_none() && protocol != ProbeProtocol::Tls,
+        http: match it.port.value {
+            None => http,
+            Some(_) => EndpointProtocol::Http1,
+        },
     })
 }
 

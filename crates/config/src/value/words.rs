@@ -6,8 +6,8 @@ use crate::setting::Setting;
 use crate::shape::{Choice, Shape};
 use crate::tree::Node;
 use crate::{
-    Adopt, BalanceKey, Challenge, ClientAuthMode, ClientProtocol, CodedRequests, EventFormat,
-    Family, HalfClose, Level, ProbeProtocol, ResolveTo, UntilIssued,
+    Adopt, BalanceKey, Challenge, ClientAuthMode, ClientProtocol, CodedRequests, EndpointProtocol,
+    EventFormat, Family, HalfClose, Level, ProbeProtocol, ResolveTo, UntilIssued,
 };
 use evenkeel_policy::balance::{Balance, WeightMode};
 use evenkeel_policy::health::Initial;
@@ -66,6 +66,7 @@ choice!(Initial {
 choice!(ProbeProtocol {
     "tcp" => ProbeProtocol::Tcp, "a connection that opens, or `send` and `receive`";
     "http" => ProbeProtocol::Http, "a request with `path`";
+    "grpc" => ProbeProtocol::Grpc, "a call of `grpc.health.v1.Health/Check`, over HTTP/2; `SERVING` passes";
     "postgres" => ProbeProtocol::Postgres, "a login to PostgreSQL; a server that asks for a password passes, one that is starting up or full fails";
     "mysql" => ProbeProtocol::Mysql, "a login to MySQL or MariaDB; a server that refuses the login passes, one that is full or has blocked the host fails";
     "redis" => ProbeProtocol::Redis, "`PING`; a server that wants a password passes, one that is loading its data or has lost its master fails";
@@ -82,6 +83,12 @@ choice!(Adopt {
 choice!(ClientProtocol {
     "http" => ClientProtocol::Http, "HTTP/1.0, 1.1 and HTTP/2";
     "tcp" => ClientProtocol::Tcp, "any: a route is chosen for each connection, and its bytes go both ways as they are";
+});
+
+choice!(EndpointProtocol {
+    "http/1.1" => EndpointProtocol::Http1, "HTTP/1.1";
+    "h2" => EndpointProtocol::Http2, "HTTP/2: over TLS by ALPN, without TLS by prior knowledge (h2c)";
+    "auto" => EndpointProtocol::Either, "HTTP/2 where the endpoint chooses it by ALPN, else HTTP/1.1; for endpoints with TLS";
 });
 
 choice!(UnknownName {

@@ -19,7 +19,10 @@ use crate::value::{
     EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, HexBytes, LoginName, Method,
     Name, ProbePath, ServiceName, StatusRange, Text,
 };
-use crate::{BalanceKey, Check, Family, Lane, MAX_WEIGHT, ProbeProtocol, ResolveTo, UpstreamTls};
+use crate::{
+    BalanceKey, Check, EndpointProtocol, Family, Lane, MAX_WEIGHT, ProbeProtocol, ResolveTo,
+    UpstreamTls,
+};
 
 use evenkeel_net::Address;
 use evenkeel_policy::balance::{Balance, WeightMode};
@@ -121,6 +124,9 @@ options! {
         /// TLS to its endpoints: a table, `true` for one with its defaults, `false` for
         /// plain text. See [TLS](tls.md#to-endpoints).
         tls: Switch<UpstreamTlsTable> = Default("false") => by_hand,
+        /// What its endpoints speak. A connection of HTTP/2 carries many exchanges at once:
+        /// see [HTTP/2](http2.md#to-endpoints).
+        protocol: EndpointProtocol = Default("'http/1.1'"),
     }
 }
 
@@ -219,6 +225,8 @@ options! {
         proxy_protocol: Option<HeaderVersion>,
         /// Whether it is made over the TLS of its upstream, where that has one.
         takes_tls: bool,
+        /// What the endpoint speaks that is asked by HTTP.
+        http: EndpointProtocol,
     } {
         /// What a probe does with the connection that it opens.
         protocol: ProbeProtocol = Depends(protocol_default, "`\"http\"` with `path`, else `\"tcp\"`") => by_hand,
@@ -228,6 +236,8 @@ options! {
         method: Method = Depends(method_default, "`\"GET\"`") => by_hand,
         /// Value of `Host`; with `protocol = "tls"` the server name (SNI).
         host: FieldValue = Optional("the endpoint's address, as written; no SNI") => by_hand,
+        /// The service that is asked for, by `protocol = "grpc"`.
+        service: Text = Optional("the server as a whole") => by_hand,
         /// Further header fields: name to value. No output shows the values.
         headers: Map<ProbeField, Secret<FieldValue>> = Default("{}") => by_hand,
         /// Statuses that pass.

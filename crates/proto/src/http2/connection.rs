@@ -32,7 +32,7 @@ use super::frame::{
 };
 use super::stream::{Direction, Priority, Stream, StreamId, Streams};
 use crate::hpack::{Decoder, TABLE_SIZE, encode};
-pub(crate) use role::Role;
+pub use role::Role;
 use role::Room;
 
 /// Most bytes of answers that wait to be sent when a frame is to be answered.

@@ -9,6 +9,6 @@ pub mod response;
 mod stream;
 
 pub use connection::server::{Connection, Event, Request};
-pub use connection::{Fatal, Settings, client, server};
+pub use connection::{Core, Fatal, Role, Settings, client, server};
 pub use frame::{ErrorCode, FrameHead, FrameKind};
 pub use stream::{Direction, Priority, StreamId};

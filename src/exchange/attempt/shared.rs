@@ -1,0 +1,294 @@
+//! Streams of connections that exchanges share (HTTP/2), and the drivers of these.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use evenkeel_proto::{BodyFraming, Scheme};
+
+use super::UpstreamConnection;
+use super::open::{NotOpened, Opened, Origin};
+use crate::certificates::Alpn;
+use crate::config::{ClientProtocol, EndpointProtocol};
+use crate::exchange::Worker;
+use crate::exchange::request::RequestBody;
+use crate::exchange::room::with_descriptor;
+use crate::net::clock;
+use crate::net::stream::Stream;
+use crate::net::tasks::spawn;
+use crate::net::timer::Timer;
+use crate::upstream::http2::{Asking, Http2Connection, Step};
+use crate::upstream::{Endpoint, Slot};
+
+/// How long a connection with exchanges may be silent before its endpoint is asked whether it
+/// is there.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long it has to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// After how long it is asked again that has said nothing else: servers of gRPC take those who
+/// ask more often for an attack.
+const NEXT_QUESTION: Duration = Duration::from_secs(300);
+/// How long an endpoint may take to acknowledge what was sent.
+const DEAD_AFTER: Duration = Duration::from_secs(20);
+
+/// What a connection is offered by, and whether it may be one of HTTP/2.
+pub(super) fn alpn(slot: &Slot<'_>, protocol: ClientProtocol, request: &RequestBody<'_>) -> Alpn {
+    match (protocol, slot.upstream().config().protocol) {
+        (ClientProtocol::Tcp, _) => Alpn::Nothing,
+        (ClientProtocol::Http, EndpointProtocol::Http1) => Alpn::Http1,
+        (ClientProtocol::Http, EndpointProtocol::Http2) => Alpn::Http2,
+        // A connection of HTTP/2 becomes no tunnel.
+        (ClientProtocol::Http, EndpointProtocol::Either) if request.head.wire.upgrade.is_some() => {
+            Alpn::Http1
+        }
+        (ClientProtocol::Http, EndpointProtocol::Either) => Alpn::Either,
+    }
+}
+
+/// A stream of a connection that is open.
+pub(super) fn take_stream(
+    slot: &Slot<'_>,
+    request: &RequestBody<'_>,
+    connection: UpstreamConnection,
+) -> Option<Opened> {
+    let stream = slot.endpoint().http2().take()?;
+    slot.counters().reuses.add(1);
+    Some(Opened {
+        stream: stream.stream(asking(slot, request)),
+        origin: match connection {
+            UpstreamConnection::AnyIdle => Origin::Pool,
+            // All that were known to be broken are gone.
+            UpstreamConnection::New => Origin::New(clock::now()),
+        },
+    })
+}
+
+fn asking(slot: &Slot<'_>, request: &RequestBody<'_>) -> Asking {
+    Asking {
+        scheme: match slot.tls() {
+            Some(_) => Scheme::Https,
+            None => Scheme::Http,
+        },
+        framing: match request.head.wire.framing {
+            BodyFraming::Length { .. } | BodyFraming::None | BodyFraming::Chunked => {
+                request.head.wire.framing
+            }
+            BodyFraming::UntilClose => BodyFraming::None,
+        },
+    }
+}
+
+/// A stream of a connection that is opened now, by this exchange or by another; of an endpoint
+/// that chooses HTTP/1, a connection of that. Tells whether it is in the handshake, and
+/// whether it opens one itself.
+pub(super) async fn open_stream(
+    worker: &Rc<Worker>,
+    slot: &Slot<'_>,
+    request: &RequestBody<'_>,
+    alpn: Alpn,
+    (is_handshaking, is_own): (&Cell<bool>, &Cell<bool>),
+) -> Result<Stream, NotOpened> {
+    let pool = slot.endpoint().http2();
+    let asking = asking(slot, request);
+    let opening = loop {
+        if let Some(connection) = pool.take() {
+            return Ok(connection.stream(asking));
+        }
+        if pool.has_refused() {
+            // Each needs one of its own.
+            break None;
+        }
+        match pool.begin() {
+            Some(opening) => break Some(opening),
+            None => pool.changed().await,
+        }
+    };
+    is_own.set(true);
+    let mut stream = with_descriptor(worker, || slot.connect())
+        .await
+        .map_err(NotOpened::Connect)?;
+    if let Some(tls) = slot.tls() {
+        is_handshaking.set(true);
+        let encrypted = tls.encrypt(stream, alpn, &[]).await;
+        stream = encrypted.map_err(NotOpened::Tls)?;
+        let chosen = stream.negotiated().and_then(|it| it.protocol);
+        if alpn == Alpn::Either && chosen != Some(b"h2") {
+            pool.note_refusal();
+            return Ok(stream);
+        }
+    }
+    stream.watch_peer(DEAD_AFTER);
+    let idle_timeout = slot.upstream().config().pool.idle_timeout;
+    let connection = Http2Connection::new(stream.local_address(), idle_timeout);
+    let driver = Driver::new(worker, slot, stream, &connection);
+    spawn(driver.run());
+    pool.add(connection.clone());
+    drop(opening);
+    Ok(connection.stream(asking))
+}
+
+/// Reads and writes a connection, for as long as it is of use.
+struct Driver {
+    worker: Rc<Worker>,
+    upstream: String,
+    endpoint: Weak<Endpoint>,
+    name: String,
+    connection: Rc<Http2Connection>,
+    stream: Stream,
+    timer: Timer,
+    /// `None` before the timer was set.
+    wait: Option<Wait>,
+    /// Frames that had come.
+    frames: u64,
+    /// Whether the endpoint was asked whether it is there, and nothing has come since.
+    is_asked: bool,
+    /// What had been heard of it when it was asked last.
+    heard_before: Option<u64>,
+}
+
+/// What a driver waits for, and no longer than until its timer fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// The endpoint takes what is sent.
+    Write,
+    /// The endpoint says something: exchanges wait for it.
+    Word,
+    /// It answers a PING.
+    Answer,
+    /// Another exchange.
+    Use,
+}
+
+impl Driver {
+    fn new(
+        worker: &Rc<Worker>,
+        slot: &Slot<'_>,
+        stream: Stream,
+        connection: &Rc<Http2Connection>,
+    ) -> Self {
+        Driver {
+            worker: worker.clone(),
+            upstream: slot.upstream().config().name.clone(),
+            endpoint: Rc::downgrade(slot.endpoint()),
+            name: slot.endpoint().state().name().to_owned(),
+            connection: connection.clone(),
+            stream,
+            timer: worker.wheel.timer(),
+            wait: None,
+            frames: 0,
+            is_asked: false,
+            heard_before: None,
+        }
+    }
+
+    async fn run(mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
+        self.connection.breaks();
+        let fault = self.connection.fault();
+        let Some(endpoint) = self.endpoint.upgrade() else {
+            return;
+        };
+        endpoint.http2().sweep();
+        if endpoint.http2().note_fault(fault)
+            && let Some(why) = fault
+        {
+            let (upstream, endpoint) = (&self.upstream, &self.name);
+            tracing::warn!(
+                upstream,
+                endpoint,
+                "upstream {upstream}: endpoint {endpoint}: connection of HTTP/2 lost: {why}"
+            );
+        }
+    }
+
+    fn poll(&mut self, cx: &TaskContext<'_>) -> Poll<()> {
+        self.connection.register_driver(cx);
+        self.timer.register(cx);
+        let mut has_written = self.connection.flush(cx, &mut self.stream);
+        if !self.connection.is_broken() {
+            let now_ms = self.worker.access_log.unix_us(clock::now()) / 1000;
+            if self.connection.take(cx, &mut self.stream, now_ms) == Step::Yield {
+                cx.waker().wake_by_ref();
+            }
+        }
+        has_written |= self.connection.flush(cx, &mut self.stream);
+        if self.connection.wake_writers() {
+            cx.waker().wake_by_ref();
+        }
+        self.look_at_timer(has_written);
+        if self.is_over() {
+            self.connection.protocol.borrow_mut().shut_down();
+            self.connection.flush(cx, &mut self.stream);
+            return Poll::Ready(());
+        }
+        self.connection.flush(cx, &mut self.stream);
+        Poll::Pending
+    }
+
+    /// Whether nobody has a use for the connection any more.
+    fn is_over(&self) -> bool {
+        self.connection.is_retired() && self.connection.is_idle()
+    }
+
+    /// Sets the timer for what is waited for, and acts where that was too late.
+    fn look_at_timer(&mut self, has_written: bool) {
+        let frames = self.connection.protocol.borrow().frames();
+        let has_news = frames != self.frames;
+        self.frames = frames;
+        self.is_asked &= !has_news;
+        let wait = self.awaited();
+        let has_moved = match wait {
+            Wait::Write => has_written,
+            Wait::Word => has_news,
+            Wait::Answer | Wait::Use => false,
+        };
+        if self.wait == Some(wait) && !has_moved {
+            if self.worker.wheel.has_fired(&self.timer) {
+                self.time_is_up(wait);
+            }
+            return;
+        }
+        self.wait_for(wait);
+    }
+
+    fn wait_for(&mut self, wait: Wait) {
+        self.wait = Some(wait);
+        let timeout = match wait {
+            Wait::Write => DEAD_AFTER,
+            Wait::Word if self.heard_before == Some(self.connection.heard()) => NEXT_QUESTION,
+            Wait::Word => SILENCE,
+            Wait::Answer => ANSWER_TIMEOUT,
+            Wait::Use => self.connection.idle_timeout.get(),
+        };
+        self.worker.set_timeout(&self.timer, timeout);
+    }
+
+    fn awaited(&self) -> Wait {
+        let protocol = self.connection.protocol.borrow();
+        if !protocol.unsent().is_empty() {
+            Wait::Write
+        } else if protocol.in_flight() == 0 {
+            Wait::Use
+        } else if self.is_asked {
+            Wait::Answer
+        } else {
+            Wait::Word
+        }
+    }
+
+    fn time_is_up(&mut self, wait: Wait) {
+        match wait {
+            Wait::Word => {
+                self.connection.protocol.borrow_mut().ping(*b"evenkeel");
+                self.heard_before = Some(self.connection.heard());
+                self.is_asked = true;
+                self.wait_for(Wait::Answer);
+            }
+            Wait::Answer => self.connection.fails("it does not answer a PING"),
+            Wait::Write => self.connection.fails("it takes nothing that is sent"),
+            Wait::Use => self.connection.retire(),
+        }
+    }
+}

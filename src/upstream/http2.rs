@@ -1,0 +1,269 @@
+//! Connections of HTTP/2 to an endpoint, which the exchanges of a worker share.
+//!
+//! An exchange has a stream of one of them, which looks like a connection of HTTP/1 that
+//! carries it alone: the exchange writes its request as text, and reads the text of its
+//! response. What the protocols have in common is translated here, once for each message.
+
+mod pool;
+mod stream;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use evenkeel_proto::http2::client::{Client, Connection, Event, Response};
+use evenkeel_proto::http2::{ErrorCode, Fatal, Settings, StreamId};
+use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead};
+
+pub use self::pool::{Http2Pool, Opening};
+pub use self::stream::{Asking, is_untouched, malformed};
+use crate::http2::{SharedConnection, forget_unsent};
+use crate::net::buffer::Buffer;
+use crate::net::stream::{Follow, Stream};
+
+/// Bytes that are read of a connection before others have a turn.
+const READ_PER_TURN: usize = 256 * 1024;
+
+/// A connection to an endpoint, as far as exchanges use it.
+#[derive(Debug)]
+pub struct Http2Connection {
+    shared: SharedConnection<Client>,
+    local_address: Option<SocketAddr>,
+    /// What has come for streams beside their content, by their numbers.
+    arrived: RefCell<Vec<(StreamId, Arrived)>>,
+    /// Whether it takes no more exchanges.
+    is_retired: Cell<bool>,
+    /// Frames that came, other than answers to a PING.
+    heard: Cell<u64>,
+    /// How long it may be idle.
+    pub idle_timeout: Cell<Duration>,
+    /// Why it broke, where the endpoint is to blame.
+    fault: Cell<Option<&'static str>>,
+}
+
+/// What has come for a stream beside its content.
+#[derive(Debug, Default)]
+struct Arrived {
+    /// Text of heads that is still to be read, behind what was.
+    text: Vec<u8>,
+    read: usize,
+    /// How the body is framed, once the head of the response has come.
+    framing: Option<BodyFraming>,
+    /// Why there is no response.
+    fault: Option<Fault>,
+}
+
+/// Why a stream has no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The endpoint has done nothing for the request.
+    Untouched,
+    /// It has sent something that is no head.
+    Malformed(ResponseError),
+}
+
+/// How far an attempt to go on has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// There is nothing for now.
+    Blocked,
+    /// It is the turn of others.
+    Yield,
+}
+
+impl Http2Connection {
+    /// One that was just opened from this address.
+    pub fn new(local_address: Option<SocketAddr>, idle_timeout: Duration) -> Rc<Self> {
+        Rc::new(Http2Connection {
+            shared: SharedConnection::new(Connection::new(Settings::OF_CLIENT)),
+            local_address,
+            arrived: RefCell::default(),
+            is_retired: Cell::new(false),
+            heard: Cell::new(0),
+            idle_timeout: Cell::new(idle_timeout),
+            fault: Cell::new(None),
+        })
+    }
+
+    /// Takes no more exchanges. It is closed once it has none.
+    pub fn retire(&self) {
+        if !self.is_retired.replace(true) {
+            self.wake_driver();
+        }
+    }
+
+    /// Whether it takes no more exchanges.
+    pub fn is_retired(&self) -> bool {
+        self.is_retired.get() || self.is_broken()
+    }
+
+    /// How often the endpoint has shown that it works.
+    pub fn heard(&self) -> u64 {
+        self.heard.get()
+    }
+
+    /// Why it broke, where the endpoint is to blame.
+    pub fn fault(&self) -> Option<&'static str> {
+        self.fault.get()
+    }
+
+    /// It is of no use any more, for this reason.
+    pub fn fails(&self, why: &'static str) {
+        if self.breaks() {
+            self.fault.set(Some(why));
+        }
+    }
+
+    /// Sends what there is; whether some of it was.
+    pub fn flush(&self, cx: &Context<'_>, stream: &mut Stream) -> bool {
+        let mut has_written = false;
+        let protocol = &mut *self.protocol.borrow_mut();
+        while !protocol.unsent().is_empty() {
+            match stream.poll_write(cx, protocol.unsent(), Follow::Anything) {
+                Poll::Ready(Ok(len)) if len > 0 => {
+                    protocol.sent(len);
+                    has_written = true;
+                }
+                Poll::Ready(_) => {
+                    forget_unsent(protocol);
+                    // What came before may still be read.
+                    self.is_retired.set(true);
+                    return has_written;
+                }
+                Poll::Pending => break,
+            }
+        }
+        has_written
+    }
+
+    /// Reads what has come, and tells the streams.
+    pub fn take(&self, cx: &Context<'_>, stream: &mut Stream, now_ms: u64) -> Step {
+        let mut read = 0;
+        while read < READ_PER_TURN {
+            if stream.poll_read_ready(cx).is_pending() {
+                return Step::Blocked;
+            }
+            let mut buffer = Buffer::large();
+            match stream.poll_read(cx, buffer.room()) {
+                Poll::Ready(Ok(len)) if len > 0 => {
+                    read += len;
+                    buffer.fill(len);
+                    if let Err(fatal) = self.take_bytes(buffer.filled(), now_ms) {
+                        self.fails(fatal.why);
+                        return Step::Blocked;
+                    }
+                }
+                Poll::Ready(_) => {
+                    self.breaks();
+                    return Step::Blocked;
+                }
+                Poll::Pending => return Step::Blocked,
+            }
+        }
+        Step::Yield
+    }
+
+    fn take_bytes(&self, bytes: &[u8], now_ms: u64) -> Result<(), Fatal> {
+        let mut input = bytes;
+        let mut spare: Option<Box<ResponseHead>> = None;
+        loop {
+            let event = {
+                let mut room = || (Vec::new(), spare.take().unwrap_or_default());
+                let mut protocol = self.protocol.borrow_mut();
+                protocol.next(&mut input, now_ms, &mut room)?
+            };
+            let Some(event) = event else {
+                return Ok(());
+            };
+            if !matches!(event, Event::Pong(_)) {
+                self.heard.update(|it| it.wrapping_add(1));
+            }
+            match event {
+                Event::Head(id, Response { bytes, head }) => {
+                    self.arrives(id, &bytes, Some(head.wire.framing));
+                    spare = Some(head);
+                }
+                Event::Interim(id, Response { bytes, head }) => {
+                    self.arrives(id, &bytes, None);
+                    spare = Some(head);
+                }
+                Event::Malformed(id, error) => self.has_failed(id, Fault::Malformed(error)),
+                Event::Refused(id) => self.has_failed(id, Fault::Untouched),
+                Event::Readable(id) | Event::Reset(id, _) | Event::Stopped(id, _) => {
+                    self.wake(id);
+                }
+                // They are woken in their order, once it is known what fits.
+                Event::Writable | Event::Capacity | Event::Pong(_) => {}
+                Event::GoAway(code) => {
+                    self.is_retired.set(true);
+                    if code != ErrorCode::NoError {
+                        self.fault.set(Some(word_of(code)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A head has come for a stream.
+    fn arrives(&self, id: StreamId, text: &[u8], framing: Option<BodyFraming>) {
+        self.with_arrived(id, |it| {
+            it.text.drain(..std::mem::take(&mut it.read));
+            it.text.extend_from_slice(text);
+            it.framing = framing;
+        });
+        self.wake(id);
+    }
+
+    fn has_failed(&self, id: StreamId, fault: Fault) {
+        self.with_arrived(id, |it| it.fault = Some(fault));
+        self.wake(id);
+    }
+
+    /// Changes what has arrived for a stream, unless that is gone.
+    fn with_arrived<T>(&self, id: StreamId, change: impl FnOnce(&mut Arrived) -> T) -> Option<T> {
+        let mut arrived = self.arrived.borrow_mut();
+        let at = arrived.binary_search_by_key(&id, |it| it.0).ok()?;
+        Some(change(&mut arrived[at].1))
+    }
+
+    /// Whether it has no exchange.
+    pub fn is_idle(&self) -> bool {
+        self.protocol.borrow().in_flight() == 0
+    }
+}
+
+impl Deref for Http2Connection {
+    type Target = SharedConnection<Client>;
+
+    fn deref(&self) -> &SharedConnection<Client> {
+        &self.shared
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Untouched => out.write_str("it has done nothing for the request"),
+            Fault::Malformed(error) => error.fmt(out),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// What an endpoint means that ends a connection with this code.
+fn word_of(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::NoError => "it ends the connection",
+        ErrorCode::EnhanceYourCalm => "it was asked too much (ENHANCE_YOUR_CALM)",
+        ErrorCode::Protocol => "it reports a fault of the protocol (PROTOCOL_ERROR)",
+        ErrorCode::Compression => "it can't decode heads (COMPRESSION_ERROR)",
+        ErrorCode::InadequateSecurity => "its TLS is not good enough (INADEQUATE_SECURITY)",
+        ErrorCode::Http11Required => "it wants HTTP/1.1 (HTTP_1_1_REQUIRED)",
+        _ => "it ends the connection with an error",
+    }
+}

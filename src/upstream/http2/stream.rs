@@ -1,0 +1,257 @@
+//! A stream of a connection, as an exchange sees it: text of HTTP/1 both ways.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use evenkeel_proto::http2::request::{Form, Trailers, head_block};
+use evenkeel_proto::http2::{Direction, ErrorCode, StreamId};
+use evenkeel_proto::{BodyFraming, ResponseError, Scheme};
+
+use super::{Arrived, Fault, Http2Connection};
+use crate::http2::{BodyReading, BodyWriting};
+use crate::net::stream::{Carrying, Stream};
+
+/// What is known of a request before its head is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking {
+    /// The scheme of what is asked for.
+    pub scheme: Scheme,
+    /// How its body is framed.
+    pub framing: BodyFraming,
+}
+
+/// Before a head is written a stream has no number.
+const UNOPENED: StreamId = 0;
+
+/// One exchange on a connection.
+#[derive(Debug)]
+struct EndpointStream {
+    connection: Rc<Http2Connection>,
+    asking: Asking,
+    id: Cell<StreamId>,
+    request: BodyWriting,
+    /// Once the head of the response was read.
+    response: Option<BodyReading>,
+}
+
+impl Http2Connection {
+    /// A stream for an exchange. It is opened as the head of its request is written.
+    pub fn stream(self: &Rc<Self>, asking: Asking) -> Stream {
+        Stream::carried(Box::new(EndpointStream {
+            connection: self.clone(),
+            request: match asking.framing {
+                BodyFraming::None => BodyWriting::Counted(0),
+                BodyFraming::Length { bytes } => BodyWriting::Counted(bytes),
+                BodyFraming::Chunked => BodyWriting::in_chunks(),
+                BodyFraming::UntilClose => BodyWriting::Content,
+            },
+            asking,
+            id: Cell::new(UNOPENED),
+            response: None,
+        }))
+    }
+}
+
+/// Whether a read failed because the endpoint has done nothing for the request
+/// (RFC 9113 §8.7).
+pub fn is_untouched(error: &io::Error) -> bool {
+    fault_of(error) == Some(Fault::Untouched)
+}
+
+/// What is wrong with the head of a response, where a read failed for that.
+pub fn malformed(error: &io::Error) -> Option<ResponseError> {
+    match fault_of(error) {
+        Some(Fault::Malformed(error)) => Some(error),
+        _ => None,
+    }
+}
+
+fn fault_of(error: &io::Error) -> Option<Fault> {
+    error.get_ref()?.downcast_ref().copied()
+}
+
+impl Drop for EndpointStream {
+    fn drop(&mut self) {
+        let (id, connection) = (self.id.get(), &self.connection);
+        if id == UNOPENED {
+            return;
+        }
+        connection.forget(id);
+        let mut arrived = connection.arrived.borrow_mut();
+        if let Ok(at) = arrived.binary_search_by_key(&id, |it| it.0) {
+            arrived.remove(at);
+        }
+        let mut protocol = connection.protocol.borrow_mut();
+        protocol.release(id, ErrorCode::Cancel);
+        drop(protocol);
+        connection.wake_driver();
+    }
+}
+
+impl EndpointStream {
+    /// Opens the stream with the head at the front of `text`. Gives the length of that;
+    /// `None` where the connection takes no stream.
+    fn open(&self, text: &[u8]) -> Option<usize> {
+        let end = memchr::memmem::find(text, b"\r\n\r\n")? + b"\r\n\r\n".len();
+        if self.connection.is_retired() {
+            return None;
+        }
+        let block = &mut *self.connection.block.borrow_mut();
+        block.clear();
+        let form = Form {
+            scheme: self.asking.scheme,
+            trailers: Trailers::Accepted,
+            protocol: None,
+        };
+        let method = head_block(block, &text[..end], form);
+        let ends = matches!(self.request, BodyWriting::Counted(0));
+        let id = {
+            let mut protocol = self.connection.protocol.borrow_mut();
+            protocol.open(method, block, ends)?
+        };
+        self.id.set(id);
+        let mut arrived = self.connection.arrived.borrow_mut();
+        arrived.push((id, Arrived::default()));
+        Some(end)
+    }
+
+    /// Reads what there is of heads into `room`: how many bytes. Gives the framing of the
+    /// body once there is no more of them.
+    fn read_heads(&self, room: &mut [u8]) -> (usize, Option<BodyFraming>) {
+        let read = self.connection.with_arrived(self.id.get(), |arrived| {
+            let unread = &arrived.text[arrived.read..];
+            let len = unread.len().min(room.len());
+            room[..len].copy_from_slice(&unread[..len]);
+            arrived.read += len;
+            if arrived.read < arrived.text.len() {
+                return (len, None);
+            }
+            arrived.text = Vec::new();
+            arrived.read = 0;
+            (len, arrived.framing)
+        });
+        read.unwrap_or_default()
+    }
+
+    /// What is to be said of a stream that was cut off.
+    fn error(&self) -> io::Error {
+        let fault = self.connection.with_arrived(self.id.get(), |it| it.fault);
+        match fault.flatten() {
+            Some(fault) => io::Error::other(fault),
+            None => io::ErrorKind::ConnectionReset.into(),
+        }
+    }
+
+    fn has_text(&self) -> bool {
+        let has_text = |it: &mut Arrived| it.read < it.text.len() || it.fault.is_some();
+        let has_text = self.connection.with_arrived(self.id.get(), has_text);
+        has_text.unwrap_or(false)
+    }
+}
+
+impl Carrying for EndpointStream {
+    fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        let id = self.id.get();
+        let is_ready = match &self.response {
+            None => self.has_text(),
+            Some(body) => {
+                let mut protocol = self.connection.protocol.borrow_mut();
+                body.has_framing() || protocol.readable_len(id) > 0
+            }
+        };
+        let incoming = self.connection.incoming(id);
+        if is_ready || incoming != Some(Direction::Open) {
+            Poll::Ready(())
+        } else {
+            self.connection.wait(id, cx)
+        }
+    }
+
+    fn poll_read(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        let id = self.id.get();
+        let mut len = 0;
+        if self.response.is_none() {
+            let (read, framing) = self.read_heads(room);
+            len = read;
+            self.response = framing.map(BodyReading::of);
+        }
+        let mut has_news = false;
+        if let Some(body) = &mut self.response {
+            let mut protocol = self.connection.protocol.borrow_mut();
+            len += body.read(&mut protocol, id, &mut room[len..]);
+            has_news = !protocol.unsent().is_empty();
+        }
+        if has_news {
+            // The endpoint is told that it may send more.
+            self.connection.wake_driver();
+        }
+        if len > 0 || room.is_empty() {
+            return Poll::Ready(Ok(len));
+        }
+        match self.connection.incoming(id) {
+            Some(Direction::Open) if !self.has_text() => self.connection.wait(id, cx),
+            Some(Direction::Ended) if self.response.is_some() => Poll::Ready(Ok(0)),
+            _ => Poll::Ready(Err(self.error())),
+        }
+    }
+
+    fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        match self.id.get() {
+            UNOPENED => Poll::Ready(()),
+            id => self.connection.poll_write_ready(id, cx),
+        }
+    }
+
+    fn try_write(&mut self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        let head_len = match self.id.get() {
+            UNOPENED => match self.open(bytes) {
+                Some(len) => len,
+                None => return Some(Err(io::ErrorKind::NotConnected.into())),
+            },
+            _ => 0,
+        };
+        let (id, connection) = (self.id.get(), &self.connection);
+        let outgoing = connection.protocol.borrow_mut().outgoing(id);
+        let is_over = matches!(outgoing, None | Some(Direction::Reset(_)));
+        if is_over || connection.is_broken() {
+            return Some(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let content = &bytes[head_len..];
+        let Ok(len) = self.request.write(connection, id, content, false) else {
+            return Some(Err(io::ErrorKind::InvalidData.into()));
+        };
+        connection.wake_driver();
+        match head_len + len {
+            0 if !bytes.is_empty() => None,
+            len => Some(Ok(len)),
+        }
+    }
+
+    fn poll_write(&mut self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.try_write(bytes) {
+            Some(written) => Poll::Ready(written),
+            None => self.connection.wait(self.id.get(), cx),
+        }
+    }
+
+    fn end(&mut self) {
+        self.connection.protocol.borrow_mut().end(self.id.get());
+        self.connection.wake_driver();
+    }
+
+    fn poll_broken(&self, cx: &Context<'_>) -> Poll<()> {
+        let id = self.id.get();
+        if id != UNOPENED && self.connection.incoming(id).is_none() {
+            Poll::Ready(())
+        } else {
+            self.connection.wait(id, cx)
+        }
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        self.connection.local_address
+    }
+}
