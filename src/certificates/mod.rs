@@ -31,7 +31,7 @@ use expiry::Warned;
 pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble, OrderedFigures};
 use of_files::OfFiles;
 pub use tickets::{Followed as FollowedTickets, TicketFigures, Tickets};
-pub use upstream::{Alpn, EndpointTls, UpstreamTls};
+pub use upstream::{Alpn, EndpointTls, UpstreamTls, has_chosen_http2};
 pub use watch::CertificateWatch;
 
 /// The TLS of a listener, shared by all workers.

@@ -355,6 +355,9 @@ impl EndpointTls {
         let begun = stream.connect_tls(config, name);
         let mut stream = begun.map_err(|error| broken(&error))?;
         match poll_fn(|cx| stream.poll_handshake(cx)).await {
+            Ok(()) if alpn == Alpn::Http2 && !has_chosen_http2(&stream) => {
+                Err(other("it does not choose HTTP/2 (ALPN)".to_owned()))
+            }
             Ok(()) => Ok(stream),
             Err(HandshakeError::Failed(error)) => Err(HandshakeFault::from(&error)),
             Err(HandshakeError::Gone(error)) => Err(broken(&error)),
@@ -373,6 +376,12 @@ impl EndpointTls {
         let sessions = sessions.insert(known.unwrap_or_else(|| Sessions::new(&made)));
         Ok(sessions.offers[alpn as usize].clone())
     }
+}
+
+/// Whether the peer has chosen HTTP/2 in the handshake.
+pub fn has_chosen_http2(stream: &Stream) -> bool {
+    let chosen = stream.negotiated().and_then(|it| it.protocol);
+    chosen == Some(b"h2")
 }
 
 /// The host of an authority, without port and brackets.

@@ -242,6 +242,10 @@ impl<S: Fn(Task)> Driver<'_, S> {
             cx.waker().wake_by_ref();
         }
         self.give_way();
+        if !self.shared.is_broken() {
+            let max = Settings::default().max_streams;
+            self.shared.follow_queue(max, self.worker.wheel.now());
+        }
         self.look_at_timer(has_written);
         // The timer may have had something to say.
         self.flush(cx);

@@ -440,6 +440,14 @@ pub(crate) async fn refuse_with(
 ) -> Outcome {
     let own = OwnPage::of(exchange, end, status).await;
     let page = page(own.as_ref(), end, status, detail);
+    let persistence = self::persistence(exchange);
+    let text = format!("{}: {}{detail}", end.word(), end.text());
+    if let Some(sent) = exchange.answer_call(end, status, &text, persistence).await {
+        return match sent {
+            Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
+            Ok(()) => outcome(exchange, end, persistence),
+        };
+    }
     let answer = Answer {
         status: page.status,
         content_type: page.content_type,
@@ -448,7 +456,6 @@ pub(crate) async fn refuse_with(
         body: &page.body,
         ..Answer::EMPTY
     };
-    let persistence = self::persistence(exchange);
     match send(exchange, &answer, persistence).await {
         Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
         Ok(()) => outcome(exchange, end, persistence),
@@ -477,6 +484,10 @@ async fn send_refusal(
         Some(answer) => answer.status,
         None => refusal_status(end, upstream),
     };
+    let text = || format!("{}: {}", end.word(), end.text());
+    if let Some(sent) = (exchange.answer_call(end, status, &text(), persistence)).await {
+        return sent;
+    }
     let of_queue = overload.and_then(|answer| answer.body.as_ref());
     let own = OwnPage::of(exchange, end, status).await;
     let of_queue = of_queue.filter(|_| own.is_none());
@@ -514,6 +525,21 @@ async fn send_refusal(
         ..Answer::EMPTY
     };
     send(exchange, &answer, persistence).await
+}
+
+/// Passes on the status of a call that an endpoint has refused, and that could not be tried
+/// elsewhere. All of the request had been read.
+pub(super) async fn pass_status(exchange: &mut Exchange<'_>) -> Outcome {
+    let persistence = exchange.persistence(RestOfBody::Read);
+    let end = match exchange.answer_refused_call(persistence).await {
+        Some(Err(failure)) => failure.into(),
+        Some(Ok(())) | None => End::Complete,
+    };
+    let next = match end {
+        End::Complete => Next::after(persistence, RestOfBody::Read),
+        _ => Next::Cut,
+    };
+    Outcome::new(end, next, exchange.bytes.len())
 }
 
 /// The body of a request that is refused.

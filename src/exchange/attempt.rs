@@ -639,6 +639,26 @@ impl<'a, 'e> Sent<'a, 'e> {
         attempt
     }
 
+    /// The endpoint has cut off the exchange alone, on a connection that goes on.
+    #[cold]
+    fn cut_off(&self) -> Attempt {
+        let mut attempt = self.lost_connection(Sending::Something);
+        if let Attempt::Failed {
+            end,
+            retry,
+            is_blamed,
+            ..
+        } = &mut attempt
+        {
+            *end = Failure::UpstreamClosed.into();
+            *is_blamed = true;
+            if *retry == Retry::OnNewConnection {
+                *retry = Retry::Elsewhere;
+            }
+        }
+        attempt
+    }
+
     /// The endpoint refuses the handshake.
     #[cold]
     fn refused(&self) -> Attempt {

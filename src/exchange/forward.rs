@@ -43,6 +43,7 @@ pub fn forward(
         exchange.progress.set_upstream(upstream.index());
         let total = exchange.patience(upstream).total;
         exchange.total_deadline = total.map_or(u64::MAX, |total| context.wheel.deadline(total));
+        exchange.note_call(upstream);
         let is_closed = context
             .generation()
             .maintenance
@@ -69,6 +70,9 @@ pub fn forward(
             Err(end) => Unanswered::from(*end),
         };
         let Unanswered { end, unread } = unanswered;
+        if end == End::Complete {
+            return box_cold(answer::pass_status(exchange)).await;
+        }
         if end == End::Failure(Failure::UpstreamStale) {
             // The client repeats a request that got no answer.
             return Outcome::new(end, Next::Close, exchange.bytes.len());

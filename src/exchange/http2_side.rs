@@ -1,6 +1,7 @@
 //! A client's connection of HTTP/2, as far as exchanges use it: each has a stream. See
 //! [`crate::http2`].
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -27,7 +28,25 @@ pub struct Http2Connection {
     /// The address that the client connected to; `None` for a Unix socket.
     local_address: Option<SocketAddr>,
     shared: SharedConnection<Server>,
+    /// Exchanges that wait in the queue of an upstream.
+    queued: Cell<u32>,
+    /// Streams that the client may have, as it was told, and the tick of that.
+    told: Cell<(u32, u64)>,
 }
+
+/// An exchange waits in the queue of an upstream, until this is dropped.
+#[derive(Debug)]
+pub struct QueuedStream(Rc<Http2Connection>);
+
+impl Drop for QueuedStream {
+    fn drop(&mut self) {
+        self.0.queued.update(|it| it - 1);
+        self.0.wake_driver();
+    }
+}
+
+/// Streams that a client may have however long the queue is.
+const FEW_STREAMS: u32 = 4;
 
 impl Http2Connection {
     /// A connection that has just begun.
@@ -37,7 +56,34 @@ impl Http2Connection {
             local_address,
             number: LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             shared: SharedConnection::new(Connection::new(settings)),
+            queued: Cell::new(0),
+            told: Cell::new((settings.max_streams, 0)),
         })
+    }
+
+    /// Tells the client to have fewer streams while some of its exchanges wait for an
+    /// endpoint: as many as are served. Step by step it may have all again afterwards, of
+    /// which there are `max`. `now` is the worker's tick, in which it is told once.
+    pub fn follow_queue(&self, max: u32, now: u64) {
+        /// Ticks between two steps up.
+        const STEP_UP: u64 = 10;
+        let (told, at) = self.told.get();
+        let queued = self.queued.get();
+        if (queued == 0 && told == max) || now == at {
+            return;
+        }
+        let mut protocol = self.protocol.borrow_mut();
+        let in_flight = u32::try_from(protocol.in_flight()).unwrap_or(u32::MAX);
+        let wanted = match queued {
+            0 if in_flight == 0 => max,
+            0 if now < at + STEP_UP => told,
+            0 => max.min(told * 2),
+            _ => told.min(FEW_STREAMS.max(in_flight.saturating_sub(queued))),
+        };
+        if wanted != told && !protocol.is_shut_down() {
+            protocol.advertise(wanted);
+            self.told.set((wanted, now));
+        }
     }
 
     /// Nothing more comes from the client, nor goes to it: what it has asked for and nobody
@@ -107,6 +153,13 @@ impl Http2Stream {
     /// The address that the client connected to.
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         self.connection.local_address
+    }
+
+    /// Its exchange waits in the queue of an upstream from now on.
+    pub(super) fn queue(&self) -> QueuedStream {
+        self.connection.queued.update(|it| it + 1);
+        self.connection.wake_driver();
+        QueuedStream(self.connection.clone())
     }
 
     /// Where it is among all.

@@ -18,6 +18,7 @@ pub(crate) mod edits;
 mod encoder;
 mod error_page;
 mod forward;
+mod grpc;
 mod http1_side;
 mod http2_side;
 pub mod identity;
@@ -65,6 +66,7 @@ use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::net::timer::Timer;
+use crate::upstream::http2::Call;
 
 use carrier::Carrier;
 use watch::ClientWatch;
@@ -130,6 +132,8 @@ pub struct Rare {
     pub set_fields: Option<Rc<[SetField]>>,
     /// What bounds an exchange that another one makes for itself, in all.
     total: Option<Duration>,
+    /// The call of gRPC that it is, to an endpoint that speaks HTTP/2.
+    call: Option<Rc<Call>>,
     /// The request, where a copy of it goes elsewhere and its body is yet to come.
     recording: Option<recording::Recording>,
 }

@@ -60,6 +60,7 @@ impl Queueing<'_, '_> {
             deadline,
         } = self;
         let begun = clock::now();
+        let _queued = exchange.side.queue();
         let (context, progress) = (exchange.context, &mut exchange.progress);
         progress.track.enter(Stage::Queue);
         let counters = &context.generation().counters.upstreams[waiting.upstream().index()];

@@ -296,6 +296,9 @@ impl Exchange<'_> {
         let all = &*context.generation().counters;
         let counters = all.routes[route].exchanges.get_or_init();
         tally.count(counters, &counters.phases);
+        if let Some(status) = progress.figures.grpc.number() {
+            all.routes[route].grpc.get_or_init().of(status).add(1);
+        }
         if progress.figures.paced_ms > 0 {
             all.routes[route].paced.add(1);
         }

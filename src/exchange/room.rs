@@ -173,7 +173,12 @@ pub async fn give_up(worker: &Worker, need: Need) -> bool {
     match (spare(worker, need), need) {
         (None, _) => false,
         (Some(Spare::Pipes), _) => Pipe::close_kept(),
-        (Some(Spare::EndpointConnection), Need::Descriptor(taker)) => close_idle(worker, taker),
+        (Some(Spare::EndpointConnection), Need::Descriptor(taker)) => {
+            let has_closed = close_idle(worker, taker);
+            // One of HTTP/2 is closed by its driver.
+            yield_now().await;
+            has_closed
+        }
         (Some(Spare::File), _) => worker.generation.get().files.make_room(),
         (Some(_), _) => {
             if worker.sessions.tell_first(need, worker.wheel.now()) == 0 {

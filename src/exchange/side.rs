@@ -33,7 +33,7 @@ use super::body::BodySink;
 use super::carrier::{Carrier, RecordedStream};
 use super::context::{ListenerSide, Worker};
 use super::http1_side::Http1Side;
-use super::http2_side::Http2Stream;
+use super::http2_side::{Http2Stream, QueuedStream};
 use super::recording::Recording;
 use super::store_side::StoreSide;
 use super::subrequest::Subrequest;
@@ -102,6 +102,14 @@ impl ClientSide<'_> {
             ClientSide::Http1(http1) => http1.stream.local_address(),
             ClientSide::Http2(stream) => stream.local_address(),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => None,
+        }
+    }
+
+    /// The exchange waits in the queue of an upstream, until what this gives is dropped.
+    pub(super) fn queue(&self) -> Option<QueuedStream> {
+        match self {
+            ClientSide::Http2(stream) => Some(stream.queue()),
+            ClientSide::Http1(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => None,
         }
     }
 

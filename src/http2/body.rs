@@ -56,6 +56,14 @@ impl BodyReading {
         }
     }
 
+    /// Whether the end was framed, of what has one.
+    pub fn is_over(&self) -> bool {
+        match self {
+            BodyReading::Content => true,
+            BodyReading::Chunks { is_over, .. } => *is_over,
+        }
+    }
+
     /// Whether something can be read that no stream has.
     pub fn has_framing(&self) -> bool {
         match self {

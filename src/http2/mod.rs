@@ -155,7 +155,7 @@ impl<R: Role> SharedConnection<R> {
 }
 
 /// Bytes that may be put behind those that wait to be sent.
-fn room_of<R: Role>(protocol: &Core<R>) -> usize {
+pub fn room_of<R: Role>(protocol: &Core<R>) -> usize {
     UNSENT_MAX.saturating_sub(protocol.unsent().len())
 }
 

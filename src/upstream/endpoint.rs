@@ -35,7 +35,7 @@ impl Endpoint {
     ) -> Self {
         Endpoint {
             pool: Pool::new(settings, shared.pool.as_ref()),
-            http2: Http2Pool::default(),
+            http2: Http2Pool::new(settings),
             counters: counters.begin(&shared.state),
             id: shared.state.id(),
             identity: shared.state.identity(),

@@ -4,8 +4,10 @@
 //! carries it alone: the exchange writes its request as text, and reads the text of its
 //! response. What the protocols have in common is translated here, once for each message.
 
+mod call;
 mod pool;
 mod stream;
+mod web;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,15 +17,22 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use evenkeel_proto::grpc::Dialect;
 use evenkeel_proto::http2::client::{Client, Connection, Event, Response};
 use evenkeel_proto::http2::{ErrorCode, Fatal, Settings, StreamId};
-use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead};
+use evenkeel_proto::{BodyError, BodyFraming, ResponseError, ResponseHead};
 
+pub use self::call::Call;
 pub use self::pool::{Http2Pool, Opening};
-pub use self::stream::{Asking, is_untouched, malformed};
+pub use self::stream::{Asking, is_cut, is_untouched, malformed, malformed_request};
+use self::web::translate_head;
 use crate::http2::{SharedConnection, forget_unsent};
 use crate::net::buffer::Buffer;
 use crate::net::stream::{Follow, Stream};
+
+/// Bytes of heads that wait to be read behind which no other comes: an endpoint may send
+/// interim ones (1xx) without end.
+const UNREAD_MAX: usize = 64 * 1024;
 
 /// Bytes that are read of a connection before others have a turn.
 const READ_PER_TURN: usize = 256 * 1024;
@@ -55,6 +64,8 @@ struct Arrived {
     framing: Option<BodyFraming>,
     /// Why there is no response.
     fault: Option<Fault>,
+    /// The call that it is, if it is one.
+    call: Option<Rc<Call>>,
 }
 
 /// Why a stream has no response.
@@ -64,6 +75,10 @@ enum Fault {
     Untouched,
     /// It has sent something that is no head.
     Malformed(ResponseError),
+    /// The client's body is no body.
+    Request(BodyError),
+    /// The endpoint has cut it off.
+    Cut(ErrorCode),
 }
 
 /// How far an attempt to go on has come.
@@ -152,6 +167,12 @@ impl Http2Connection {
                 Poll::Ready(Ok(len)) if len > 0 => {
                     read += len;
                     buffer.fill(len);
+                    if !self.protocol.borrow().has_settings()
+                        && buffer.filled().starts_with(b"HTTP/1")
+                    {
+                        self.fails("it answers in HTTP/1.1, and not in HTTP/2");
+                        return Step::Blocked;
+                    }
                     if let Err(fatal) = self.take_bytes(buffer.filled(), now_ms) {
                         self.fails(fatal.why);
                         return Step::Blocked;
@@ -183,9 +204,9 @@ impl Http2Connection {
                 self.heard.update(|it| it.wrapping_add(1));
             }
             match event {
-                Event::Head(id, Response { bytes, head }) => {
-                    self.arrives(id, &bytes, Some(head.wire.framing));
-                    spare = Some(head);
+                Event::Head(id, response) => {
+                    self.begins(id, &response);
+                    spare = Some(response.head);
                 }
                 Event::Interim(id, Response { bytes, head }) => {
                     self.arrives(id, &bytes, None);
@@ -193,9 +214,8 @@ impl Http2Connection {
                 }
                 Event::Malformed(id, error) => self.has_failed(id, Fault::Malformed(error)),
                 Event::Refused(id) => self.has_failed(id, Fault::Untouched),
-                Event::Readable(id) | Event::Reset(id, _) | Event::Stopped(id, _) => {
-                    self.wake(id);
-                }
+                Event::Reset(id, code) => self.has_failed(id, Fault::Cut(code)),
+                Event::Readable(id) | Event::Stopped(id, _) => self.wake(id),
                 // They are woken in their order, once it is known what fits.
                 Event::Writable | Event::Capacity | Event::Pong(_) => {}
                 Event::GoAway(code) => {
@@ -208,9 +228,30 @@ impl Http2Connection {
         }
     }
 
+    /// The head of a response has come.
+    fn begins(&self, id: StreamId, response: &Response) {
+        let Response { bytes, head } = response;
+        let call = self.with_arrived(id, |it| it.call.clone()).flatten();
+        if let Some(call) = &call {
+            call.note_head(head, bytes);
+        }
+        match call.map(|it| it.dialect) {
+            Some(dialect @ (Dialect::Web | Dialect::WebText)) => {
+                let mut text = Vec::with_capacity(bytes.len() + 16);
+                translate_head(&mut text, bytes, Dialect::Grpc, dialect);
+                self.arrives(id, &text, Some(head.wire.framing));
+            }
+            _ => self.arrives(id, bytes, Some(head.wire.framing)),
+        }
+    }
+
     /// A head has come for a stream.
     fn arrives(&self, id: StreamId, text: &[u8], framing: Option<BodyFraming>) {
         self.with_arrived(id, |it| {
+            if it.text.len() - it.read > UNREAD_MAX {
+                it.fault = Some(Fault::Malformed(ResponseError::HeadTooLarge));
+                return;
+            }
             it.text.drain(..std::mem::take(&mut it.read));
             it.text.extend_from_slice(text);
             it.framing = framing;
@@ -249,6 +290,8 @@ impl fmt::Display for Fault {
         match self {
             Fault::Untouched => out.write_str("it has done nothing for the request"),
             Fault::Malformed(error) => error.fmt(out),
+            Fault::Request(error) => error.fmt(out),
+            Fault::Cut(code) => write!(out, "it has reset the stream ({code:?})"),
         }
     }
 }

@@ -21,7 +21,7 @@ use evenkeel_tls::HandshakeFault;
 use rustix::io::Errno;
 
 use self::talk::{Well, leave, talk};
-use crate::certificates::{Alpn, EndpointTls};
+use crate::certificates::{Alpn, EndpointTls, has_chosen_http2};
 use crate::config::{Check, EndpointProtocol, Probe};
 use crate::net::Address;
 use crate::net::connect::{connect_when_there_is_room, reason};
@@ -329,11 +329,10 @@ impl From<Well> for Seen {
 
 /// Whether an endpoint that is asked by HTTP is asked by HTTP/2.
 fn speaks_http2(stream: &Stream, probe: &Probe) -> bool {
-    let chosen = stream.negotiated().and_then(|it| it.protocol);
     match probe.http {
         EndpointProtocol::Http1 => false,
         EndpointProtocol::Http2 => true,
-        EndpointProtocol::Either => chosen == Some(b"h2"),
+        EndpointProtocol::Either => has_chosen_http2(stream),
     }
 }
 

@@ -9,6 +9,8 @@ mod clients;
 mod endpoints;
 mod features;
 mod flow;
+mod grpc;
+mod interop;
 mod suites;
 
 use evenkeel_testkit::{H2Client, OriginHandle, Proxy};

@@ -194,11 +194,10 @@ const KEYS: &[(&str, Meaning)] = &[
         ),
     ),
     (
-        "tcp udp stream mode protocol http3 h3 quic grpc grpc_pass http_version \
-         proxy_http_version http_protocol_options",
+        "tcp udp stream mode http3 h3 quic",
         Missing(
-            "another protocol than HTTP/1 and, from clients, HTTP/2 is",
-            "endpoints speak HTTP/1.0 and 1.1 without a setting; `protocol = \"tcp\"` of a listener carries any protocol",
+            "another protocol than HTTP/1 and HTTP/2 is",
+            "`protocol = \"tcp\"` of a listener carries any protocol over TCP",
         ),
     ),
     (
@@ -371,6 +370,11 @@ const KEYS: &[(&str, Meaning)] = &[
         "set_real_ip_from real_ip_header real_ip_recursive trusted_ips trust_proxy trusted_proxy \
          forwarded_headers use_remote_address xff_num_trusted_hops client_ip_headers",
         key("listener", "trusted_proxies"),
+    ),
+    (
+        "proto alpn backend_protocol upstream_http2 http2_upstream grpc grpc_pass http_version \
+         proxy_http_version http_protocol_options",
+        key("upstream.NAME", "protocol"),
     ),
     (
         "send_proxy send_proxy_v2 proxy_protocol_upstream",

@@ -80,6 +80,7 @@ fields! {
     Cache => "cache", "what the cache did: `hit`, `stale`, `miss`, `revalidated` or `bypass`";
     CacheReason => "cache_reason", "why that was a `miss` or a `bypass`: a word";
     CacheAgeS => "cache_age_s", "age of the stored response that was sent, in seconds";
+    GrpcStatus => "grpc_status", "the status of a call of gRPC, as a number";
     PacedMs => "paced_ms", "held back by the route's `bandwidth`, in milliseconds";
     End => "end", "how the exchange ended, in a word";
     Termination => "termination", "the same as in `httplog`, such as `sH--`";

@@ -27,7 +27,7 @@ pub(super) use pattern::too_long;
 pub use pattern::{Host, Path, WantedValue};
 pub use regex::OrRegex;
 pub use time::Window;
-pub use words::Forwarding;
+pub use words::{Forwarding, GrpcCode};
 
 /// One of a few words, with the value each stands for.
 macro_rules! choice {

@@ -7,6 +7,8 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use evenkeel_proto::grpc;
+
 use crate::end::End;
 
 /// A count that one worker writes and anybody reads.
@@ -45,6 +47,35 @@ impl Gauge {
 /// Exchanges by how they ended, by [`End::index`].
 #[derive(Debug)]
 pub struct EndCounters([Counter; End::COUNT]);
+
+/// Statuses of gRPC that have a name, and all others.
+pub(crate) const GRPC_STATUSES: usize = grpc::STATUSES + 1;
+
+/// Calls of gRPC by their status.
+#[derive(Debug)]
+pub struct GrpcCounters([Counter; GRPC_STATUSES]);
+
+impl GrpcCounters {
+    /// The counter of a status.
+    pub fn of(&self, status: u32) -> &Counter {
+        let index = usize::try_from(status).unwrap_or(usize::MAX);
+        &self.0[index.min(GRPC_STATUSES - 1)]
+    }
+}
+
+impl Default for GrpcCounters {
+    fn default() -> Self {
+        GrpcCounters(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl Deref for GrpcCounters {
+    type Target = [Counter];
+
+    fn deref(&self) -> &[Counter] {
+        &self.0
+    }
+}
 
 impl Default for EndCounters {
     fn default() -> Self {

@@ -3,7 +3,7 @@
 
 use crate::histogram::Distribution;
 use crate::reasons::Reasons;
-use crate::sums::{Ends, StatusFigures};
+use crate::sums::{Ends, GrpcStatuses, StatusFigures};
 
 /// What becomes of a family's values over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub enum Reading<'a> {
     },
     /// By how exchanges ended: those words that occurred.
     Ends(&'a Ends),
+    /// By the status of calls of gRPC: those that occurred.
+    Grpc(&'a GrpcStatuses),
     /// By a word such as a reason: every word.
     Reasons {
         /// The label that tells them apart.
@@ -203,6 +205,12 @@ impl Shown for Distribution {
 impl Shown for Ends {
     fn reading(&self) -> Reading<'_> {
         Reading::Ends(self)
+    }
+}
+
+impl Shown for GrpcStatuses {
+    fn reading(&self) -> Reading<'_> {
+        Reading::Grpc(self)
     }
 }
 

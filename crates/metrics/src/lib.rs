@@ -19,13 +19,13 @@ mod sums;
 mod table;
 
 pub use cache_result::CacheResult;
-pub use cells::{Counter, EndCounters, Gauge, Lazy};
+pub use cells::{Counter, EndCounters, Gauge, GrpcCounters, Lazy};
 pub use end::{End, Failure};
 pub use family::Shown;
 pub use levels::{BufferMemory, OpenCount};
 pub use reasons::{ReasonCounts, Reasons};
 pub use saved::Saved;
-pub use sums::{Cell, Detail, Ends, StatusFigures, sum};
+pub use sums::{Cell, Detail, Ends, GrpcStatuses, StatusFigures, sum};
 
 /// What [`figures!`] writes into the crate that calls it.
 #[doc(hidden)]

@@ -2,7 +2,9 @@
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::cells::{Counter, EndCounters, Gauge, Lazy};
+use evenkeel_proto::grpc;
+
+use crate::cells::{Counter, EndCounters, GRPC_STATUSES, Gauge, GrpcCounters, Lazy};
 use crate::end::End;
 use crate::histogram::{Distribution, Histogram};
 use crate::saved::Saved;
@@ -112,6 +114,28 @@ impl Cell for EndCounters {
     }
 }
 
+impl Cell for GrpcCounters {
+    type Sum = GrpcStatuses;
+
+    fn add_to(&self, sum: &mut GrpcStatuses, _: Detail) {
+        sum.0.resize(GRPC_STATUSES, 0);
+        for (sum, counter) in sum.0.iter_mut().zip(self.iter()) {
+            *sum += counter.value();
+        }
+    }
+
+    fn save(&self) -> Saved {
+        let counts = GrpcStatuses::names().zip(self.iter());
+        Saved::named(counts.map(|(name, count)| (name, Saved::number(count.value()))))
+    }
+
+    fn raise(&self, saved: &Saved) {
+        for (name, counter) in GrpcStatuses::names().zip(self.iter()) {
+            raise(counter, saved.of(name).value());
+        }
+    }
+}
+
 impl Cell for Histogram {
     type Sum = Distribution;
 
@@ -201,6 +225,30 @@ impl Ends {
             .zip(&self.0)
             .map(|(end, count)| (end, *count))
             .filter(|(_, count)| *count > 0)
+    }
+}
+
+/// Calls of gRPC by their status; empty where there was none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GrpcStatuses(Vec<u64>);
+
+impl GrpcStatuses {
+    fn names() -> impl Iterator<Item = &'static str> {
+        (0..GRPC_STATUSES as u32).map(grpc::name)
+    }
+
+    /// Every status that occurred, with how often.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = Self::names().zip(&self.0);
+        counts
+            .map(|(name, count)| (name, *count))
+            .filter(|it| it.1 > 0)
+    }
+}
+
+impl Serialize for GrpcStatuses {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
     }
 }
 

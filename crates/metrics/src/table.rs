@@ -301,6 +301,7 @@ macro_rules! figures {
     (@cell counter) => { $crate::Counter };
     (@cell gauge) => { $crate::Gauge };
     (@cell classes) => { [$crate::Counter; 6] };
+    (@cell grpc) => { $crate::Lazy<$crate::GrpcCounters> };
     (@cell ends) => { $crate::EndCounters };
     (@cell seconds) => { $crate::histogram::Histogram };
     (@cell bytes) => { $crate::histogram::Histogram };
@@ -308,6 +309,7 @@ macro_rules! figures {
     (@kind counter) => { $crate::family::Kind::Counter };
     (@kind gauge) => { $crate::family::Kind::Gauge };
     (@kind classes) => { $crate::family::Kind::Counter };
+    (@kind grpc) => { $crate::family::Kind::Counter };
     (@kind ends) => { $crate::family::Kind::Counter };
     (@kind seconds) => { $crate::family::Kind::Seconds };
     (@kind bytes) => { $crate::family::Kind::Bytes };

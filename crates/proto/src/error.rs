@@ -98,6 +98,8 @@ reasons! {
         Trailer => 400, "trailer", "the trailer section is malformed";
         /// The trailer section is longer than is read.
         TrailerTooLarge => 431, "trailer-too-large", "the trailer section is larger than the limit";
+        /// A request of gRPC-Web whose body should be base64 has something else.
+        Base64 => 400, "base64", "the body is no base64";
     }
 }
 

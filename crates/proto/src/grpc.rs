@@ -35,9 +35,34 @@ pub fn number(name: &str) -> Option<u32> {
     u32::try_from(at).ok()
 }
 
-/// Whether a request or a response with this `content-type` is of gRPC.
-pub fn is_grpc(content_type: &[u8]) -> bool {
-    follows(content_type, b"application/grpc", b"+;")
+/// What a request with some `content-type` is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// gRPC over HTTP/2.
+    Grpc,
+    /// gRPC-Web: the trailers stand in the body.
+    Web,
+    /// The same, with bodies in base64.
+    WebText,
+}
+
+impl Dialect {
+    const ALL: [Dialect; 3] = [Dialect::Grpc, Dialect::Web, Dialect::WebText];
+
+    /// The dialect of this `content-type`; `None` for one of something else.
+    pub fn of(content_type: &[u8]) -> Option<Self> {
+        let mut all = Dialect::ALL.into_iter();
+        all.find(|it| follows(content_type, it.name(), b"+;"))
+    }
+
+    /// How its `content-type` begins; `+proto` or the like may follow.
+    pub fn name(self) -> &'static [u8] {
+        match self {
+            Dialect::Grpc => b"application/grpc",
+            Dialect::Web => b"application/grpc-web",
+            Dialect::WebText => b"application/grpc-web-text",
+        }
+    }
 }
 
 /// Whether a type begins with this name, and what follows may follow it.
@@ -70,16 +95,69 @@ pub fn timeout(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// The status that stands for a response which is none of gRPC ("http-grpc-status-mapping").
+/// The status that stands for an answer of this proxy with a status of HTTP. It is that of
+/// "http-grpc-status-mapping", but for limits: who has used up what it may is told so.
 pub fn of_http(status: u16) -> u32 {
     match status {
-        400 => 13,
-        401 => 16,
-        403 => 7,
-        404 => 12,
-        429 | 502..=504 => 14,
-        _ => 2,
+        400 => INTERNAL,
+        401 => UNAUTHENTICATED,
+        403 => PERMISSION_DENIED,
+        404 => UNIMPLEMENTED,
+        413 | 429 => RESOURCE_EXHAUSTED,
+        502..=504 => UNAVAILABLE,
+        _ => UNKNOWN,
     }
+}
+
+/// Whether a status shows that something is wrong with the server.
+pub fn is_server_fault(status: u32) -> bool {
+    matches!(status, UNKNOWN | INTERNAL | UNAVAILABLE | DATA_LOSS)
+}
+
+const UNKNOWN: u32 = 2;
+/// The time that the client allows is over.
+pub const DEADLINE_EXCEEDED: u32 = 4;
+const PERMISSION_DENIED: u32 = 7;
+const RESOURCE_EXHAUSTED: u32 = 8;
+const UNIMPLEMENTED: u32 = 12;
+const INTERNAL: u32 = 13;
+const UNAVAILABLE: u32 = 14;
+const DATA_LOSS: u32 = 15;
+const UNAUTHENTICATED: u32 = 16;
+
+/// How many statuses have a name.
+pub const STATUSES: usize = NAMES.len();
+
+/// Appends text as `grpc-message` has it: percent-encoded.
+pub fn push_message(out: &mut Vec<u8>, text: &str) {
+    for &byte in text.as_bytes() {
+        match byte {
+            b'%' | ..b' ' | 0x7f.. => {
+                const HEX: &[u8; 16] = b"0123456789ABCDEF";
+                out.extend([
+                    b'%',
+                    HEX[usize::from(byte >> 4)],
+                    HEX[usize::from(byte & 15)],
+                ]);
+            }
+            _ => out.push(byte),
+        }
+    }
+}
+
+/// The value of a field among lines such as those of trailers.
+pub fn value_in_lines<'a>(lines: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let mut lines = lines.split(|&byte| byte == b'\n');
+    lines.find_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        let is_it = line[..colon].eq_ignore_ascii_case(name);
+        is_it.then(|| line[colon + 1..].trim_ascii())
+    })
+}
+
+/// The number in a value of `grpc-status`.
+pub fn status(value: &[u8]) -> Option<u32> {
+    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -88,16 +166,20 @@ mod tests {
 
     #[test]
     fn types_of_grpc() {
-        for (value, is) in [
-            ("application/grpc", true),
-            ("application/grpc+proto", true),
-            ("Application/gRPC; charset=utf-8", true),
-            ("application/grpc-web", false),
-            ("application/grpcx", false),
-            ("application/json", false),
-            ("", false),
+        use Dialect::{Grpc, Web, WebText};
+        for (value, dialect) in [
+            ("application/grpc", Some(Grpc)),
+            ("application/grpc+proto", Some(Grpc)),
+            ("Application/gRPC; charset=utf-8", Some(Grpc)),
+            ("application/grpc-web", Some(Web)),
+            ("application/grpc-web+proto", Some(Web)),
+            ("application/grpc-web-text", Some(WebText)),
+            ("application/grpcx", None),
+            ("application/grpc-webx", None),
+            ("application/json", None),
+            ("", None),
         ] {
-            assert_eq!(is_grpc(value.as_bytes()), is, "{value}");
+            assert_eq!(Dialect::of(value.as_bytes()), dialect, "{value}");
         }
     }
 

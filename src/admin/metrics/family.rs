@@ -92,6 +92,11 @@ pub(super) trait Writer {
                     self.sample(labels, Some(("end", end.word())), Value::Whole(count));
                 }
             }
+            Reading::Grpc(statuses) => {
+                for (status, count) in statuses.iter() {
+                    self.sample(labels, Some(("status", status)), Value::Whole(count));
+                }
+            }
             Reading::Reasons { label, counts } => {
                 for (word, count) in counts.iter() {
                     self.sample(labels, Some((label, word)), Value::Whole(count));

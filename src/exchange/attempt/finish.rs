@@ -4,10 +4,10 @@
 use std::pin::Pin;
 
 use evenkeel_policy::observation::{Answer, Observed};
-use evenkeel_proto::BodyFraming;
 use evenkeel_proto::http1::BodyDecoder;
+use evenkeel_proto::{BodyFraming, grpc};
 
-use super::{Attempt, Begun, BelongsTo, Sent};
+use super::{Attempt, Begun, BelongsTo, Retry, Sent};
 use crate::exchange::outcome::Outcome;
 use crate::exchange::pace::Pace;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
@@ -17,6 +17,7 @@ use crate::exchange::{Exchange, Next, RestOfBody, Sender, box_cold};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::clock;
+use crate::observe::access_log::GrpcStatus;
 use crate::observe::sessions::{NO_SESSION, Stage};
 
 impl<'a, 'e> Sent<'a, 'e> {
@@ -33,6 +34,11 @@ impl<'a, 'e> Sent<'a, 'e> {
     {
         match begun {
             Ok(Begun::Response(mut response, mut buffer)) => {
+                if self.exchange.call().is_some()
+                    && let Some(attempt) = self.refused_call(&response)
+                {
+                    return Ok(attempt);
+                }
                 let head = &buffer.filled()[..response.head_len];
                 let Exchange { side, progress, .. } = &mut *self.exchange;
                 let taken = side.begin_response(progress, head);
@@ -199,6 +205,10 @@ impl<'a, 'e> Sent<'a, 'e> {
         if has_client_stopped && (response.status == 408 || response.status >= 500) {
             return;
         }
+        if self.exchange.call().is_some() {
+            // Its status says it, which may come at its end.
+            return;
+        }
         let first_byte = self.exchange.progress.figures.times.first_byte;
         let now = self.sent_at + first_byte.unwrap_or_default();
         let teaches = !response.is_event_stream && !has_client_stopped;
@@ -209,13 +219,58 @@ impl<'a, 'e> Sent<'a, 'e> {
         self.slot.observe(Observed::Head(answer), now);
     }
 
+    /// Notes the status of a call, and reports what that says of the endpoint.
+    #[cold]
+    fn report_call(&mut self) {
+        let figures = &mut self.exchange.progress.figures;
+        let (first_byte, http) = (figures.times.first_byte, figures.status);
+        let status = self.exchange.call().and_then(|it| it.status());
+        let is_error = match status {
+            Some(status) => grpc::is_server_fault(status),
+            None => is_server_error(http),
+        };
+        self.exchange.progress.figures.grpc = status.map_or(GrpcStatus::NONE, GrpcStatus::of);
+        let answer = Answer {
+            first_byte,
+            is_error,
+        };
+        let now = self.sent_at + first_byte.unwrap_or_default();
+        self.slot.observe(Observed::Head(answer), now);
+    }
+
+    /// The attempt, where the endpoint has answered a call with nothing but a status that is
+    /// to be tried elsewhere.
+    #[cold]
+    fn refused_call(&mut self, response: &Response) -> Option<Attempt> {
+        let status = self.exchange.call()?.status()?;
+        let can_replay = match &self.pump {
+            Some(pump) => pump.bytes_read == 0,
+            None => self.request.is_whole(),
+        };
+        let retried = &self.slot.upstream().config().grpc_retry_on;
+        if !can_replay || !response.source.is_done() || !retried.contains(&status) {
+            return None;
+        }
+        self.report_call();
+        Some(Attempt::Failed {
+            // Where it is tried nowhere else, this status is the answer.
+            end: End::Complete,
+            retry: Retry::Elsewhere,
+            is_blamed: false,
+            unread: None,
+        })
+    }
+
     /// Counts the attempt and keeps the connection if it can be used again.
     pub(super) fn finish(self, relayed: Relayed) -> Attempt {
         Attempt::Finished(self.conclude(relayed).0)
     }
 
     /// The same, for an exchange that goes on.
-    fn conclude(self, relayed: Relayed) -> (Outcome, &'a mut Exchange<'e>) {
+    fn conclude(mut self, relayed: Relayed) -> (Outcome, &'a mut Exchange<'e>) {
+        if relayed.end == End::Complete && self.exchange.call().is_some() {
+            self.report_call();
+        }
         let (context, client) = (self.exchange.context, self.exchange.client);
         self.counters.bytes_in.add(relayed.bytes_received);
         if relayed.end.is_endpoint_fault() {

@@ -26,7 +26,7 @@ use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
 use crate::observe::counters::status_class;
 use crate::upstream;
-use crate::upstream::http2::{is_untouched, malformed};
+use crate::upstream::http2::{is_cut, is_untouched, malformed, malformed_request};
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
@@ -62,6 +62,10 @@ impl Sent<'_, '_> {
         match read {
             Err(error) if self.is_refused(&error) => return Err(self.refused()),
             Err(error) if is_untouched(&error) => return Err(self.untouched()),
+            Err(error) if is_cut(&error) && buffer.is_empty() => return Err(self.cut_off()),
+            Err(error) if let Some(why) = malformed_request(&error) => {
+                return Err(Attempt::failed(why));
+            }
             Err(error) if let Some(why) = malformed(&error) => {
                 self.count_status(0);
                 return Err(self.unreadable(why.into()));

@@ -57,10 +57,12 @@ pub(super) fn take_idle(
     let context = exchange.context;
     match slot.upstream().config().protocol {
         EndpointProtocol::Http1 => {}
-        EndpointProtocol::Http2 => return shared::take_stream(slot, request, connection),
+        EndpointProtocol::Http2 => {
+            return shared::take_stream(exchange, slot, request, connection);
+        }
         EndpointProtocol::Either => {
             if request.head.wire.upgrade.is_none()
-                && let Some(opened) = shared::take_stream(slot, request, connection)
+                && let Some(opened) = shared::take_stream(exchange, slot, request, connection)
             {
                 return Some(opened);
             }
@@ -139,11 +141,12 @@ pub(super) async fn open(
     let alpn = shared::alpn(slot, exchange.listener().protocol, request);
     let is_handshaking = Cell::new(false);
     let is_own = Cell::new(true);
+    let asking = shared::asking(exchange, slot, request);
     let mut connecting = std::pin::pin!(async {
         if matches!(alpn, Alpn::Http2 | Alpn::Either) {
             is_own.set(false);
             let told = (&is_handshaking, &is_own);
-            return shared::open_stream(&context.worker(), slot, request, alpn, told).await;
+            return shared::open_stream(&context.worker(), slot, asking, alpn, told).await;
         }
         let stream = with_descriptor(context, || slot.connect()).await;
         let stream = stream.map_err(NotOpened::Connect)?;

@@ -10,11 +10,11 @@ use evenkeel_proto::{BodyFraming, Scheme};
 
 use super::UpstreamConnection;
 use super::open::{NotOpened, Opened, Origin};
-use crate::certificates::Alpn;
+use crate::certificates::{Alpn, has_chosen_http2};
 use crate::config::{ClientProtocol, EndpointProtocol};
-use crate::exchange::Worker;
 use crate::exchange::request::RequestBody;
 use crate::exchange::room::with_descriptor;
+use crate::exchange::{Exchange, Worker};
 use crate::net::clock;
 use crate::net::stream::Stream;
 use crate::net::tasks::spawn;
@@ -49,6 +49,7 @@ pub(super) fn alpn(slot: &Slot<'_>, protocol: ClientProtocol, request: &RequestB
 
 /// A stream of a connection that is open.
 pub(super) fn take_stream(
+    exchange: &Exchange<'_>,
     slot: &Slot<'_>,
     request: &RequestBody<'_>,
     connection: UpstreamConnection,
@@ -56,7 +57,7 @@ pub(super) fn take_stream(
     let stream = slot.endpoint().http2().take()?;
     slot.counters().reuses.add(1);
     Some(Opened {
-        stream: stream.stream(asking(slot, request)),
+        stream: stream.stream(asking(exchange, slot, request)),
         origin: match connection {
             UpstreamConnection::AnyIdle => Origin::Pool,
             // All that were known to be broken are gone.
@@ -65,8 +66,14 @@ pub(super) fn take_stream(
     })
 }
 
-fn asking(slot: &Slot<'_>, request: &RequestBody<'_>) -> Asking {
+/// What is known of the request that an exchange makes.
+pub(super) fn asking(
+    exchange: &Exchange<'_>,
+    slot: &Slot<'_>,
+    request: &RequestBody<'_>,
+) -> Asking {
     Asking {
+        call: exchange.call().cloned(),
         scheme: match slot.tls() {
             Some(_) => Scheme::Https,
             None => Scheme::Http,
@@ -86,12 +93,11 @@ fn asking(slot: &Slot<'_>, request: &RequestBody<'_>) -> Asking {
 pub(super) async fn open_stream(
     worker: &Rc<Worker>,
     slot: &Slot<'_>,
-    request: &RequestBody<'_>,
+    asking: Asking,
     alpn: Alpn,
     (is_handshaking, is_own): (&Cell<bool>, &Cell<bool>),
 ) -> Result<Stream, NotOpened> {
     let pool = slot.endpoint().http2();
-    let asking = asking(slot, request);
     let opening = loop {
         if let Some(connection) = pool.take() {
             return Ok(connection.stream(asking));
@@ -113,8 +119,7 @@ pub(super) async fn open_stream(
         is_handshaking.set(true);
         let encrypted = tls.encrypt(stream, alpn, &[]).await;
         stream = encrypted.map_err(NotOpened::Tls)?;
-        let chosen = stream.negotiated().and_then(|it| it.protocol);
-        if alpn == Alpn::Either && chosen != Some(b"h2") {
+        if alpn == Alpn::Either && !has_chosen_http2(&stream) {
             pool.note_refusal();
             return Ok(stream);
         }
@@ -144,6 +149,8 @@ struct Driver {
     frames: u64,
     /// Whether the endpoint was asked whether it is there, and nothing has come since.
     is_asked: bool,
+    /// Whether it is known how many streams the endpoint allows.
+    knows_limit: bool,
     /// What had been heard of it when it was asked last.
     heard_before: Option<u64>,
 }
@@ -179,6 +186,7 @@ impl Driver {
             wait: None,
             frames: 0,
             is_asked: false,
+            knows_limit: false,
             heard_before: None,
         }
     }
@@ -214,6 +222,7 @@ impl Driver {
             }
         }
         has_written |= self.connection.flush(cx, &mut self.stream);
+        self.note_limit();
         if self.connection.wake_writers() {
             cx.waker().wake_by_ref();
         }
@@ -225,6 +234,27 @@ impl Driver {
         }
         self.connection.flush(cx, &mut self.stream);
         Poll::Pending
+    }
+
+    /// Notes what the endpoint allows, once.
+    fn note_limit(&mut self) {
+        if self.knows_limit {
+            return;
+        }
+        let protocol = self.connection.protocol.borrow();
+        self.knows_limit = protocol.has_settings();
+        if let (Some(limit), Some(endpoint)) = (protocol.peer_limit(), self.endpoint.upgrade()) {
+            endpoint.http2().note_limit(limit);
+        }
+    }
+
+    /// Whether a connection without an exchange is of no use.
+    fn is_surplus(&self) -> bool {
+        let protocol = self.connection.protocol.borrow();
+        let allows_none = protocol.has_settings() && protocol.capacity() == 0;
+        drop(protocol);
+        let endpoint = self.endpoint.upgrade();
+        allows_none || endpoint.is_none_or(|it| it.http2().has_surplus())
     }
 
     /// Whether nobody has a use for the connection any more.
@@ -254,6 +284,9 @@ impl Driver {
     }
 
     fn wait_for(&mut self, wait: Wait) {
+        if wait == Wait::Use && self.is_surplus() {
+            self.connection.retire();
+        }
         self.wait = Some(wait);
         let timeout = match wait {
             Wait::Write => DEAD_AFTER,

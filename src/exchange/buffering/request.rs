@@ -1,6 +1,7 @@
 //! Request bodies that are read before the request takes a slot.
 
 use std::future::poll_fn;
+use std::task::Poll;
 
 use evenkeel_proto::http1::BodyDecoder;
 
@@ -16,6 +17,9 @@ use crate::observe::access_log::Phase;
 use crate::observe::sessions::Stage;
 use crate::upstream::Upstream;
 
+/// Longest call that may be made again where nothing else is said, in bytes.
+const CALL_LEN: usize = 64 * 1024;
+
 /// Room for a request's body at first, in bytes.
 const FIRST_READ_LEN: usize = 16 * 1024;
 
@@ -26,14 +30,23 @@ pub(in crate::exchange) fn reads_ahead(
     upstream: &Upstream,
     request: &RequestBody<'_>,
 ) -> bool {
-    let Some(buffer) = exchange.buffer(upstream) else {
-        return false;
-    };
+    let most = most_ahead(exchange, upstream);
     let head = request.head;
     // A client that expects 100 (Continue) sends nothing before it has come. A
     // tunnel may begin before the body ends.
     let is_due = !head.wire.expect_continue && head.wire.upgrade.is_none();
-    is_due && request.bytes.len() - head.wire.end < buffer.request_bytes
+    is_due && request.bytes.len() - head.wire.end < most
+}
+
+/// How much of a body is read before its request takes a slot, in bytes. Of a call that may be
+/// made again a message is to be there.
+fn most_ahead(exchange: &Exchange<'_>, upstream: &Upstream) -> usize {
+    let is_repeatable = exchange.call().is_some() && !upstream.config().grpc_retry_on.is_empty();
+    match exchange.buffer(upstream) {
+        Some(buffer) => buffer.request_bytes,
+        None if is_repeatable => CALL_LEN,
+        None => 0,
+    }
 }
 
 /// A request whose body was read ahead of its slot.
@@ -47,6 +60,13 @@ pub(in crate::exchange) struct ReadAhead {
     reserved: Reserved,
 }
 
+/// What a read brought.
+enum Read {
+    Some,
+    /// Nothing is there now.
+    Nothing,
+}
+
 /// A body on its way into memory.
 struct Reading<'a, 'e> {
     exchange: &'a mut Exchange<'e>,
@@ -58,7 +78,7 @@ struct Reading<'a, 'e> {
 
 impl ReadAhead {
     /// Reads on until the body is whole, or `buffer.request` of it is there, or
-    /// no memory is left for it; `None` where there is none from the start. The
+    /// no memory is left for it; of a call, what is there at this moment. `None` where there is none from the start. The
     /// time that this takes is part of receiving the request.
     ///
     /// # Errors
@@ -69,7 +89,7 @@ impl ReadAhead {
         request: &RequestBody<'_>,
     ) -> Result<Option<Self>, Unanswered> {
         let begun = clock::now();
-        let bound = exchange.buffer(upstream).map_or(0, |it| it.request_bytes);
+        let bound = most_ahead(exchange, upstream);
         let context = exchange.context;
         exchange.progress.figures.phase = Phase::Head;
         exchange.progress.track.enter(Stage::Request);
@@ -85,8 +105,8 @@ impl ReadAhead {
                 reserved: Reserved::none(&context.buffer_memory),
             },
         };
-        let mut read = Ok(());
-        while read.is_ok() && !reading.is_over() {
+        let mut read = Ok(Read::Some);
+        while matches!(read, Ok(Read::Some)) && !reading.is_over() {
             if !reading.make_room() {
                 let counters = &context.generation().counters.upstreams[upstream.index()];
                 counters.buffers_refused.add(1);
@@ -212,9 +232,11 @@ impl Reading<'_, '_> {
         true
     }
 
-    /// Reads once, and checks what came.
-    async fn read_more(&mut self) -> Result<(), End> {
+    /// Reads once, and checks what came. Nobody waits for more of a call: its client may wait
+    /// for an answer to what it has said.
+    async fn read_more(&mut self) -> Result<Read, End> {
         let exchange = &mut *self.exchange;
+        let is_call = exchange.call().is_some();
         let listener = exchange.listener();
         exchange.set_bounded_timeout(listener.timeouts.body);
         let ahead = &mut self.ahead;
@@ -228,9 +250,13 @@ impl Reading<'_, '_> {
         } = &mut *exchange;
         let recording = rare.as_mut().and_then(|it| it.recording.as_mut());
         let mut client = side.body_carrier(recording);
-        let reading = poll_fn(|cx| client.poll_read(cx, room));
+        let reading = poll_fn(|cx| match client.poll_read(cx, room) {
+            Poll::Pending if is_call => Poll::Ready(None),
+            read => read.map(Some),
+        });
         let len = match context.until_deadline(timer, reading).await {
-            Ok(Ok(len)) if len > 0 => len,
+            Ok(None) => return Ok(Read::Nothing),
+            Ok(Some(Ok(len))) if len > 0 => len,
             Ok(_) => return Err(Failure::ClientGone.into()),
             Err(TimedOut) => return Err(exchange.timed_out(Failure::BodyTimeout).into()),
         };
@@ -239,7 +265,7 @@ impl Reading<'_, '_> {
         ahead.valid_len += ahead.decoder.advance(undecoded)?.consumed;
         let announced = ahead.decoder.announced_bytes().unwrap_or(0);
         if listener.limits.allow_body(announced) {
-            Ok(())
+            Ok(Read::Some)
         } else {
             Err(Failure::BodyTooLarge.into())
         }

@@ -63,6 +63,7 @@ pub fn line(data: &[u8]) {
         cache: has(4).then_some(crate::metrics::CacheResult::Revalidated),
         unanswered: has(5).then_some(Unanswered::MinUses),
         cache_age_ms: number(3) as u32,
+        grpc: GrpcStatus::of(number(1) as u32),
         paced_ms: number(5) as u32,
         is_fetched: false,
         status: number(3) as u16,

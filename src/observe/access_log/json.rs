@@ -40,6 +40,9 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     if let Some(age) = figures.cache_age_s() {
         number(line, b",\"cache_age_s\":", age.into());
     }
+    if let Some(status) = figures.grpc.number() {
+        number(line, b",\"grpc_status\":", status.into());
+    }
     if figures.paced_ms > 0 {
         number(line, b",\"paced_ms\":", figures.paced_ms.into());
     }

@@ -41,7 +41,8 @@ use writer::{Destination, LogSender};
 
 pub use entries::{Batch, Entries, HAND_OVER_LEN};
 pub use record::{
-    AddressText, Exchange, Figures, LoggedEndpoint, Open, Phase, Reason, Source, StreamPlace, Times,
+    AddressText, Exchange, Figures, GrpcStatus, LoggedEndpoint, Open, Phase, Reason, Source,
+    StreamPlace, Times,
 };
 
 /// One worker's side of the access logs.

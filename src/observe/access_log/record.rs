@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_cache::report::Unanswered;
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::{EndpointId, EndpointState};
-use evenkeel_proto::{RequestHead, Version};
+use evenkeel_proto::{RequestHead, Version, grpc};
 
 use super::names::Name;
 use super::texts::Extras;
@@ -92,6 +92,8 @@ pub struct Figures {
     pub unanswered: Option<Unanswered>,
     /// How old the stored response was that the client got, in milliseconds.
     pub cache_age_ms: u32,
+    /// The status of a call of gRPC.
+    pub grpc: GrpcStatus,
     /// Whether the endpoint was asked by a fetch of the cache, which has its own counts.
     pub is_fetched: bool,
     /// Status sent; 0 if none was.
@@ -122,6 +124,30 @@ pub struct Figures {
     pub ended: Instant,
 }
 
+/// The status of a call of gRPC; none for what is no call, or has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrpcStatus(u8);
+
+impl GrpcStatus {
+    /// No status.
+    pub const NONE: Self = GrpcStatus(u8::MAX);
+
+    /// That of a number. One that has no name is as good as another.
+    pub fn of(number: u32) -> Self {
+        GrpcStatus(u8::try_from(number).unwrap_or(u8::MAX - 1).min(u8::MAX - 1))
+    }
+
+    /// Its number.
+    pub fn number(self) -> Option<u32> {
+        (self != Self::NONE).then(|| self.0.into())
+    }
+
+    /// Whether it shows that something is wrong with a server.
+    pub fn is_fault(self) -> bool {
+        self.number().is_some_and(grpc::is_server_fault)
+    }
+}
+
 impl Figures {
     /// Whether it counts as an error: its client did not get what it asked for, by
     /// no fault of its own.
@@ -137,7 +163,8 @@ impl Figures {
             );
             is_served && self.reason.is_none()
         };
-        (self.status >= 500 || self.end.is_server_fault()) && !is_configured()
+        let is_fault = self.status >= 500 || self.end.is_server_fault() || self.grpc.is_fault();
+        is_fault && !is_configured()
     }
 
     /// Of an exchange that began now and has come to nothing yet.
@@ -152,6 +179,7 @@ impl Figures {
             cache: None,
             unanswered: None,
             cache_age_ms: 0,
+            grpc: GrpcStatus::NONE,
             is_fetched: false,
             status: 0,
             bytes_in: 0,

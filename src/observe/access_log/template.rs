@@ -78,6 +78,7 @@ fn push_field(
         LogField::Cache => push_word(line, figures.cache.map(|it| it.word())),
         LogField::CacheReason => push_word(line, figures.unanswered.map(|it| it.word())),
         LogField::CacheAgeS => push_count(line, figures.cache_age_s().map(Into::into)),
+        LogField::GrpcStatus => push_count(line, figures.grpc.number().map(Into::into)),
         LogField::PacedMs => line.number(u64::from(figures.paced_ms)),
         LogField::RequestId => push_text(line, record.request_id),
         LogField::TraceId => push_text(line, record.trace_id),

@@ -37,6 +37,8 @@ figures! {
     given mirror: Option<MirrorFigures>;
     /// Responses that its bandwidth held back.
     counter paced => "paced_total";
+    /// Calls of gRPC by their status.
+    grpc grpc => "grpc_responses_total";
     /// Its exchanges.
     nested exchanges: Lazy<ExchangeCounters>;
 }

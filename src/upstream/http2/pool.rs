@@ -11,7 +11,7 @@ use super::Http2Connection;
 use crate::config;
 
 /// Connections of HTTP/2 to an endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Http2Pool {
     connections: RefCell<Vec<Rc<Http2Connection>>>,
     is_opening: Cell<bool>,
@@ -21,6 +21,10 @@ pub struct Http2Pool {
     waiting: RefCell<Vec<Waker>>,
     /// Why the last connection broke, where the endpoint is to blame.
     fault: Cell<Option<&'static str>>,
+    /// How many streams the endpoint allows on a connection, once it has said so.
+    limit: Cell<Option<u32>>,
+    /// Most connections without an exchange.
+    max_idle: Cell<usize>,
 }
 
 /// A connection is being opened. Who waits for it goes on when this is dropped.
@@ -34,7 +38,26 @@ impl Drop for Opening<'_> {
     }
 }
 
+impl Drop for Http2Pool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Http2Pool {
+    /// One that keeps connections as these settings say.
+    pub fn new(config: &config::Pool) -> Self {
+        Http2Pool {
+            connections: RefCell::default(),
+            is_opening: Cell::new(false),
+            has_refused: Cell::new(false),
+            waiting: RefCell::default(),
+            fault: Cell::new(None),
+            limit: Cell::new(None),
+            max_idle: Cell::new(config.max_idle),
+        }
+    }
+
     /// A connection with room for one more exchange; the first one opened comes first, so
     /// that others become idle.
     pub fn take(&self) -> Option<Rc<Http2Connection>> {
@@ -73,6 +96,9 @@ impl Http2Pool {
     /// Exchanges share this connection from now on.
     pub fn add(&self, connection: Rc<Http2Connection>) {
         self.has_refused.set(false);
+        if let Some(limit) = self.limit.get() {
+            connection.protocol.borrow_mut().expect_limit(limit.max(1));
+        }
         self.connections.borrow_mut().push(connection);
     }
 
@@ -102,8 +128,19 @@ impl Http2Pool {
         connections.iter().filter(|it| it.is_idle()).count()
     }
 
+    /// Notes how many streams the endpoint allows on a connection.
+    pub fn note_limit(&self, limit: u32) {
+        self.limit.set(Some(limit));
+    }
+
+    /// Whether there are more connections without an exchange than are kept.
+    pub fn has_surplus(&self) -> bool {
+        self.idle_count() > self.max_idle.get()
+    }
+
     /// Keeps connections as these settings say from now on.
     pub fn follow(&self, config: &config::Pool) {
+        self.max_idle.set(config.max_idle);
         for connection in &*self.connections.borrow() {
             connection.idle_timeout.set(config.idle_timeout);
         }

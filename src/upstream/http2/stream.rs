@@ -6,21 +6,25 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use evenkeel_proto::grpc::Dialect;
 use evenkeel_proto::http2::request::{Form, Trailers, head_block};
 use evenkeel_proto::http2::{Direction, ErrorCode, StreamId};
-use evenkeel_proto::{BodyFraming, ResponseError, Scheme};
+use evenkeel_proto::{BodyError, BodyFraming, ResponseError, Scheme};
 
-use super::{Arrived, Fault, Http2Connection};
-use crate::http2::{BodyReading, BodyWriting};
-use crate::net::stream::{Carrying, Stream};
+use super::web::{TextWriting, WebReading, translate_head};
+use super::{Arrived, Call, Fault, Http2Connection};
+use crate::http2::{BodyReading, BodyWriting, room_of};
+use crate::net::stream::{Carrying, Peeked, Stream};
 
 /// What is known of a request before its head is written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Asking {
     /// The scheme of what is asked for.
     pub scheme: Scheme,
     /// How its body is framed.
     pub framing: BodyFraming,
+    /// The call that it is, if it is one.
+    pub call: Option<Rc<Call>>,
 }
 
 /// Before a head is written a stream has no number.
@@ -32,9 +36,27 @@ struct EndpointStream {
     connection: Rc<Http2Connection>,
     asking: Asking,
     id: Cell<StreamId>,
-    request: BodyWriting,
+    request: RequestWriting,
     /// Once the head of the response was read.
-    response: Option<BodyReading>,
+    response: Option<ResponseReading>,
+}
+
+/// How far the body of a request was written.
+#[derive(Debug)]
+enum RequestWriting {
+    /// As HTTP has it.
+    Plain(BodyWriting),
+    /// It comes in base64.
+    Text(TextWriting),
+}
+
+/// How far the body of a response was read.
+#[derive(Debug)]
+enum ResponseReading {
+    /// As HTTP has it.
+    Plain(BodyReading),
+    /// As gRPC-Web has it.
+    Web(WebReading),
 }
 
 impl Http2Connection {
@@ -42,16 +64,26 @@ impl Http2Connection {
     pub fn stream(self: &Rc<Self>, asking: Asking) -> Stream {
         Stream::carried(Box::new(EndpointStream {
             connection: self.clone(),
-            request: match asking.framing {
-                BodyFraming::None => BodyWriting::Counted(0),
-                BodyFraming::Length { bytes } => BodyWriting::Counted(bytes),
-                BodyFraming::Chunked => BodyWriting::in_chunks(),
-                BodyFraming::UntilClose => BodyWriting::Content,
-            },
+            request: asking.writing(),
             asking,
             id: Cell::new(UNOPENED),
             response: None,
         }))
+    }
+}
+
+impl Asking {
+    fn writing(&self) -> RequestWriting {
+        let dialect = self.call.as_ref().map(|it| it.dialect);
+        if dialect == Some(Dialect::WebText) && self.framing != BodyFraming::None {
+            return RequestWriting::Text(TextWriting::new(self.framing));
+        }
+        RequestWriting::Plain(match self.framing {
+            BodyFraming::None => BodyWriting::Counted(0),
+            BodyFraming::Length { bytes } => BodyWriting::Counted(bytes),
+            BodyFraming::Chunked => BodyWriting::in_chunks(),
+            BodyFraming::UntilClose => BodyWriting::Content,
+        })
     }
 }
 
@@ -61,10 +93,23 @@ pub fn is_untouched(error: &io::Error) -> bool {
     fault_of(error) == Some(Fault::Untouched)
 }
 
+/// Whether a read failed because the endpoint has cut the stream off, and not the connection.
+pub fn is_cut(error: &io::Error) -> bool {
+    matches!(fault_of(error), Some(Fault::Cut(_)))
+}
+
 /// What is wrong with the head of a response, where a read failed for that.
 pub fn malformed(error: &io::Error) -> Option<ResponseError> {
     match fault_of(error) {
         Some(Fault::Malformed(error)) => Some(error),
+        _ => None,
+    }
+}
+
+/// What is wrong with the body of a request, where a read of its response failed for that.
+pub fn malformed_request(error: &io::Error) -> Option<BodyError> {
+    match fault_of(error) {
+        Some(Fault::Request(error)) => Some(error),
         _ => None,
     }
 }
@@ -99,6 +144,9 @@ impl EndpointStream {
         if self.connection.is_retired() {
             return None;
         }
+        if let Some(call) = &self.asking.call {
+            call.begin();
+        }
         let block = &mut *self.connection.block.borrow_mut();
         block.clear();
         let form = Form {
@@ -106,15 +154,30 @@ impl EndpointStream {
             trailers: Trailers::Accepted,
             protocol: None,
         };
-        let method = head_block(block, &text[..end], form);
-        let ends = matches!(self.request, BodyWriting::Counted(0));
+        let translated;
+        let mut head = &text[..end];
+        if let Some(dialect @ (Dialect::Web | Dialect::WebText)) = self.dialect() {
+            let mut own = Vec::with_capacity(end);
+            translate_head(&mut own, head, dialect, Dialect::Grpc);
+            translated = own;
+            head = &translated;
+        }
+        let method = head_block(block, head, form);
+        let ends = matches!(self.request, RequestWriting::Plain(BodyWriting::Counted(0)));
         let id = {
             let mut protocol = self.connection.protocol.borrow_mut();
             protocol.open(method, block, ends)?
         };
         self.id.set(id);
         let mut arrived = self.connection.arrived.borrow_mut();
-        arrived.push((id, Arrived::default()));
+        let call = self.asking.call.clone();
+        arrived.push((
+            id,
+            Arrived {
+                call,
+                ..Arrived::default()
+            },
+        ));
         Some(end)
     }
 
@@ -136,6 +199,52 @@ impl EndpointStream {
         read.unwrap_or_default()
     }
 
+    fn dialect(&self) -> Option<Dialect> {
+        self.asking.call.as_ref().map(|it| it.dialect)
+    }
+
+    /// How the body is read that is framed so.
+    fn reading(&self, framing: BodyFraming) -> ResponseReading {
+        match self.dialect() {
+            // Otherwise there are no trailers.
+            Some(dialect @ (Dialect::Web | Dialect::WebText))
+                if framing == BodyFraming::Chunked =>
+            {
+                ResponseReading::Web(WebReading::new(dialect))
+            }
+            _ => ResponseReading::Plain(BodyReading::of(framing)),
+        }
+    }
+
+    /// Writes a part of the body: how much of it was taken.
+    fn write_body(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
+        let (id, connection) = (self.id.get(), &self.connection);
+        let writing = match &mut self.request {
+            RequestWriting::Plain(writing) => {
+                return writing.write(connection, id, bytes, false);
+            }
+            RequestWriting::Text(writing) => writing,
+        };
+        let mut protocol = connection.protocol.borrow_mut();
+        let room = room_of(&protocol);
+        if !writing.flush(&mut protocol, id, room) {
+            return Ok(0);
+        }
+        let taken = writing.take(bytes)?;
+        let room = room_of(&protocol);
+        writing.flush(&mut protocol, id, room);
+        Ok(taken)
+    }
+
+    /// Whether all of the response was read.
+    fn is_read(&self) -> bool {
+        match &self.response {
+            None => false,
+            Some(ResponseReading::Plain(body)) => body.is_over(),
+            Some(ResponseReading::Web(body)) => body.is_over(),
+        }
+    }
+
     /// What is to be said of a stream that was cut off.
     fn error(&self) -> io::Error {
         let fault = self.connection.with_arrived(self.id.get(), |it| it.fault);
@@ -154,19 +263,31 @@ impl EndpointStream {
 
 impl Carrying for EndpointStream {
     fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        match self.peek() {
+            Peeked::Nothing => self.connection.wait(self.id.get(), cx),
+            Peeked::Data | Peeked::End | Peeked::Broken => Poll::Ready(()),
+        }
+    }
+
+    fn peek(&self) -> Peeked {
         let id = self.id.get();
-        let is_ready = match &self.response {
+        let has_data = match &self.response {
             None => self.has_text(),
             Some(body) => {
-                let mut protocol = self.connection.protocol.borrow_mut();
-                body.has_framing() || protocol.readable_len(id) > 0
+                let has_own = match body {
+                    ResponseReading::Plain(body) => body.has_framing(),
+                    ResponseReading::Web(body) => body.has_more(),
+                };
+                has_own || self.connection.protocol.borrow_mut().readable_len(id) > 0
             }
         };
-        let incoming = self.connection.incoming(id);
-        if is_ready || incoming != Some(Direction::Open) {
-            Poll::Ready(())
-        } else {
-            self.connection.wait(id, cx)
+        match self.connection.incoming(id) {
+            _ if has_data => Peeked::Data,
+            Some(Direction::Open) => Peeked::Nothing,
+            // The end of a chunked body is still to be read.
+            Some(_) if !self.is_read() => Peeked::Data,
+            Some(_) => Peeked::End,
+            None => Peeked::Broken,
         }
     }
 
@@ -176,13 +297,22 @@ impl Carrying for EndpointStream {
         if self.response.is_none() {
             let (read, framing) = self.read_heads(room);
             len = read;
-            self.response = framing.map(BodyReading::of);
+            self.response = framing.map(|it| self.reading(it));
         }
         let mut has_news = false;
         if let Some(body) = &mut self.response {
             let mut protocol = self.connection.protocol.borrow_mut();
-            len += body.read(&mut protocol, id, &mut room[len..]);
+            let room = &mut room[len..];
+            len += match body {
+                ResponseReading::Plain(body) => body.read(&mut protocol, id, room),
+                ResponseReading::Web(body) => body.read(&mut protocol, id, room),
+            };
             has_news = !protocol.unsent().is_empty();
+            if let Some(call) = &self.asking.call
+                && let Some((Direction::Ended, lines)) = protocol.incoming(id)
+            {
+                call.note_trailers(lines);
+            }
         }
         if has_news {
             // The endpoint is told that it may send more.
@@ -213,17 +343,22 @@ impl Carrying for EndpointStream {
             },
             _ => 0,
         };
-        let (id, connection) = (self.id.get(), &self.connection);
-        let outgoing = connection.protocol.borrow_mut().outgoing(id);
+        let id = self.id.get();
+        let outgoing = self.connection.protocol.borrow_mut().outgoing(id);
         let is_over = matches!(outgoing, None | Some(Direction::Reset(_)));
-        if is_over || connection.is_broken() {
+        if is_over || self.connection.is_broken() {
             return Some(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let content = &bytes[head_len..];
-        let Ok(len) = self.request.write(connection, id, content, false) else {
-            return Some(Err(io::ErrorKind::InvalidData.into()));
+        let len = match self.write_body(content) {
+            Ok(len) => len,
+            Err(error) => {
+                // Whoever reads the response is told.
+                self.connection.has_failed(id, Fault::Request(error));
+                return Some(Ok(bytes.len()));
+            }
         };
-        connection.wake_driver();
+        self.connection.wake_driver();
         match head_len + len {
             0 if !bytes.is_empty() => None,
             len => Some(Ok(len)),

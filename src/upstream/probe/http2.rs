@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use evenkeel_proto::http1::{ChunkedDecoder, Piece};
-use evenkeel_proto::{BodyFraming, Method, ResponseHead, Scheme};
+use evenkeel_proto::{BodyFraming, Method, ResponseHead, Scheme, grpc};
 
 use super::{Answer, ProbeFailure, http, read, send};
 use crate::config::ProbeRequest;
@@ -59,17 +59,14 @@ pub(super) async fn ask_grpc(
         if head.status != 200 {
             return Err(ProbeFailure::Status(head.status));
         }
-        if let Some(status) = grpc_status(fields_of(&head, &buffer)) {
+        let mut fields = head.fields.iter();
+        let field = fields.find(|it| it.is_named(b"grpc-status", &buffer));
+        if let Some(status) = field.and_then(|it| grpc::status(it.value.of(&buffer))) {
             return Err(ProbeFailure::Grpc { status });
         }
         buffer.drain(..head.wire.end);
         let (content, trailers) = read_all(stream, buffer, &head).await?;
-        let trailers = trailers.split(|&byte| byte == b'\n');
-        let trailers = trailers.filter_map(|line| {
-            let colon = memchr::memchr(b':', line)?;
-            Some((&line[..colon], line[colon + 1..].trim_ascii()))
-        });
-        match grpc_status(trailers) {
+        match grpc::value_in_lines(&trailers, b"grpc-status").and_then(grpc::status) {
             Some(0) => {}
             Some(status) => return Err(ProbeFailure::Grpc { status }),
             None => return Err(http::closed()),
@@ -86,14 +83,14 @@ pub(super) async fn ask_grpc(
 fn check_request(service: &str) -> Vec<u8> {
     let mut message = Vec::new();
     if !service.is_empty() {
-        // Field 1, by its length, which has one byte or two.
+        // Field 1, by its length, seven bits at a time.
         message.push(0x0a);
-        let len = service.len();
-        if len < 0x80 {
-            message.push(len as u8);
-        } else {
-            message.extend([(len & 0x7f) as u8 | 0x80, (len >> 7) as u8]);
+        let mut len = service.len();
+        while len >= 0x80 {
+            message.push((len & 0x7f) as u8 | 0x80);
+            len >>= 7;
         }
+        message.push(len as u8);
         message.extend_from_slice(service.as_bytes());
     }
     let mut framed = vec![0];
@@ -115,20 +112,6 @@ fn serving_status(content: &[u8]) -> Option<u64> {
         [0x08, status @ 0..0x80] => Some(u64::from(*status)),
         _ => None,
     }
-}
-
-fn fields_of<'a>(
-    head: &'a ResponseHead,
-    bytes: &'a [u8],
-) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    let fields = head.fields.iter();
-    fields.map(|it| (it.name.of(bytes), it.value.of(bytes)))
-}
-
-/// The value of `grpc-status` among fields.
-fn grpc_status<'a>(mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<u32> {
-    let (_, value) = fields.find(|(name, _)| name.eq_ignore_ascii_case(b"grpc-status"))?;
-    std::str::from_utf8(value).ok()?.parse().ok()
 }
 
 /// Reads a body of which `input` is the beginning: its content, and its trailers.
@@ -172,7 +155,11 @@ async fn over_http2<T>(
     } else {
         Scheme::Http
     };
-    let mut stream = connection.stream(Asking { scheme, framing });
+    let mut stream = connection.stream(Asking {
+        scheme,
+        framing,
+        call: None,
+    });
     let begun = Instant::now();
     let done = {
         let mut work = pin!(work(&mut stream));

@@ -228,3 +228,31 @@ fn an_early_response_ends_the_upload() {
         assert!(client.response(5).unwrap().body == body);
     });
 }
+
+/// More requests at once would only wait in the queue, and for others too.
+#[test]
+fn a_client_may_have_as_many_streams_as_are_served() {
+    test(|| {
+        let origin = crate::setup::origin();
+        let site = Site {
+            listener: "h2c = true",
+            ..Site::default()
+        };
+        let endpoint = format!("{{ address = \"{}\", max_in_flight = 6 }}", origin.address);
+        let proxy = site.start(&[endpoint]);
+        let mut client = H2Client::connect(proxy.socket_addr("web")).unwrap();
+        let allowed = |client: &H2Client| client.settings[&setting::MAX_CONCURRENT_STREAMS];
+        client.ask(1, "/ping").unwrap();
+        assert_eq!(allowed(&client), 100);
+        for stream in 0..40 {
+            client.get(3 + 2 * stream, "/slow/300").unwrap();
+        }
+        client.until(|it| allowed(it) <= 6).unwrap();
+        assert!(allowed(&client) >= 4, "none is left: {}", allowed(&client));
+        // What was on its way is served all the same.
+        for stream in 0..40 {
+            assert_eq!(client.response(3 + 2 * stream).unwrap().status, 200);
+        }
+        client.until(|it| allowed(it) == 100).unwrap();
+    });
+}

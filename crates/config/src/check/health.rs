@@ -94,6 +94,9 @@ fn report_key(key: &Key<'_>, protocol: ProbeProtocol, health: &HealthTable, repo
         found.help(
             "`path` asks by HTTP, `send` and `receive` are bytes of your own: leave out one kind",
         );
+    } else if key.of == [Grpc] {
+        let found = report.mistake(key.place, format!("`{name}` is for `protocol = \"grpc\"`"));
+        found.help("add protocol = \"grpc\", or leave it out");
     } else if key.of == [Postgres, Mysql] {
         let found = report.mistake(key.place, format!("`{name}` without `protocol`"));
         found.help(format!("add the protocol of the login: {of}"));

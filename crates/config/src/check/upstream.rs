@@ -15,7 +15,7 @@ use super::super::shape::alternatives;
 use super::super::tree::SourcePlace;
 use super::super::value::{Destination, EndpointAddress, Name};
 use super::super::written::{
-    self, File, Names, QueueTable, RequestKey, RequestKeyText, ShortEndpoint, UpstreamTable,
+    self, File, Names, QueueTable, RequestKey, RequestKeyText, ShortEndpoint, Switch, UpstreamTable,
 };
 use super::health;
 use crate::{EndpointProtocol, ResolveTo};
@@ -89,7 +89,7 @@ fn check_protocol(upstream: &UpstreamTable, report: &mut Report) {
                 .related(place, "HTTP/2 is chosen here")
                 .help("leave one of the two out; `forward` tells endpoints of the client too");
         }
-        Some(EndpointProtocol::Either) if !upstream.tls.written => {
+        Some(EndpointProtocol::Either) if !matches!(upstream.tls.value, Some(Switch::On(_))) => {
             report
                 .mistake(
                     place,

@@ -54,6 +54,13 @@ pub(super) fn resolve(
         via: if it.via.value? { Via::Added } else { Via::Kept },
         forward: forward(it.forward.value.as_ref()?),
         tls: tls?,
+        grpc_retry_on: it
+            .grpc_retry_on
+            .value
+            .as_ref()?
+            .iter()
+            .map(|it| it.value.0)
+            .collect(),
         key: key.map_or(BalanceKey::Uri, |key| key.by.clone()),
         busy_status: busy_status.unwrap_or(502),
         queue: queue?,

@@ -91,6 +91,29 @@ choice!(EndpointProtocol {
     "auto" => EndpointProtocol::Either, "HTTP/2 where the endpoint chooses it by ALPN, else HTTP/1.1; for endpoints with TLS";
 });
 
+/// A status of gRPC that a call is tried again for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrpcCode(pub u32);
+
+choice!(GrpcCode {
+    "CANCELLED" => GrpcCode(1), "the caller gave up";
+    "UNKNOWN" => GrpcCode(2), "no more is known; many servers answer with it where their code has failed";
+    "INVALID_ARGUMENT" => GrpcCode(3), "the request makes no sense";
+    "DEADLINE_EXCEEDED" => GrpcCode(4), "it took too long";
+    "NOT_FOUND" => GrpcCode(5), "what was asked for is not there";
+    "ALREADY_EXISTS" => GrpcCode(6), "what was to be made is there already";
+    "PERMISSION_DENIED" => GrpcCode(7), "the caller may not";
+    "RESOURCE_EXHAUSTED" => GrpcCode(8), "something is used up";
+    "FAILED_PRECONDITION" => GrpcCode(9), "the system is in no state for it";
+    "ABORTED" => GrpcCode(10), "it met another call";
+    "OUT_OF_RANGE" => GrpcCode(11), "it reached beyond the end";
+    "UNIMPLEMENTED" => GrpcCode(12), "the server has no such method";
+    "INTERNAL" => GrpcCode(13), "something is broken";
+    "UNAVAILABLE" => GrpcCode(14), "the server can't serve now";
+    "DATA_LOSS" => GrpcCode(15), "data is lost";
+    "UNAUTHENTICATED" => GrpcCode(16), "the caller is not known";
+});
+
 choice!(UnknownName {
     "default" => UnknownName::Default, "the first certificate";
     "refuse" => UnknownName::Refuse, "the alert `unrecognized_name`, and no connection";

@@ -16,8 +16,8 @@ use crate::setting::{
 use crate::shape::Shape;
 use crate::tree::{Node, Value};
 use crate::value::{
-    EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, HexBytes, LoginName, Method,
-    Name, ProbePath, ServiceName, StatusRange, Text,
+    EndpointAddress, FieldName, FieldValue, FilePath, Forwarding, GrpcCode, HexBytes, LoginName,
+    Method, Name, ProbePath, ServiceName, StatusRange, Text,
 };
 use crate::{
     BalanceKey, Check, EndpointProtocol, Family, Lane, MAX_WEIGHT, ProbeProtocol, ResolveTo,
@@ -69,6 +69,8 @@ options! {
         forward: Forward,
         /// TLS to its endpoints; `None` for plain text.
         tls: Option<UpstreamTls>,
+        /// Statuses of gRPC for which a call is tried at another endpoint.
+        grpc_retry_on: Vec<u32>,
     } {
         /// How an endpoint is chosen.
         balance: Balance = Default("'adaptive'") => by_hand,
@@ -111,6 +113,10 @@ options! {
         /// Further attempts after the first, where HTTP allows them. With
         /// `queue.hold`, connections that can't be opened do not count.
         retries: Bounded<u32, 0, 100> = Default("2"),
+        /// Statuses of gRPC for which a call is tried at another endpoint, as often as
+        /// `retries` allows: where the endpoint answers with nothing else, and the request
+        /// is there as a whole. See [gRPC](grpc.md#retries).
+        grpc_retry_on: Vec<Placed<GrpcCode>> = Default("[]") => by_hand,
         /// Whether requests name the proxy in `Via`. nginx and IIS answer a
         /// request with `Via` uncompressed.
         via: bool = Default("false") => by_hand,

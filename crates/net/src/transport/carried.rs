@@ -33,6 +33,9 @@ pub trait Carrying: Debug {
     /// Says that nothing more is written.
     fn end(&mut self);
 
+    /// What a read would find now.
+    fn peek(&self) -> Peeked;
+
     /// Ready when it is cut off.
     fn poll_broken(&self, cx: &Context<'_>) -> Poll<()>;
 
@@ -145,9 +148,8 @@ impl Carried {
         Ok(())
     }
 
-    /// Nobody waits for what it was not asked for.
     pub fn peek(&self) -> Peeked {
-        Peeked::Nothing
+        self.0.peek()
     }
 
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {

@@ -92,7 +92,8 @@ impl Settings {
         max_head: 64 * 1024,
         max_streams: 1000,
         stream_window: 128 * 1024,
-        connection_window: 4 << 20,
+        // As much as all streams: none that nobody reads takes it from others.
+        connection_window: 1000 * 128 * 1024,
     };
 }
 
@@ -148,6 +149,19 @@ impl Connection {
         let ids = (WINDOW_MAX - self.last_stream).div_ceil(2) as usize;
         let streams = self.role.max_streams as usize;
         streams.saturating_sub(self.streams.len()).min(ids)
+    }
+
+    /// How many streams the peer allows, where it has said so.
+    pub fn peer_limit(&self) -> Option<u32> {
+        self.role.peer_max_streams
+    }
+
+    /// Takes the peer to allow so many streams until it says how many, as it has allowed
+    /// before.
+    pub fn expect_limit(&mut self, streams: u32) {
+        if !self.has_settings {
+            self.role.max_streams = streams.min(self.settings.max_streams);
+        }
     }
 
     /// Whether the peer takes an extended CONNECT (RFC 8441 §3). It is `false` until the

@@ -105,6 +105,16 @@ impl Connection {
         self.push_frame(FrameKind::Ping, 0, 0, SHUTDOWN_PING);
     }
 
+    /// Tells the peer how many streams it may have from now on, at most as many as the
+    /// [settings](Settings::max_streams) say. What it opens before it knows is served.
+    pub fn advertise(&mut self, streams: u32) {
+        // It is confirmed.
+        self.idle_frames.earn(1);
+        let mut payload = Vec::new();
+        Setting::MaxConcurrentStreams(streams.min(self.settings.max_streams)).push(&mut payload);
+        self.push_frame(FrameKind::Settings, 0, 0, &payload);
+    }
+
     /// Whether the peer was told that there will be an end.
     pub fn is_leaving(&self) -> bool {
         self.role.is_leaving

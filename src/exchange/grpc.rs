@@ -1,0 +1,110 @@
+//! Calls of gRPC: how long they may take, how they ended, and what a client of gRPC is told
+//! by an answer made here.
+
+use std::rc::Rc;
+
+use evenkeel_proto::grpc::{self, Dialect};
+use evenkeel_proto::http1::write::Persistence;
+
+use super::Exchange;
+use super::answer::{Answer, send};
+use crate::config::EndpointProtocol;
+use crate::metrics::end::{End, Failure};
+use crate::observe::access_log::GrpcStatus;
+use crate::upstream::Upstream;
+use crate::upstream::http2::Call;
+
+impl Exchange<'_> {
+    /// The call that it is, to an endpoint that speaks HTTP/2.
+    pub(super) fn call(&self) -> Option<&Rc<Call>> {
+        self.rare.as_ref()?.call.as_ref()
+    }
+
+    /// Notes what is asked for where that is a call: it then has the time that its client
+    /// gives it, and no more.
+    pub(super) fn note_call(&mut self, upstream: &Upstream) {
+        if upstream.config().protocol == EndpointProtocol::Http1 {
+            return;
+        }
+        let Some(call) = Call::of(self.head, self.bytes) else {
+            return;
+        };
+        if let Some(timeout) = call.timeout {
+            let deadline = self.context.wheel.deadline(timeout);
+            self.total_deadline = self.total_deadline.min(deadline);
+        }
+        self.rare().call = Some(Rc::new(call));
+    }
+
+    /// What its client speaks, if that is gRPC, by the head of its request.
+    fn dialect(&self) -> Option<Dialect> {
+        let head = self.head_read()?;
+        let mut fields = head.fields.iter();
+        let field = fields.find(|it| it.is_named(b"content-type", self.bytes))?;
+        Dialect::of(field.value.of(self.bytes))
+    }
+
+    /// Answers a client of gRPC with a status of gRPC. `None` for any other client.
+    pub(super) async fn answer_call(
+        &mut self,
+        end: End,
+        status: u16,
+        text: &str,
+        persistence: Persistence,
+    ) -> Option<Result<(), Failure>> {
+        let dialect = self.dialect()?;
+        let status = status_of(end, status);
+        let mut message = Vec::new();
+        grpc::push_message(&mut message, text);
+        Some(
+            self.send_status(dialect, status, &message, persistence)
+                .await,
+        )
+    }
+
+    /// Tells the client the status of its call, where an endpoint has given one that was to be
+    /// tried again.
+    pub(super) async fn answer_refused_call(
+        &mut self,
+        persistence: Persistence,
+    ) -> Option<Result<(), Failure>> {
+        let call = self.call()?.clone();
+        let status = call.status()?;
+        let message = call.message();
+        let sent = self.send_status(call.dialect, status, &message, persistence);
+        Some(sent.await)
+    }
+
+    async fn send_status(
+        &mut self,
+        dialect: Dialect,
+        status: u32,
+        message: &[u8],
+        persistence: Persistence,
+    ) -> Result<(), Failure> {
+        self.progress.figures.grpc = GrpcStatus::of(status);
+        let mut headers = vec![("grpc-status".to_owned(), status.to_string())];
+        if !message.is_empty() {
+            let message = String::from_utf8_lossy(message).into_owned();
+            headers.push(("grpc-message".to_owned(), message));
+        }
+        let answer = Answer {
+            status: 200,
+            content_type: str::from_utf8(dialect.name()).unwrap_or_default(),
+            headers: &headers,
+            ..Answer::EMPTY
+        };
+        send(self, &answer, persistence).await
+    }
+}
+
+/// The status of an answer made here.
+fn status_of(end: End, status: u16) -> u32 {
+    use Failure::{BodyTimeout, FirstByteTimeout, TotalTimeout, UpstreamStalled};
+    match end {
+        End::Failure(TotalTimeout | FirstByteTimeout | UpstreamStalled | BodyTimeout) => {
+            grpc::DEADLINE_EXCEEDED
+        }
+        _ => grpc::of_http(status),
+    }
+}
