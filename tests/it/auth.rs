@@ -270,21 +270,23 @@ fn the_clock_does_not_tell_who_is_a_user() {
         let users = users(&format!("kim:{SECRET_10}\n"));
         let (_origin, proxy) = start(OFFICE, &users);
         let mut client = proxy.client();
-        let mut shortest = |pair: &str| {
-            let took = (0..5).map(|_| {
-                let begun = Instant::now();
-                let response = ask_as(&mut client, "/a", pair);
-                assert_refused(&response, words::UNAUTHORIZED);
-                begun.elapsed()
-            });
-            took.min().unwrap()
+        let mut took = |pair: &str| {
+            let begun = Instant::now();
+            let response = ask_as(&mut client, "/a", pair);
+            assert_refused(&response, words::UNAUTHORIZED);
+            begun.elapsed()
         };
-        let (known, unknown) = (shortest(KIM_OTHER), shortest(JO_SECRET));
-        assert!(known > Duration::from_millis(5), "{known:?}");
-        assert!(
-            unknown > known / 2 && known > unknown / 2,
-            "{known:?}, {unknown:?}"
-        );
+        // A busy machine makes some of them longer, and none shorter.
+        let (mut known, mut unknown) = (Duration::MAX, Duration::MAX);
+        for round in 1..=50 {
+            known = known.min(took(KIM_OTHER));
+            unknown = unknown.min(took(JO_SECRET));
+            if round >= 5 && unknown > known / 2 && known > unknown / 2 {
+                assert!(known > Duration::from_millis(5), "{known:?}");
+                return;
+            }
+        }
+        panic!("{known:?}, {unknown:?}");
     });
 }
 

@@ -216,6 +216,10 @@ fn an_endpoint_is_drained_and_comes_back() {
         let send = |count: usize| {
             for _ in 0..count {
                 assert_eq!(proxy.client().get("/ping").unwrap().status, 200);
+                // A client may have its response before the exchange has ended.
+                until("nothing is in flight", || {
+                    figures(&proxy)["upstreams"][0]["in_flight"] == 0
+                });
             }
         };
         let seen = || origins.each_ref().map(|it| it.stats().requests);
