@@ -320,6 +320,8 @@ impl Control {
                 }
             }
         }
+        // Idle workers end at once: the operator who asked for it is still to be answered.
+        tokio::task::yield_now().await;
     }
 
     /// Waits until all is written, and says what was done.
