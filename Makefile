@@ -47,6 +47,14 @@ quick: ## Check format and lints, and run unit, configuration and docs tests
 	@EVENKEEL_TEST_SAMPLE=$(SAMPLE) EVENKEEL_TEST_NO_MOUNT=1 cargo test --quiet --workspace --profile $(PROFILE) \
 		--lib --bins --test config --test docs
 
+# Tests of the whole program wait more than they work: two cores run four at a time.
+TEST_THREADS := $(shell cores=$$(nproc); echo $$((cores < 4 ? 4 : cores)))
+test it: export RUST_TEST_THREADS ?= $(TEST_THREADS)
+
+# Its own folder: the flag would have everything else built anew.
+LOOM := RUSTFLAGS="--cfg loom" cargo test --quiet --release --package evenkeel-policy --test loom --target-dir target/loom
+
+# The tests leave cores idle, which loom uses meanwhile: it gives way to them.
 test: ## Run all tests
 	@scripts/need $(TEST_TOOLS)
 	@echo "test: cargo test --workspace"
@@ -54,8 +62,16 @@ test: ## Run all tests
 		echo "test: without root and /dev/fuse no slow disk can be made: the tests that need one are left out"; \
 		export EVENKEEL_TEST_NO_MOUNT=1; \
 	fi; \
-	cargo test --workspace --profile $(PROFILE) --no-fail-fast
-	@$(MAKE) loom
+	cargo test --workspace --profile $(PROFILE) --no-run; \
+	mkdir -p target/loom; \
+	nice -n 19 env $(LOOM) >target/loom/log 2>&1 & loom=$$!; \
+	trap 'kill $$loom 2>/dev/null || true' EXIT; \
+	failed=0; \
+	cargo test --workspace --profile $(PROFILE) --no-fail-fast || failed=1; \
+	echo "loom: cargo test --test loom"; \
+	wait $$loom || failed=1; \
+	cat target/loom/log; \
+	exit $$failed
 
 test-http2: ## Run the suites of HTTP/2 whole, of which `make test` runs a part
 	@scripts/need $(TEST_TOOLS)
@@ -75,11 +91,10 @@ crash: ## Kill a process that writes a cache on a disk CRASHES=100 times
 	@EVENKEEL_TEST_CRASHES=$(CRASHES) cargo test --quiet --profile $(PROFILE) --lib -- \
 		cache::disk::tests::crash
 
-# Its own folder: the flag would have everything else built anew.
 loom: ## Check the hand-over of slots under every order of memory accesses
 	@scripts/need $(BUILD_TOOLS)
 	@echo "loom: cargo test --test loom"
-	@RUSTFLAGS="--cfg loom" cargo test --quiet --release --package evenkeel-policy --test loom --target-dir target/loom
+	@$(LOOM)
 
 # An interpreter is slow: a few inputs of each property, and of the fuzz corpus.
 # Balancers and budgets are left out, whose tests take thousands of turns and whose
