@@ -147,6 +147,8 @@ pub(super) enum Retry {
     OnNewConnection,
     /// The endpoint has said that it has done nothing for the request (RFC 9113 §8.7).
     Untouched,
+    /// The same, as the endpoint has ended a connection that had served others.
+    Ended,
     /// At an endpoint not tried yet.
     Elsewhere,
     /// At any endpoint with room: the backlog was full, and nothing was sent.
@@ -623,9 +625,9 @@ impl<'a, 'e> Sent<'a, 'e> {
         !self.is_reused && self.interim.count == 0 && alert.is_some_and(is_handshake_refusal)
     }
 
-    /// The endpoint has done nothing for the request.
+    /// The endpoint has done nothing for the request, which may be made again so.
     #[cold]
-    fn untouched(&self) -> Attempt {
+    fn untouched(&self, again: Retry) -> Attempt {
         let mut attempt = self.lost_connection(Sending::Nothing);
         if let Attempt::Failed {
             retry, is_blamed, ..
@@ -633,7 +635,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         {
             *is_blamed = false;
             if *retry != Retry::Never {
-                *retry = Retry::Untouched;
+                *retry = again;
             }
         }
         attempt

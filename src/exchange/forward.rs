@@ -248,7 +248,8 @@ pub(super) fn try_endpoints<'u, A: Attempting, T>(
                 } => (end, retry, is_blamed, unread),
             };
             let context = exchange.context;
-            if end.is_endpoint_fault() {
+            let is_in_order = matches!(retry, Retry::Untouched | Retry::Ended);
+            if end.is_endpoint_fault() && !is_in_order {
                 slot.counters().failures.add(1);
             }
             if blamed {
@@ -326,6 +327,8 @@ impl TriedEndpoints {
 
 /// How often an endpoint may say that it has done nothing, before that counts.
 const UNTOUCHED_MAX: u32 = 3;
+/// The same of connections that end while others are served: each time that is progress.
+const ENDED_MAX: u32 = 100;
 
 /// The attempts of one exchange so far.
 struct Attempts<'a> {
@@ -400,7 +403,12 @@ impl<'a> Attempts<'a> {
             }
             return GoOn::Busy;
         }
-        if retry == Retry::Untouched && self.untouched < UNTOUCHED_MAX {
+        let most = match retry {
+            Retry::Untouched => UNTOUCHED_MAX,
+            Retry::Ended => ENDED_MAX,
+            _ => 0,
+        };
+        if self.untouched < most {
             // It costs nobody anything: the exchange stays where it has a slot.
             self.untouched += 1;
             self.last_failure = Some(end);
@@ -411,7 +419,7 @@ impl<'a> Attempts<'a> {
         let is_held = self.is_held(context, end);
         let is_allowed = match retry {
             Retry::OnNewConnection => true,
-            Retry::Elsewhere | Retry::Untouched => self.retries_left > 0 || is_held,
+            Retry::Elsewhere | Retry::Untouched | Retry::Ended => self.retries_left > 0 || is_held,
             _ => false,
         };
         if !is_allowed {

@@ -127,6 +127,7 @@ impl Endpoint {
     fn forget(&self) {
         self.counters.idle.set(0);
         self.counters.pinned.set(0);
+        self.counters.http2.set(0);
     }
 }
 

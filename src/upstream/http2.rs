@@ -24,8 +24,8 @@ use evenkeel_proto::{BodyError, BodyFraming, ResponseError, ResponseHead};
 
 pub use self::call::Call;
 pub use self::pool::{Http2Pool, Opening};
-pub use self::stream::{Asking, is_cut, is_untouched, malformed, malformed_request};
-use self::web::translate_head;
+pub use self::stream::{Asking, has_ended, is_cut, is_untouched, malformed, malformed_request};
+use self::web::{Length, translate_head};
 use crate::http2::{SharedConnection, forget_unsent};
 use crate::net::buffer::Buffer;
 use crate::net::stream::{Follow, Stream};
@@ -46,7 +46,9 @@ pub struct Http2Connection {
     arrived: RefCell<Vec<(StreamId, Arrived)>>,
     /// Whether it takes no more exchanges.
     is_retired: Cell<bool>,
-    /// Frames that came, other than answers to a PING.
+    /// Whether a response has begun on it.
+    has_served: Cell<bool>,
+    /// How often something of a response has come.
     heard: Cell<u64>,
     /// How long it may be idle.
     pub idle_timeout: Cell<Duration>,
@@ -73,6 +75,8 @@ struct Arrived {
 enum Fault {
     /// The endpoint has done nothing for the request.
     Untouched,
+    /// The same, for it has ended the connection, which had served others.
+    Ended,
     /// It has sent something that is no head.
     Malformed(ResponseError),
     /// The client's body is no body.
@@ -98,6 +102,7 @@ impl Http2Connection {
             local_address,
             arrived: RefCell::default(),
             is_retired: Cell::new(false),
+            has_served: Cell::new(false),
             heard: Cell::new(0),
             idle_timeout: Cell::new(idle_timeout),
             fault: Cell::new(None),
@@ -116,7 +121,7 @@ impl Http2Connection {
         self.is_retired.get() || self.is_broken()
     }
 
-    /// How often the endpoint has shown that it works.
+    /// How often something of a response has come.
     pub fn heard(&self) -> u64 {
         self.heard.get()
     }
@@ -200,7 +205,10 @@ impl Http2Connection {
             let Some(event) = event else {
                 return Ok(());
             };
-            if !matches!(event, Event::Pong(_)) {
+            if matches!(
+                event,
+                Event::Head(..) | Event::Interim(..) | Event::Readable(_)
+            ) {
                 self.heard.update(|it| it.wrapping_add(1));
             }
             match event {
@@ -213,15 +221,24 @@ impl Http2Connection {
                     spare = Some(head);
                 }
                 Event::Malformed(id, error) => self.has_failed(id, Fault::Malformed(error)),
+                Event::Refused(id) if self.is_retired.get() && self.has_served.get() => {
+                    self.has_failed(id, Fault::Ended);
+                }
                 Event::Refused(id) => self.has_failed(id, Fault::Untouched),
-                Event::Reset(id, code) => self.has_failed(id, Fault::Cut(code)),
+                Event::Reset(id, code) => {
+                    if code == ErrorCode::EnhanceYourCalm {
+                        // Others than this connection may be served still.
+                        self.is_retired.set(true);
+                    }
+                    self.has_failed(id, Fault::Cut(code));
+                }
                 Event::Readable(id) | Event::Stopped(id, _) => self.wake(id),
                 // They are woken in their order, once it is known what fits.
                 Event::Writable | Event::Capacity | Event::Pong(_) => {}
                 Event::GoAway(code) => {
                     self.is_retired.set(true);
                     if code != ErrorCode::NoError {
-                        self.fault.set(Some(word_of(code)));
+                        self.fault.set(Some(code.name()));
                     }
                 }
             }
@@ -231,18 +248,28 @@ impl Http2Connection {
     /// The head of a response has come.
     fn begins(&self, id: StreamId, response: &Response) {
         let Response { bytes, head } = response;
+        self.has_served.set(true);
         let call = self.with_arrived(id, |it| it.call.clone()).flatten();
         if let Some(call) = &call {
             call.note_head(head, bytes);
         }
-        match call.map(|it| it.dialect) {
-            Some(dialect @ (Dialect::Web | Dialect::WebText)) => {
-                let mut text = Vec::with_capacity(bytes.len() + 16);
-                translate_head(&mut text, bytes, Dialect::Grpc, dialect);
-                self.arrives(id, &text, Some(head.wire.framing));
-            }
-            _ => self.arrives(id, bytes, Some(head.wire.framing)),
+        let Some(call) = call else {
+            return self.arrives(id, bytes, Some(head.wire.framing));
+        };
+        let mut text = Vec::with_capacity(bytes.len() + 32);
+        // Trailers follow, whatever length is told.
+        let is_framed_anew = matches!(head.wire.framing, BodyFraming::Length { bytes: 1.. });
+        let (length, framing) = if is_framed_anew {
+            (Length::Dropped, BodyFraming::Chunked)
+        } else {
+            (Length::Kept, head.wire.framing)
+        };
+        translate_head(&mut text, bytes, Dialect::Grpc, call.dialect, length);
+        if is_framed_anew {
+            text.truncate(text.len() - b"\r\n".len());
+            text.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
         }
+        self.arrives(id, &text, Some(framing));
     }
 
     /// A head has come for a stream.
@@ -288,25 +315,12 @@ impl Deref for Http2Connection {
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Untouched => out.write_str("it has done nothing for the request"),
+            Fault::Untouched | Fault::Ended => out.write_str("it has done nothing for the request"),
             Fault::Malformed(error) => error.fmt(out),
             Fault::Request(error) => error.fmt(out),
-            Fault::Cut(code) => write!(out, "it has reset the stream ({code:?})"),
+            Fault::Cut(code) => write!(out, "it has reset the stream: {}", code.name()),
         }
     }
 }
 
 impl std::error::Error for Fault {}
-
-/// What an endpoint means that ends a connection with this code.
-fn word_of(code: ErrorCode) -> &'static str {
-    match code {
-        ErrorCode::NoError => "it ends the connection",
-        ErrorCode::EnhanceYourCalm => "it was asked too much (ENHANCE_YOUR_CALM)",
-        ErrorCode::Protocol => "it reports a fault of the protocol (PROTOCOL_ERROR)",
-        ErrorCode::Compression => "it can't decode heads (COMPRESSION_ERROR)",
-        ErrorCode::InadequateSecurity => "its TLS is not good enough (INADEQUATE_SECURITY)",
-        ErrorCode::Http11Required => "it wants HTTP/1.1 (HTTP_1_1_REQUIRED)",
-        _ => "it ends the connection with an error",
-    }
-}

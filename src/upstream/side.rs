@@ -149,7 +149,10 @@ impl UpstreamSide {
     /// Closes idle connections to endpoints that this worker has used: its own, and
     /// those of all workers to endpoints with a limit.
     pub fn close_idle(&self) {
-        self.for_each_endpoint(|it| it.pool.close());
+        self.for_each_endpoint(|it| {
+            it.pool.close();
+            it.http2().close_idle(usize::MAX);
+        });
     }
 }
 

@@ -175,7 +175,7 @@ fn refusal(alert: AlertDescription) -> String {
         AlertDescription::CertificateExpired => "the client certificate has expired for it",
         AlertDescription::ProtocolVersion => "it speaks no version of TLS from 1.2 on",
         AlertDescription::UnrecognisedName => "it does not serve the name that it was asked for",
-        AlertDescription::NoApplicationProtocol => "it does not speak HTTP/1.1",
+        AlertDescription::NoApplicationProtocol => "it speaks no protocol that was offered (ALPN)",
         _ => return format!("it refuses the TLS handshake with the alert {alert:?}"),
     };
     format!("it refuses the TLS handshake: {why}")

@@ -9,7 +9,7 @@ use evenkeel_proto::http1::{Parsed, parse_odd_response, parse_response};
 use evenkeel_proto::representation::Codable;
 use evenkeel_proto::{BodyFraming, ResponseError, ResponseHead, Version};
 
-use super::{Attempt, Sending, Sent};
+use super::{Attempt, Retry, Sending, Sent};
 use crate::config::{FieldEdit, ResponseCompression};
 use crate::exchange::body::{BodySink, BodySource, TAILROOM};
 use crate::exchange::compression::{Decision, ResponseFacts};
@@ -26,7 +26,7 @@ use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
 use crate::observe::counters::status_class;
 use crate::upstream;
-use crate::upstream::http2::{is_cut, is_untouched, malformed, malformed_request};
+use crate::upstream::http2::{has_ended, is_cut, is_untouched, malformed, malformed_request};
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
@@ -61,7 +61,8 @@ impl Sent<'_, '_> {
     ) -> Result<Received, Attempt> {
         match read {
             Err(error) if self.is_refused(&error) => return Err(self.refused()),
-            Err(error) if is_untouched(&error) => return Err(self.untouched()),
+            Err(error) if is_untouched(&error) => return Err(self.untouched(Retry::Untouched)),
+            Err(error) if has_ended(&error) => return Err(self.untouched(Retry::Ended)),
             Err(error) if is_cut(&error) && buffer.is_empty() => return Err(self.cut_off()),
             Err(error) if let Some(why) = malformed_request(&error) => {
                 return Err(Attempt::failed(why));

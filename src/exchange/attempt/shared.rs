@@ -284,8 +284,11 @@ impl Driver {
     }
 
     fn wait_for(&mut self, wait: Wait) {
-        if wait == Wait::Use && self.is_surplus() {
-            self.connection.retire();
+        if wait == Wait::Use {
+            self.connection.shrink();
+            if self.is_surplus() {
+                self.connection.retire();
+            }
         }
         self.wait = Some(wait);
         let timeout = match wait {

@@ -14,8 +14,8 @@ use evenkeel_proto::{Field, FieldKind, RequestHead, Span};
 use super::clock::Clock;
 use super::names::{Name, Names, UpstreamNames};
 use super::{
-    Batch, Entries, Exchange, Figures, Layout, LineMaker, LoggedEndpoint, Open, Phase, Reason,
-    Source, StreamPlace, Times,
+    Batch, Entries, Exchange, Figures, GrpcStatus, Layout, LineMaker, LoggedEndpoint, Open, Phase,
+    Reason, Source, StreamPlace, Times,
 };
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};

@@ -56,13 +56,15 @@ figures! {
     gauge idle => "idle_connections";
     /// Idle connections that belong to one client each, whom they authenticate or tell of.
     gauge pinned => "pinned_connections";
+    /// Connections of HTTP/2, with and without exchanges.
+    gauge http2 => "http2_connections";
     /// Attempts made here.
     counter attempts => "attempts_total";
     /// Connections opened.
     counter connects => "connects_total";
     /// Connections that could not be opened.
     counter connect_failures => "connect_failures_total";
-    /// Attempts on a connection from the idle pool.
+    /// Attempts on a connection that was open: from the idle pool, or of HTTP/2.
     counter reuses => "reuses_total";
     /// Idle connections found closed.
     counter stale => "stale_total";

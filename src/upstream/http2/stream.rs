@@ -11,7 +11,7 @@ use evenkeel_proto::http2::request::{Form, Trailers, head_block};
 use evenkeel_proto::http2::{Direction, ErrorCode, StreamId};
 use evenkeel_proto::{BodyError, BodyFraming, ResponseError, Scheme};
 
-use super::web::{TextWriting, WebReading, translate_head};
+use super::web::{Length, TextWriting, WebReading, translate_head};
 use super::{Arrived, Call, Fault, Http2Connection};
 use crate::http2::{BodyReading, BodyWriting, room_of};
 use crate::net::stream::{Carrying, Peeked, Stream};
@@ -93,6 +93,11 @@ pub fn is_untouched(error: &io::Error) -> bool {
     fault_of(error) == Some(Fault::Untouched)
 }
 
+/// The same of one that has ended the connection after it had served others.
+pub fn has_ended(error: &io::Error) -> bool {
+    fault_of(error) == Some(Fault::Ended)
+}
+
 /// Whether a read failed because the endpoint has cut the stream off, and not the connection.
 pub fn is_cut(error: &io::Error) -> bool {
     matches!(fault_of(error), Some(Fault::Cut(_)))
@@ -158,7 +163,11 @@ impl EndpointStream {
         let mut head = &text[..end];
         if let Some(dialect @ (Dialect::Web | Dialect::WebText)) = self.dialect() {
             let mut own = Vec::with_capacity(end);
-            translate_head(&mut own, head, dialect, Dialect::Grpc);
+            let length = match dialect {
+                Dialect::WebText => Length::Dropped,
+                _ => Length::Kept,
+            };
+            translate_head(&mut own, head, dialect, Dialect::Grpc, length);
             translated = own;
             head = &translated;
         }

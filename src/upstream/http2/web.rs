@@ -15,9 +15,21 @@ const PART_LEN: usize = 12 * 1024;
 /// The flag of a part of a body that has the trailers.
 const TRAILERS: u8 = 0x80;
 
-/// Appends the text of a head in which the dialect of one side is that of the other, and which
-/// tells no length where that changes.
-pub(super) fn translate_head(out: &mut Vec<u8>, text: &[u8], from: Dialect, to: Dialect) {
+/// What becomes of the length that a head tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    Kept,
+    Dropped,
+}
+
+/// Appends the text of a head in which the dialect of one side is that of the other.
+pub(super) fn translate_head(
+    out: &mut Vec<u8>,
+    text: &[u8],
+    from: Dialect,
+    to: Dialect,
+    length: Length,
+) {
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let colon = memchr::memchr(b':', line).unwrap_or(0);
         let (name, value) = (&line[..colon], line[colon..].get(1..).unwrap_or_default());
@@ -32,7 +44,7 @@ pub(super) fn translate_head(out: &mut Vec<u8>, text: &[u8], from: Dialect, to: 
             }
         }
         let is_length = name.eq_ignore_ascii_case(b"content-length");
-        if is_length && from == Dialect::WebText {
+        if is_length && length == Length::Dropped {
             continue;
         }
         out.extend_from_slice(line);
@@ -190,13 +202,19 @@ mod tests {
             b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc-web-text+proto\r\n\
             Content-Length: 8\r\nX-A: b\r\n\r\n";
         let mut out = Vec::new();
-        translate_head(&mut out, text, Dialect::WebText, Dialect::Grpc);
+        translate_head(
+            &mut out,
+            text,
+            Dialect::WebText,
+            Dialect::Grpc,
+            Length::Dropped,
+        );
         let expected = "POST /a HTTP/1.1\r\nHost: a\r\ncontent-type: application/grpc+proto\r\n\
             X-A: b\r\n\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let text = b"HTTP/1.1 200 \r\ncontent-type: application/grpc\r\n\r\n";
         let mut out = Vec::new();
-        translate_head(&mut out, text, Dialect::Grpc, Dialect::Web);
+        translate_head(&mut out, text, Dialect::Grpc, Dialect::Web, Length::Kept);
         assert_eq!(
             out,
             b"HTTP/1.1 200 \r\ncontent-type: application/grpc-web\r\n\r\n"

@@ -12,7 +12,7 @@ use evenkeel_proto::{BodyFraming, Method, ResponseHead, Scheme, grpc};
 use super::{Answer, ProbeFailure, http, read, send};
 use crate::config::ProbeRequest;
 use crate::net::stream::Stream;
-use crate::upstream::http2::{Asking, Http2Connection, Step};
+use crate::upstream::http2::{Asking, Http2Connection, Step, is_cut};
 
 /// What a service says that is well: `SERVING` of `HealthCheckResponse.ServingStatus`.
 const SERVING: u64 = 1;
@@ -61,15 +61,14 @@ pub(super) async fn ask_grpc(
         }
         let mut fields = head.fields.iter();
         let field = fields.find(|it| it.is_named(b"grpc-status", &buffer));
-        if let Some(status) = field.and_then(|it| grpc::status(it.value.of(&buffer))) {
-            return Err(ProbeFailure::Grpc { status });
+        if let Some(field) = field {
+            return Err(call_failed(grpc::status(field.value.of(&buffer))));
         }
         buffer.drain(..head.wire.end);
         let (content, trailers) = read_all(stream, buffer, &head).await?;
         match grpc::value_in_lines(&trailers, b"grpc-status").and_then(grpc::status) {
             Some(0) => {}
-            Some(status) => return Err(ProbeFailure::Grpc { status }),
-            None => return Err(http::closed()),
+            status => return Err(call_failed(status)),
         }
         match serving_status(&content) {
             Some(SERVING) => Ok(Answer::Words("SERVING".to_owned())),
@@ -77,6 +76,15 @@ pub(super) async fn ask_grpc(
         }
     })
     .await
+}
+
+/// Why a call that ended so brought no answer.
+fn call_failed(status: Option<u32>) -> ProbeFailure {
+    match status {
+        Some(0) => ProbeFailure::NotServing { status: None },
+        Some(status) => ProbeFailure::Grpc { status },
+        None => ProbeFailure::Http2("malformed answer: no grpc-status"),
+    }
 }
 
 /// A `HealthCheckRequest` as a message of gRPC.
@@ -123,8 +131,9 @@ async fn read_all(
     let mut decoder = ChunkedDecoder::default();
     let (mut content, mut at) = (Vec::new(), 0);
     if head.wire.framing != BodyFraming::Chunked {
-        // The body of a call that ends with trailers has no length.
-        return Err(http::closed());
+        return Err(ProbeFailure::Http2(
+            "malformed answer: a length in the place of trailers",
+        ));
     }
     loop {
         match decoder.piece(&input[at..]).map_err(ProbeFailure::Body)? {
@@ -187,9 +196,10 @@ async fn over_http2<T>(
         })
         .await;
     }
-    match connection.fault() {
-        Some(why) if done.is_err() => Err(ProbeFailure::Http2(why)),
-        _ => done,
+    match (done, connection.fault()) {
+        (Err(_), Some(why)) => Err(ProbeFailure::Http2(why)),
+        (Err(ProbeFailure::Broken(error)), None) if !is_cut(&error) => Err(http::closed()),
+        (done, _) => done,
     }
 }
 

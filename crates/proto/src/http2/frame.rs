@@ -196,6 +196,29 @@ impl ErrorCode {
         ErrorCode::Http11Required,
     ];
 
+    const NAMES: [&str; 14] = [
+        "NO_ERROR",
+        "PROTOCOL_ERROR",
+        "INTERNAL_ERROR",
+        "FLOW_CONTROL_ERROR",
+        "SETTINGS_TIMEOUT",
+        "STREAM_CLOSED",
+        "FRAME_SIZE_ERROR",
+        "REFUSED_STREAM",
+        "CANCEL",
+        "COMPRESSION_ERROR",
+        "CONNECT_ERROR",
+        "ENHANCE_YOUR_CALM",
+        "INADEQUATE_SECURITY",
+        "HTTP_1_1_REQUIRED",
+    ];
+
+    /// Its name, as RFC 9113 §7 has it.
+    pub fn name(self) -> &'static str {
+        let known = ErrorCode::ALL.iter().position(|it| *it == self);
+        known.map_or("an unknown code", |at| ErrorCode::NAMES[at])
+    }
+
     /// The code of this number.
     pub fn from_number(number: u32) -> Self {
         let code = ErrorCode::ALL.get(number as usize);
