@@ -40,7 +40,7 @@ pub use dns::{Bind, NameServer, TsigKey};
 pub use evenkeel_origin::{
     self as origin, Origin, OriginHandle, OriginListener, OriginOptions, OriginStats,
 };
-pub use http2::{H2Client, H2Server};
+pub use http2::{H2Client, H2Request, H2Server};
 pub use memory_disk::MemoryDisk;
 pub use proxy::{Proxy, ProxySetup};
 pub use raw::{RawClient, RawOrigin, RawStream, Response};

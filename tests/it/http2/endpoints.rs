@@ -1,4 +1,31 @@
 //! Endpoints that speak HTTP/2, and clients of either version.
+//!
+//! * here: messages of both versions, and connections as they come and go.
+//! * [`holding`]: an endpoint that holds requests until a test lets them go.
+//! * [`over_tls`]: what is agreed on in the handshake.
+//! * [`probes`]: probes, and the health service of gRPC.
+//! * [`silence`]: endpoints that say nothing.
+//! * [`sharing`]: limits, queues, retries and figures.
+//! * [`features`]: what routes do.
+//! * [`reloads`]: endpoints that leave, and a program that does.
+//! * [`attacks`]: endpoints that break rules.
+//! * [`smuggling`]: messages that one version would read otherwise than the other.
+//! * [`churn`]: connections that come and go under requests.
+//! * [`foreign`]: servers that nobody here wrote.
+//! * [`bounds`]: what one may take from others, and what is said.
+
+mod attacks;
+mod bounds;
+mod churn;
+mod features;
+mod foreign;
+mod holding;
+mod over_tls;
+mod probes;
+mod reloads;
+mod sharing;
+mod silence;
+mod smuggling;
 
 use std::io;
 use std::net::SocketAddr;
