@@ -12,11 +12,13 @@
 //! * [`smuggling`]: messages that one version would read otherwise than the other.
 //! * [`churn`]: connections that come and go under requests.
 //! * [`foreign`]: servers that nobody here wrote.
+//! * [`courtesy`]: what endpoints and operators expect beyond that.
 //! * [`bounds`]: what one may take from others, and what is said.
 
 mod attacks;
 mod bounds;
 mod churn;
+mod courtesy;
 mod features;
 mod foreign;
 mod holding;
