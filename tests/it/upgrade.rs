@@ -475,7 +475,7 @@ channel.sendall(struct.pack(">II", len(answer), 0) + answer)
 #[test]
 fn the_old_process_goes_on_where_the_new_one_fails() {
     test(|| {
-        let server = format!("upgrade_timeout = \"700ms\"\n{ADMIN}");
+        let server = format!("upgrade_timeout = \"3s\"\n{ADMIN}");
         let (_origin, proxy) = Site {
             server: &server,
             ..Site::default()
@@ -492,7 +492,7 @@ fn the_old_process_goes_on_where_the_new_one_fails() {
             (
                 script(&proxy, "hangs", "#!/bin/sh\nexec sleep 600\n"),
                 "timeout",
-                "was not ready within 700ms",
+                "was not ready within 3s",
             ),
             (
                 script(&proxy, "refuses", REFUSES),

@@ -30,6 +30,9 @@ pub struct ProxySetup {
     pub env: Vec<(String, String)>,
 }
 
+/// Time for what a program said last to be read.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
 /// What the status page is called among the listeners.
 const STATUS_PAGE: &str = "the status page";
 
@@ -291,9 +294,14 @@ impl Proxy {
         self.status.is_some()
     }
 
-    /// Waits until it has ended, at most `limit`.
+    /// Waits until it has ended, at most `limit`, and what it said last has come.
     pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
-        holds_within(limit, || self.has_ended());
+        if holds_within(limit, || self.has_ended())
+            && let Some(reader) = &self.reader
+        {
+            // A successor still has the pipe.
+            holds_within(LAST_WORDS, || reader.is_finished());
+        }
         self.status
     }
 }

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use evenkeel_testkit::deadline::until;
+
 use super::*;
 
 /// A folder with segments that are sealed and one that is not, and what they have.
@@ -222,12 +224,16 @@ fn a_log_of_purges_that_is_damaged_or_gone_costs_all_objects() {
 
 /// Runs a command; it has to succeed.
 fn run(program: &str, arguments: &[&str]) {
+    assert!(
+        succeeds(program, arguments),
+        "{program} {arguments:?}: run as root, or set EVENKEEL_TEST_NO_MOUNT=1"
+    );
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
     let status = Command::new(program).args(arguments).status();
     let status = status.unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(
-        status.success(),
-        "{program} {arguments:?}: {status}; run as root, or set EVENKEEL_TEST_NO_MOUNT=1"
-    );
+    status.success()
 }
 
 /// A file system in memory that is unmounted when it is dropped.
@@ -290,7 +296,10 @@ fn a_disk_that_is_full_or_read_only_pauses_the_store() {
     // Read-only from the start.
     let store = open_idle(&path);
     close(store);
-    run("mount", &["-o", "remount,ro", folder]);
+    // A process that another test starts has the store's files until it is another program.
+    until("no file is open", || {
+        succeeds("mount", &["-o", "remount,ro", folder])
+    });
     let error = try_open(&path, SMALL).unwrap_err().to_string();
     assert!(error.contains("ead-only"), "{error}");
 }
