@@ -47,8 +47,8 @@ quick: ## Check format and lints, and run unit, configuration and docs tests
 	@EVENKEEL_TEST_SAMPLE=$(SAMPLE) EVENKEEL_TEST_NO_MOUNT=1 cargo test --quiet --workspace --profile $(PROFILE) \
 		--lib --bins --test config --test docs
 
-# Tests of the whole program wait more than they work: two cores run four at a time.
-TEST_THREADS := $(shell cores=$$(nproc); echo $$((cores < 4 ? 4 : cores)))
+# Tests of the whole program wait more than they work: two cores run three at a time.
+TEST_THREADS := $(shell cores=$$(nproc); echo $$((cores < 3 ? 3 : cores)))
 test it: export RUST_TEST_THREADS ?= $(TEST_THREADS)
 
 # Its own folder: the flag would have everything else built anew.
