@@ -68,6 +68,14 @@ fn what_a_probe_saw_is_said() {
         assert!(odd.starts_with("malformed answer"), "{odd}");
         let reset = super::probes::said_of(|server, id| server.reset(id, ErrorCode::Internal));
         assert!(reset.contains("INTERNAL_ERROR"), "{reset}");
+        let refused =
+            super::probes::said_of(|server, id| server.reset(id, ErrorCode::RefusedStream));
+        assert!(refused.contains("REFUSED_STREAM"), "{refused}");
+        let upper = super::probes::said_of(|server, id| {
+            let head = [(":status", "200"), ("X-Upper", "a")];
+            server.headers(id, &head, Ends::Now)
+        });
+        assert!(upper.starts_with("malformed answer: "), "{upper}");
     });
 }
 
