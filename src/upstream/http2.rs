@@ -46,6 +46,8 @@ pub struct Http2Connection {
     arrived: RefCell<Vec<(StreamId, Arrived)>>,
     /// Whether it takes no more exchanges.
     is_retired: Cell<bool>,
+    /// Whether the endpoint has ended it, and there was no fault.
+    ends_well: Cell<bool>,
     /// Whether a response has begun on it.
     has_served: Cell<bool>,
     /// How often something of a response has come.
@@ -102,6 +104,7 @@ impl Http2Connection {
             local_address,
             arrived: RefCell::default(),
             is_retired: Cell::new(false),
+            ends_well: Cell::new(false),
             has_served: Cell::new(false),
             heard: Cell::new(0),
             idle_timeout: Cell::new(idle_timeout),
@@ -221,7 +224,7 @@ impl Http2Connection {
                     spare = Some(head);
                 }
                 Event::Malformed(id, error) => self.has_failed(id, Fault::Malformed(error)),
-                Event::Refused(id) if self.is_retired.get() && self.has_served.get() => {
+                Event::Refused(id) if self.ends_well.get() && self.has_served.get() => {
                     self.has_failed(id, Fault::Ended);
                 }
                 Event::Refused(id) => self.has_failed(id, Fault::Untouched),
@@ -237,8 +240,9 @@ impl Http2Connection {
                 Event::Writable | Event::Capacity | Event::Pong(_) => {}
                 Event::GoAway(code) => {
                     self.is_retired.set(true);
+                    self.ends_well.set(code == ErrorCode::NoError);
                     if code != ErrorCode::NoError {
-                        self.fault.set(Some(code.name()));
+                        self.fault.set(Some(end_by(code)));
                     }
                 }
             }
@@ -324,3 +328,16 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+/// Why a connection is lost that an endpoint ends with this code.
+fn end_by(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::EnhanceYourCalm => "it was asked too much (ENHANCE_YOUR_CALM)",
+        ErrorCode::Protocol => "it reports a fault of the protocol (PROTOCOL_ERROR)",
+        ErrorCode::Internal => "it reports a fault of its own (INTERNAL_ERROR)",
+        ErrorCode::Compression => "it can't decode heads (COMPRESSION_ERROR)",
+        ErrorCode::InadequateSecurity => "its TLS is not good enough (INADEQUATE_SECURITY)",
+        ErrorCode::Http11Required => "it wants HTTP/1.1 (HTTP_1_1_REQUIRED)",
+        _ => "it ends the connection with an error",
+    }
+}

@@ -106,6 +106,8 @@ pub enum ProbeFailure {
     },
     /// The connection of HTTP/2 broke.
     Http2(&'static str),
+    /// The answer lacks what it has to have, or has what it must not have.
+    Malformed(&'static str),
     /// A call of gRPC ended with this status.
     Grpc {
         /// Value of `grpc-status`.
@@ -224,6 +226,7 @@ impl fmt::Display for ProbeFailure {
                 write!(out, "body does not contain {wanted:?}")
             }
             ProbeFailure::Http2(why) => write!(out, "HTTP/2: {why}"),
+            ProbeFailure::Malformed(why) => write!(out, "malformed answer: {why}"),
             ProbeFailure::Grpc { status } => {
                 write!(out, "grpc-status {status} ({})", grpc::name(*status))
             }

@@ -798,14 +798,14 @@ fn the_diff_names_what_operators_have_changed() {
         let path = proxy.path("evenkeel.toml");
         let config = std::fs::read_to_string(&path).unwrap();
         let retried = config.replace("[upstream.app]", "[upstream.app]\nretries = 1");
-        replace(&path, &retried);
+        replace_file(&path, &retried);
         let said = ask(&proxy, "reload");
         assert!(said.starts_with("reloaded: "), "{said}");
         assert_eq!(ask(&proxy, "diff").trim(), expected);
         // Another list wins.
         let listed = format!("endpoints = [\"{one}\"");
         let other = format!("endpoints = [\"{three}\", \"{one}\"");
-        replace(&path, &retried.replace(&listed, &other));
+        replace_file(&path, &retried.replace(&listed, &other));
         let said = ask(&proxy, "diff");
         let lost = format!(
             "upstream app: what the operator changed is lost, for the file's list is another \

@@ -57,6 +57,6 @@ impl Drop for TempDir {
 /// When it cannot be written.
 pub fn replace_file(path: &Path, text: &str) {
     let new = path.with_extension("new");
-    std::fs::write(&new, text).unwrap();
-    std::fs::rename(new, path).unwrap();
+    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(new, path));
+    assert!(written.is_ok(), "{}: {written:?}", path.display());
 }

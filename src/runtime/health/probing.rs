@@ -195,6 +195,7 @@ fn end_of(outcome: &Result<Passed, ProbeFailure>) -> (ProbeEnd, Option<u16>) {
         | ProbeFailure::Closed { .. }
         | ProbeFailure::Fault(Fault::Unexpected { .. })
         | ProbeFailure::Http2(_)
+        | ProbeFailure::Malformed(_)
         | ProbeFailure::Head(_)
         | ProbeFailure::Body(_) => (ProbeEnd::Malformed, None),
         ProbeFailure::Status(status) => (ProbeEnd::Status, Some(*status)),

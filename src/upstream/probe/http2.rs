@@ -12,7 +12,9 @@ use evenkeel_proto::{BodyFraming, Method, ResponseHead, Scheme, grpc};
 use super::{Answer, ProbeFailure, http, read, send};
 use crate::config::ProbeRequest;
 use crate::net::stream::Stream;
-use crate::upstream::http2::{Asking, Http2Connection, Step, is_cut};
+use crate::upstream::http2::{
+    Asking, Http2Connection, Step, has_ended, is_cut, is_untouched, malformed,
+};
 
 /// What a service says that is well: `SERVING` of `HealthCheckResponse.ServingStatus`.
 const SERVING: u64 = 1;
@@ -131,9 +133,7 @@ async fn read_all(
     let mut decoder = ChunkedDecoder::default();
     let (mut content, mut at) = (Vec::new(), 0);
     if head.wire.framing != BodyFraming::Chunked {
-        return Err(ProbeFailure::Http2(
-            "malformed answer: a length in the place of trailers",
-        ));
+        return Err(ProbeFailure::Malformed("no trailers"));
     }
     loop {
         match decoder.piece(&input[at..]).map_err(ProbeFailure::Body)? {
@@ -198,7 +198,14 @@ async fn over_http2<T>(
     }
     match (done, connection.fault()) {
         (Err(_), Some(why)) => Err(ProbeFailure::Http2(why)),
-        (Err(ProbeFailure::Broken(error)), None) if !is_cut(&error) => Err(http::closed()),
+        (Err(ProbeFailure::Broken(error)), None) => Err(match malformed(&error) {
+            Some(why) => ProbeFailure::Head(why),
+            None if is_untouched(&error) || has_ended(&error) => {
+                ProbeFailure::Http2("it refuses the request (REFUSED_STREAM)")
+            }
+            None if is_cut(&error) => ProbeFailure::Broken(error),
+            None => http::closed(),
+        }),
         (done, _) => done,
     }
 }

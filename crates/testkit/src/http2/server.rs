@@ -77,6 +77,10 @@ impl H2Server {
     ///
     /// # Errors
     /// When it is not whole within a step; `UnexpectedEof` when the peer has closed.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it gives frames as they come, and errors that need no end"
+    )]
     pub fn next(&mut self) -> io::Result<&Frame> {
         let it = read_frame(&mut self.raw)?;
         self.note(&it)?;
