@@ -40,7 +40,7 @@ fn a_path_is_asked_for_over_http2() {
                 }
             }
         });
-        let health = "health = { interval = \"100ms\", fall = 2, path = \"/healthz\", \
+        let health = "health = { interval = \"500ms\", fall = 2, path = \"/healthz\", \
                       body = \"is well\", headers = { \"X-Probe\" = \"yes\" } }";
         let proxy = over_h2(endpoint.address, health);
         until("it is up", || states(&proxy) == ["up"]);
@@ -148,7 +148,7 @@ const ANSWERS: &[(&str, Script, &str)] = &[
         |server, id| server.respond(id, 404, "<html>"),
         "status 404",
     ),
-    ("nothing", |_, _| Ok(()), "no answer within 500ms"),
+    ("nothing", |_, _| Ok(()), "no answer within 2s"),
     (
         "ENHANCE_YOUR_CALM",
         |server, _| {
@@ -167,7 +167,7 @@ const ANSWERS: &[(&str, Script, &str)] = &[
 /// What is said of an endpoint that does this when it is asked.
 pub fn said_of(script: Script) -> String {
     let endpoint = checked(script);
-    let health = "protocol = \"h2\"\nhealth = { interval = \"10s\", timeout = \"500ms\", \
+    let health = "protocol = \"h2\"\nhealth = { interval = \"10s\", timeout = \"2s\", \
                   protocol = \"grpc\", service = \"shop\" }";
     let proxy = site_with(health, &[endpoint.address.to_string()]);
     let line = "is down after 1 failed probe: ";
@@ -212,7 +212,7 @@ fn a_service_goes_down_and_up() {
                 let _ = sender.lock().unwrap().send(request);
             }
         });
-        let health = "health = { interval = \"100ms\", fall = 2, protocol = \"grpc\", \
+        let health = "health = { interval = \"500ms\", fall = 2, protocol = \"grpc\", \
                       service = \"shop.Basket\" }";
         let proxy = over_h2(endpoint.address, health);
         until("it is up", || states(&proxy) == ["up"]);
@@ -253,7 +253,7 @@ fn a_service_is_asked_at_a_port_of_its_own() {
         });
         let origin = crate::setup::origin();
         let keys = format!(
-            "health = {{ interval = \"100ms\", protocol = \"grpc\", port = {} }}",
+            "health = {{ interval = \"500ms\", protocol = \"grpc\", port = {} }}",
             health.address.port()
         );
         let proxy = site_with(&keys, &[origin.address.to_string()]);
@@ -274,7 +274,7 @@ fn a_path_at_a_port_of_its_own_is_asked_for_over_http1() {
         let app = scripted(&[], |_, server| super::echo_paths(server));
         let health = RawOrigin::answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
         let keys = format!(
-            "health = {{ interval = \"100ms\", path = \"/x\", port = {} }}",
+            "health = {{ interval = \"500ms\", path = \"/x\", port = {} }}",
             health.address.port()
         );
         let proxy = over_h2(app.address, &keys);
@@ -296,19 +296,18 @@ fn probes_over_tls_speak_what_the_endpoint_chooses() {
         ] {
             let endpoint = choosing(trusted.serving(alpn));
             let keys = format!(
-                "protocol = {protocol:?}\n{}health = {{ interval = \"100ms\", path = \"/x\" }}",
+                "protocol = {protocol:?}\n{}health = {{ interval = \"500ms\", path = \"/x\" }}",
                 trusted.keys()
             );
             let proxy = site_with(&keys, &[endpoint.address.to_string()]);
             until(&format!("{alpn:?} is up"), || {
-                last_answer(&proxy) == "status 200"
+                last_answer(&proxy) == "status 200" && states(&proxy) == ["up"]
             });
-            assert_eq!(states(&proxy), ["up"]);
         }
         // One that can't choose it.
         let endpoint = choosing(trusted.serving(&["http/1.1"]));
         let keys = format!(
-            "{}health = {{ interval = \"100ms\", protocol = \"grpc\" }}",
+            "{}health = {{ interval = \"500ms\", protocol = \"grpc\" }}",
             trusted.keys()
         );
         let proxy = site_with(&keys, &[endpoint.address.to_string()]);
@@ -336,7 +335,7 @@ fn a_probe_says_that_it_leaves() {
             let _ = sender.lock().unwrap().send(goes_away);
             Ok(())
         });
-        let health = "health = { interval = \"100ms\", path = \"/x\" }";
+        let health = "health = { interval = \"500ms\", path = \"/x\" }";
         let _proxy = over_h2(endpoint.address, health);
         for _ in 0..3 {
             assert!(ended.recv().unwrap(), "it left without a word");
