@@ -352,7 +352,7 @@ fn tick(worker: &Worker, started: Instant) {
                 let counters = endpoint.counters();
                 counters.idle.set(endpoint.idle_count() as u64);
                 counters.pinned.set(endpoint.pinned_count() as u64);
-                counters.http2.set(endpoint.http2().len() as u64);
+                counters.http2.set(endpoint.http2().open_count() as u64);
             });
         }
     }

@@ -57,6 +57,10 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "no listener has HTTP/2",
     ),
     (
+        "evenkeel_route_grpc_responses_total",
+        "no endpoint speaks HTTP/2",
+    ),
+    (
         "evenkeel_listener_tls_handshakes_total",
         "no listener has TLS",
     ),

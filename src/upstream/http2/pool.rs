@@ -118,7 +118,7 @@ impl Http2Pool {
     }
 
     /// Connections that are open.
-    pub fn len(&self) -> usize {
+    pub fn open_count(&self) -> usize {
         self.connections.borrow().len()
     }
 

@@ -85,7 +85,7 @@ fn call_failed(status: Option<u32>) -> ProbeFailure {
     match status {
         Some(0) => ProbeFailure::NotServing { status: None },
         Some(status) => ProbeFailure::Grpc { status },
-        None => ProbeFailure::Http2("malformed answer: no grpc-status"),
+        None => ProbeFailure::Malformed("no grpc-status"),
     }
 }
 

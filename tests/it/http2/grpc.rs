@@ -321,9 +321,10 @@ fn browsers_call_by_grpc_web() {
         let mut client = proxy.client();
         let body = message("hello");
         for (kind, text) in [("grpc-web+proto", false), ("grpc-web-text", true)] {
-            let sent = match text {
-                true => BASE64_STANDARD.encode(&body).into_bytes(),
-                false => body.clone(),
+            let sent = if text {
+                BASE64_STANDARD.encode(&body).into_bytes()
+            } else {
+                body.clone()
             };
             let mut request = format!(
                 "POST /unary/3 HTTP/1.1\r\nHost: a\r\nContent-Type: application/{kind}\r\n\
@@ -341,15 +342,14 @@ fn browsers_call_by_grpc_web() {
                 "application/grpc-web+proto"
             };
             assert_eq!(response.field("content-type"), Some(expected));
-            let got = match text {
-                true => {
-                    // Each part is encoded alone.
-                    let parts = response.body.chunks(4);
-                    parts
-                        .flat_map(|it| BASE64_STANDARD.decode(it).unwrap())
-                        .collect()
-                }
-                false => response.body.clone(),
+            let got = if text {
+                // Each part is encoded alone.
+                let parts = response.body.chunks(4);
+                parts
+                    .flat_map(|it| BASE64_STANDARD.decode(it).unwrap())
+                    .collect()
+            } else {
+                response.body.clone()
             };
             let (messages, trailers) = web_parts(&got);
             assert_eq!(messages, body, "{kind}");
