@@ -5,6 +5,7 @@ mod connect;
 mod finish;
 mod head;
 mod open;
+mod opened;
 mod shared;
 
 use std::future::poll_fn;
@@ -19,7 +20,8 @@ use evenkeel_tls::handshake_fault::is_handshake_refusal;
 
 pub(super) use self::connect::Connections;
 use self::head::{Interim, Received, response_buffer};
-use self::open::{Opened, Origin, open, take_idle};
+use self::open::{open, take_idle};
+use self::opened::{Opened, Origin};
 use super::body::{PumpEnd, SPLICED_MIN, TAILROOM};
 use super::drain::Body;
 use super::edits::{edit_request, set_request_fields};

@@ -2,12 +2,11 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io;
 use std::task::Poll;
 
-use evenkeel_policy::Instant;
 use evenkeel_tls::HandshakeFault;
 
+use super::opened::{NotOpened, Opened, Origin};
 use super::{UpstreamConnection, shared};
 use crate::certificates::Alpn;
 use crate::config::EndpointProtocol;
@@ -18,34 +17,9 @@ use crate::exchange::{Client, Context, Exchange, TimedOut, proxy_header, restart
 use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::connect::{is_backlog_full, is_unreachable, reason};
-use crate::net::stream::Stream;
 use crate::observe::counters::EndpointCounters;
 use crate::observe::sessions::Stage;
-use crate::upstream::{Bond, HANDSHAKE_TIMEOUT, Reused, Slot};
-
-/// A connection to an endpoint.
-pub(super) struct Opened {
-    pub stream: Stream,
-    pub origin: Origin,
-}
-
-/// Where a connection comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// It was opened at this moment.
-    New(Instant),
-    /// It was idle, for anybody.
-    Pool,
-    /// It was idle, for this client.
-    Pinned(Bond),
-}
-
-impl Origin {
-    /// Whether the endpoint may be closing it.
-    pub fn is_idle(self) -> bool {
-        !matches!(self, Origin::New(_))
-    }
-}
+use crate::upstream::{HANDSHAKE_TIMEOUT, Reused, Slot};
 
 /// An idle connection, if one is there and may be used.
 pub(super) fn take_idle(
@@ -114,14 +88,6 @@ fn count_reused(counters: &EndpointCounters, reused: &Reused) {
     if reused.stream.is_some() {
         counters.reuses.add(1);
     }
-}
-
-/// Why there is no connection.
-pub(super) enum NotOpened {
-    /// The system says so.
-    Connect(io::Error),
-    /// It could not be secured.
-    Tls(HandshakeFault),
 }
 
 /// A new connection: encrypted where its upstream says so, within the time of a

@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_proto::{BodyFraming, Scheme};
 
 use super::UpstreamConnection;
-use super::open::{NotOpened, Opened, Origin};
+use super::opened::{NotOpened, Opened, Origin};
 use crate::certificates::{Alpn, has_chosen_http2};
 use crate::config::{ClientProtocol, EndpointProtocol};
 use crate::exchange::request::RequestBody;
