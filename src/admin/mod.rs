@@ -37,7 +37,7 @@ use crate::net::Address;
 use crate::net::given::{GivenSockets, SocketCopies};
 use crate::net::listen::{self, AcceptTurns, Accepting, BoundListener, Listener, Peer, SocketFile};
 use crate::observe::figures::{CurrentSources, Figures, Sources};
-use crate::observe::limits::{self, LimitWatch};
+use crate::observe::limits::{self, CountsBegin, LimitWatch};
 use monitor::{Monitor, SeenOfAll};
 use order::Orders;
 
@@ -217,8 +217,8 @@ impl Service {
         })
     }
 
-    /// Serves for ever, in local tasks beside this one.
-    pub async fn run(self) {
+    /// Serves for ever, in local tasks beside this one. `begin` says whose counts there are.
+    pub async fn run(self, begin: CountsBegin) {
         let Service {
             admin,
             status,
@@ -233,7 +233,7 @@ impl Service {
         if let Some(listener) = control {
             tokio::task::spawn_local(control::serve(admin.clone(), listener));
         }
-        admin.watch_limits().await;
+        admin.watch_limits(begin).await;
     }
 }
 
@@ -361,8 +361,8 @@ impl Admin {
     }
 
     /// Says in the event log where a limit is reached, once a second at most.
-    async fn watch_limits(self: Arc<Self>) {
-        let mut watch = LimitWatch::new(&self.sources());
+    async fn watch_limits(self: Arc<Self>, begin: CountsBegin) {
+        let mut watch = LimitWatch::new(&self.sources(), begin);
         let mut looks = interval(limits::LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

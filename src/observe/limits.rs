@@ -64,6 +64,15 @@ enum Limit {
     Spans,
 }
 
+/// Where the counts of a process begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CountsBegin {
+    /// With itself.
+    Here,
+    /// With a process before it, whose counts it goes on from.
+    Before,
+}
+
 /// Whether a limit is being reached.
 #[derive(Debug, Default)]
 struct Episode {
@@ -158,12 +167,14 @@ impl Episode {
 }
 
 impl LimitWatch {
-    /// A watch over everything that the configuration limits. What was counted before is
-    /// no news.
-    pub fn new(sources: &Sources) -> Self {
+    /// A watch over everything that the configuration limits. What another process has
+    /// counted is no news; what this one has counted until now is.
+    pub fn new(sources: &Sources, begin: CountsBegin) -> Self {
         let mut watch = LimitWatch::of(&sources.config);
-        for (limit, episode) in &mut watch.watched {
-            episode.count = limit.count(sources);
+        if begin == CountsBegin::Before {
+            for (limit, episode) in &mut watch.watched {
+                episode.count = limit.count(sources);
+            }
         }
         watch
     }

@@ -44,6 +44,7 @@ use crate::lifecycle::ThreadEnded;
 use crate::metrics::quantity::counted;
 use crate::net::Address;
 use crate::observe::figures::CurrentSources;
+use crate::observe::limits::CountsBegin;
 use crate::scheduling::step_back;
 
 /// Signals that follow the first one so soon are the same wish: some programs,
@@ -777,11 +778,15 @@ impl Duties {
         // Tasks of their own: each has its turn, however much another has to do.
         let health = tokio::task::spawn_local(health::watch(watched));
         let admin = tokio::task::spawn_local(async move {
-            if let Some(first) = first_counts {
-                // Without them it is served all the same.
-                let _ = tokio::time::timeout(COUNTS_TIMEOUT, first).await;
-            }
-            admin.run().await;
+            let begin = match first_counts {
+                None => CountsBegin::Here,
+                Some(first) => {
+                    // Without them it is served all the same.
+                    let _ = tokio::time::timeout(COUNTS_TIMEOUT, first).await;
+                    CountsBegin::Before
+                }
+            };
+            admin.run(begin).await;
         });
         let discovery = tokio::task::spawn_local(discovery.keep());
         tokio::task::spawn_local(sweep(current));
