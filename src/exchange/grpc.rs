@@ -10,6 +10,7 @@ use super::Exchange;
 use super::answer::{Answer, send};
 use crate::config::EndpointProtocol;
 use crate::metrics::end::{End, Failure};
+use crate::net::clock;
 use crate::observe::access_log::GrpcStatus;
 use crate::upstream::Upstream;
 use crate::upstream::http2::Call;
@@ -36,6 +37,13 @@ impl Exchange<'_> {
         self.rare().call = Some(Rc::new(call));
     }
 
+    /// Whether the time is over that its client gives it. The endpoint, which knows of it too,
+    /// may have ended the call for that.
+    fn is_late(&self) -> bool {
+        let timeout = self.call().and_then(|it| it.timeout);
+        timeout.is_some_and(|it| clock::since(self.progress.arrived()) >= it)
+    }
+
     /// What its client speaks, if that is gRPC, by the head of its request.
     fn dialect(&self) -> Option<Dialect> {
         let head = self.head_read()?;
@@ -53,7 +61,11 @@ impl Exchange<'_> {
         persistence: Persistence,
     ) -> Option<Result<(), Failure>> {
         let dialect = self.dialect()?;
-        let status = status_of(end, status);
+        let status = if self.is_late() {
+            grpc::DEADLINE_EXCEEDED
+        } else {
+            status_of(end, status)
+        };
         let mut message = Vec::new();
         grpc::push_message(&mut message, text);
         Some(
