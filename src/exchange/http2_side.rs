@@ -63,19 +63,21 @@ impl Http2Connection {
 
     /// Tells the client to have fewer streams while some of its exchanges wait for an
     /// endpoint: as many as are served. Step by step it may have all again afterwards, of
-    /// which there are `max`. `now` is the worker's tick, in which it is told once.
+    /// which there are `max`; at once where it has none. `now` is the worker's tick, in which
+    /// it is told once otherwise.
     pub fn follow_queue(&self, max: u32, now: u64) {
         /// Ticks between two steps up.
         const STEP_UP: u64 = 10;
         let (told, at) = self.told.get();
         let queued = self.queued.get();
-        if (queued == 0 && told == max) || now == at {
+        if queued == 0 && told == max {
             return;
         }
         let mut protocol = self.protocol.borrow_mut();
         let in_flight = u32::try_from(protocol.in_flight()).unwrap_or(u32::MAX);
         let wanted = match queued {
             0 if in_flight == 0 => max,
+            _ if now == at => told,
             0 if now < at + STEP_UP => told,
             0 => max.min(told * 2),
             _ => told.min(FEW_STREAMS.max(in_flight.saturating_sub(queued))),
