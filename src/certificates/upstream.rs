@@ -21,7 +21,7 @@ use rustls::pki_types::ServerName;
 
 use super::of_files::OfFiles;
 use super::paths_of;
-use crate::config::{self, Trust};
+use crate::config::{self, EndpointProtocol, Trust};
 use crate::net::connect::reason;
 use crate::net::stream::{Follow, HandshakeError, Stream};
 use crate::watching::WatchedPaths;
@@ -240,6 +240,17 @@ pub enum Alpn {
     Http2,
     /// HTTP/2, or else HTTP/1.1.
     Either,
+}
+
+impl From<EndpointProtocol> for Alpn {
+    /// What an endpoint is offered that is spoken to by HTTP.
+    fn from(protocol: EndpointProtocol) -> Self {
+        match protocol {
+            EndpointProtocol::Http1 => Alpn::Http1,
+            EndpointProtocol::Http2 => Alpn::Http2,
+            EndpointProtocol::Either => Alpn::Either,
+        }
+    }
 }
 
 impl Alpn {

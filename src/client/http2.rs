@@ -275,25 +275,11 @@ impl<S: Fn(Task)> Driver<'_, S> {
 
     /// Sends what there is; whether some of it was.
     fn flush(&mut self, cx: &TaskContext<'_>) -> bool {
-        let mut has_written = false;
-        let mut protocol = self.shared.protocol.borrow_mut();
-        while !protocol.unsent().is_empty() {
-            let stream = &mut self.connection.http1.stream;
-            match stream.poll_write(cx, protocol.unsent(), Follow::Anything) {
-                Poll::Ready(Ok(len)) if len > 0 => {
-                    protocol.sent(len);
-                    has_written = true;
-                }
-                Poll::Ready(_) => {
-                    forget_unsent(&mut protocol);
-                    drop(protocol);
-                    self.shared.give_up();
-                    return has_written;
-                }
-                Poll::Pending => break,
-            }
-        }
-        has_written
+        let stream = &mut self.connection.http1.stream;
+        self.shared.flush(cx, stream).unwrap_or_else(|_| {
+            self.shared.give_up();
+            false
+        })
     }
 
     /// Takes what was read, or reads.

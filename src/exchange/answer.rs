@@ -366,8 +366,14 @@ fn own_page<'a>(exchange: &Exchange<'a>, end: End, status: u16) -> Option<&'a Er
 /// What the body of a refusal says.
 fn refusal_text(status: u16, end: End, detail: &str) -> String {
     let phrase = reason_phrase(status);
+    let why = reason_text(end, detail);
+    format!("{status} {phrase}\n\n{why}\n")
+}
+
+/// Why a request is refused, in the log's word and in words.
+fn reason_text(end: End, detail: &str) -> String {
     let (word, words) = (end.word(), end.text());
-    format!("{status} {phrase}\n\n{word}: {words}{detail}\n")
+    format!("{word}: {words}{detail}")
 }
 
 /// The type of such bodies.
@@ -438,25 +444,28 @@ pub(crate) async fn refuse_with(
     fields: &[(String, String)],
     retry_after_s: Option<u32>,
 ) -> Outcome {
-    let own = OwnPage::of(exchange, end, status).await;
-    let page = page(own.as_ref(), end, status, detail);
     let persistence = self::persistence(exchange);
-    let text = format!("{}: {}{detail}", end.word(), end.text());
-    if let Some(sent) = exchange.answer_call(end, status, &text, persistence).await {
-        return match sent {
-            Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
-            Ok(()) => outcome(exchange, end, persistence),
-        };
-    }
-    let answer = Answer {
-        status: page.status,
-        content_type: page.content_type,
-        retry_after_s: page.retry_after_s(retry_after_s),
-        headers: &[page.headers, fields].concat(),
-        body: &page.body,
-        ..Answer::EMPTY
+    let why = reason_text(end, detail);
+    let of_call = exchange.answer_call(end, status, &why, persistence).await;
+    let (sent, persistence) = match of_call {
+        Some(sent) => (sent, persistence),
+        None => {
+            let own = OwnPage::of(exchange, end, status).await;
+            let page = page(own.as_ref(), end, status, detail);
+            let answer = Answer {
+                status: page.status,
+                content_type: page.content_type,
+                retry_after_s: page.retry_after_s(retry_after_s),
+                headers: &[page.headers, fields].concat(),
+                body: &page.body,
+                ..Answer::EMPTY
+            };
+            // The listener may be closing since.
+            let persistence = self::persistence(exchange);
+            (send(exchange, &answer, persistence).await, persistence)
+        }
     };
-    match send(exchange, &answer, persistence).await {
+    match sent {
         Err(failure) => Outcome::after_head(exchange, failure.into(), Next::Cut),
         Ok(()) => outcome(exchange, end, persistence),
     }
@@ -484,8 +493,8 @@ async fn send_refusal(
         Some(answer) => answer.status,
         None => refusal_status(end, upstream),
     };
-    let text = || format!("{}: {}", end.word(), end.text());
-    if let Some(sent) = (exchange.answer_call(end, status, &text(), persistence)).await {
+    let why = reason_text(end, "");
+    if let Some(sent) = exchange.answer_call(end, status, &why, persistence).await {
         return sent;
     }
     let of_queue = overload.and_then(|answer| answer.body.as_ref());

@@ -8,11 +8,13 @@
 mod body;
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::task::{Context, Poll, Waker};
 
 use evenkeel_proto::http2::{Core, Direction, Role, StreamId};
 
 pub use self::body::{BodyReading, BodyWriting};
+use crate::net::stream::{Follow, Stream};
 
 /// Bytes that wait to be sent on a connection before its streams wait.
 const UNSENT_MAX: usize = 64 * 1024;
@@ -144,6 +146,30 @@ impl<R: Role> SharedConnection<R> {
         } else {
             self.wait(id, cx)
         }
+    }
+
+    /// Sends what there is; whether some of it was.
+    ///
+    /// # Errors
+    /// The peer takes nothing any more. What waited to be sent is forgotten.
+    pub fn flush(&self, cx: &Context<'_>, stream: &mut Stream) -> io::Result<bool> {
+        let mut has_written = false;
+        let protocol = &mut *self.protocol.borrow_mut();
+        while !protocol.unsent().is_empty() {
+            let error = match stream.poll_write(cx, protocol.unsent(), Follow::Anything) {
+                Poll::Ready(Ok(len)) if len > 0 => {
+                    protocol.sent(len);
+                    has_written = true;
+                    continue;
+                }
+                Poll::Ready(Ok(_)) => io::ErrorKind::WriteZero.into(),
+                Poll::Ready(Err(error)) => error,
+                Poll::Pending => break,
+            };
+            forget_unsent(protocol);
+            return Err(error);
+        }
+        Ok(has_written)
     }
 
     /// Gives memory back that it does not need while nothing goes on.

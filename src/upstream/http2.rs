@@ -11,6 +11,7 @@ mod web;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -24,11 +25,11 @@ use evenkeel_proto::{BodyError, BodyFraming, ResponseError, ResponseHead};
 
 pub use self::call::Call;
 pub use self::pool::{Http2Pool, Opening};
-pub use self::stream::{Asking, has_ended, is_cut, is_untouched, malformed, malformed_request};
+pub use self::stream::Asking;
 use self::web::{Length, translate_head};
-use crate::http2::{SharedConnection, forget_unsent};
+use crate::http2::SharedConnection;
 use crate::net::buffer::Buffer;
-use crate::net::stream::{Follow, Stream};
+use crate::net::stream::Stream;
 
 /// Bytes of heads that wait to be read behind which no other comes: an endpoint may send
 /// interim ones (1xx) without end.
@@ -74,8 +75,8 @@ struct Arrived {
 
 /// Why a stream has no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    /// The endpoint has done nothing for the request.
+pub enum Fault {
+    /// The endpoint has done nothing for the request (RFC 9113 §8.7).
     Untouched,
     /// The same, for it has ended the connection, which had served others.
     Ended,
@@ -143,24 +144,11 @@ impl Http2Connection {
 
     /// Sends what there is; whether some of it was.
     pub fn flush(&self, cx: &Context<'_>, stream: &mut Stream) -> bool {
-        let mut has_written = false;
-        let protocol = &mut *self.protocol.borrow_mut();
-        while !protocol.unsent().is_empty() {
-            match stream.poll_write(cx, protocol.unsent(), Follow::Anything) {
-                Poll::Ready(Ok(len)) if len > 0 => {
-                    protocol.sent(len);
-                    has_written = true;
-                }
-                Poll::Ready(_) => {
-                    forget_unsent(protocol);
-                    // What came before may still be read.
-                    self.is_retired.set(true);
-                    return has_written;
-                }
-                Poll::Pending => break,
-            }
-        }
-        has_written
+        self.shared.flush(cx, stream).unwrap_or_else(|_| {
+            // What came before may still be read.
+            self.is_retired.set(true);
+            false
+        })
     }
 
     /// Reads what has come, and tells the streams.
@@ -313,6 +301,13 @@ impl Deref for Http2Connection {
 
     fn deref(&self) -> &SharedConnection<Client> {
         &self.shared
+    }
+}
+
+impl Fault {
+    /// Why a read of a stream failed, where the connection goes on.
+    pub fn of(error: &io::Error) -> Option<Self> {
+        error.get_ref()?.downcast_ref().copied()
     }
 }
 

@@ -269,11 +269,9 @@ pub async fn probe(
         if let Some(tls) = tls.filter(|_| probe.takes_tls) {
             let handshake = "TLS handshake".to_owned();
             progress.set(Awaited::Words(handshake), Came::default());
-            let alpn = match (&probe.check, probe.http) {
-                (Check::Http(_), EndpointProtocol::Http1) => Alpn::Http1,
-                (Check::Http(_), EndpointProtocol::Http2) => Alpn::Http2,
-                (Check::Http(_), EndpointProtocol::Either) => Alpn::Either,
-                (Check::Grpc { .. }, _) => Alpn::Http2,
+            let alpn = match &probe.check {
+                Check::Http(_) => probe.http.into(),
+                Check::Grpc { .. } => Alpn::Http2,
                 _ => Alpn::Nothing,
             };
             let encrypted = tls.encrypt(stream, alpn, header).await;

@@ -12,6 +12,47 @@
 //!   alone.
 //! - It can splice and send files only where the kernel knows its records.
 
+/// What a transport has whose bytes no kernel moves: they are copied.
+macro_rules! moved_here {
+    () => {
+        pub fn can_splice(&self) -> bool {
+            false
+        }
+
+        pub fn can_send_file(&self) -> bool {
+            false
+        }
+
+        pub fn poll_read_into(
+            &self,
+            _: &std::task::Context<'_>,
+            _: &mut $crate::pipe::Pipe,
+            _: u64,
+        ) -> std::task::Poll<std::io::Result<usize>> {
+            std::task::Poll::Ready(Err(std::io::ErrorKind::Unsupported.into()))
+        }
+
+        pub fn poll_write_from(
+            &self,
+            _: &std::task::Context<'_>,
+            _: &mut $crate::pipe::Pipe,
+            _: $crate::transport::Follow,
+        ) -> std::task::Poll<std::io::Result<usize>> {
+            std::task::Poll::Ready(Err(std::io::ErrorKind::Unsupported.into()))
+        }
+
+        pub fn poll_send_file(
+            &self,
+            _: &std::task::Context<'_>,
+            _: std::os::fd::BorrowedFd<'_>,
+            _: u64,
+            _: usize,
+        ) -> std::task::Poll<std::io::Result<usize>> {
+            std::task::Poll::Ready(Err(std::io::ErrorKind::Unsupported.into()))
+        }
+    };
+}
+
 mod carried;
 #[cfg(feature = "simulation")]
 pub(crate) mod memory;

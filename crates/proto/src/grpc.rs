@@ -29,12 +29,6 @@ pub fn name(status: u32) -> &'static str {
     name.unwrap_or(&"unknown")
 }
 
-/// The number of a status with this name.
-pub fn number(name: &str) -> Option<u32> {
-    let at = NAMES.iter().position(|it| *it == name)?;
-    u32::try_from(at).ok()
-}
-
 /// What a request with some `content-type` is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -211,7 +205,5 @@ mod tests {
             (name(0), name(14), name(17)),
             ("OK", "UNAVAILABLE", "unknown")
         );
-        assert_eq!(number("UNAUTHENTICATED"), Some(16));
-        assert_eq!(number("unavailable"), None);
     }
 }

@@ -26,7 +26,7 @@ use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
 use crate::observe::counters::status_class;
 use crate::upstream;
-use crate::upstream::http2::{has_ended, is_cut, is_untouched, malformed, malformed_request};
+use crate::upstream::http2::Fault;
 
 /// Longest response head that is read, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
@@ -61,15 +61,8 @@ impl Sent<'_, '_> {
     ) -> Result<Received, Attempt> {
         match read {
             Err(error) if self.is_refused(&error) => return Err(self.refused()),
-            Err(error) if is_untouched(&error) => return Err(self.untouched(Retry::Untouched)),
-            Err(error) if has_ended(&error) => return Err(self.untouched(Retry::Ended)),
-            Err(error) if is_cut(&error) && buffer.is_empty() => return Err(self.cut_off()),
-            Err(error) if let Some(why) = malformed_request(&error) => {
-                return Err(Attempt::failed(why));
-            }
-            Err(error) if let Some(why) = malformed(&error) => {
-                self.count_status(0);
-                return Err(self.unreadable(why.into()));
+            Err(error) if let Some(fault) = Fault::of(&error) => {
+                return Err(self.stream_failed(fault, buffer));
             }
             Ok(len) if len > 0 => {
                 buffer.fill(len);
@@ -83,6 +76,23 @@ impl Sent<'_, '_> {
         }
         self.parse_counted(buffer)
             .map_err(|end| self.unreadable(end))
+    }
+
+    /// The stream has no response, on a connection of HTTP/2 that goes on. `buffer` has what
+    /// came before.
+    #[cold]
+    fn stream_failed(&self, fault: Fault, buffer: &Buffer) -> Attempt {
+        match fault {
+            Fault::Untouched => self.untouched(Retry::Untouched),
+            Fault::Ended => self.untouched(Retry::Ended),
+            Fault::Cut(_) if buffer.is_empty() => self.cut_off(),
+            Fault::Cut(_) => Attempt::failed(Failure::UpstreamClosed),
+            Fault::Request(why) => Attempt::failed(why),
+            Fault::Malformed(why) => {
+                self.count_status(0);
+                self.unreadable(why.into())
+            }
+        }
     }
 
     fn parse_counted(&self, buffer: &mut Buffer) -> Result<Received, End> {

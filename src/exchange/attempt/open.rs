@@ -106,11 +106,11 @@ pub(super) async fn open(
     let header = header_before_tls(exchange, slot, request);
     let alpn = shared::alpn(slot, exchange.listener().protocol, request);
     let is_handshaking = Cell::new(false);
-    let is_own = Cell::new(true);
-    let asking = shared::asking(exchange, slot, request);
+    let may_share = matches!(alpn, Alpn::Http2 | Alpn::Either);
+    let is_own = Cell::new(!may_share);
+    let asking = may_share.then(|| shared::asking(exchange, slot, request));
     let mut connecting = std::pin::pin!(async {
-        if matches!(alpn, Alpn::Http2 | Alpn::Either) {
-            is_own.set(false);
+        if let Some(asking) = asking {
             let told = (&is_handshaking, &is_own);
             return shared::open_stream(&context.worker(), slot, asking, alpn, told).await;
         }

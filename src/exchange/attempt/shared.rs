@@ -37,13 +37,11 @@ const DEAD_AFTER: Duration = Duration::from_secs(20);
 pub(super) fn alpn(slot: &Slot<'_>, protocol: ClientProtocol, request: &RequestBody<'_>) -> Alpn {
     match (protocol, slot.upstream().config().protocol) {
         (ClientProtocol::Tcp, _) => Alpn::Nothing,
-        (ClientProtocol::Http, EndpointProtocol::Http1) => Alpn::Http1,
-        (ClientProtocol::Http, EndpointProtocol::Http2) => Alpn::Http2,
         // A connection of HTTP/2 becomes no tunnel.
         (ClientProtocol::Http, EndpointProtocol::Either) if request.head.wire.upgrade.is_some() => {
             Alpn::Http1
         }
-        (ClientProtocol::Http, EndpointProtocol::Either) => Alpn::Either,
+        (ClientProtocol::Http, protocol) => protocol.into(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use evenkeel_proto::grpc::Dialect;
 use evenkeel_proto::http2::request::{Form, Trailers, head_block};
 use evenkeel_proto::http2::{Direction, ErrorCode, StreamId};
-use evenkeel_proto::{BodyError, BodyFraming, ResponseError, Scheme};
+use evenkeel_proto::{BodyError, BodyFraming, Scheme};
 
 use super::web::{Length, TextWriting, WebReading, translate_head};
 use super::{Arrived, Call, Fault, Http2Connection};
@@ -85,42 +85,6 @@ impl Asking {
             BodyFraming::UntilClose => BodyWriting::Content,
         })
     }
-}
-
-/// Whether a read failed because the endpoint has done nothing for the request
-/// (RFC 9113 §8.7).
-pub fn is_untouched(error: &io::Error) -> bool {
-    fault_of(error) == Some(Fault::Untouched)
-}
-
-/// The same of one that has ended the connection after it had served others.
-pub fn has_ended(error: &io::Error) -> bool {
-    fault_of(error) == Some(Fault::Ended)
-}
-
-/// Whether a read failed because the endpoint has cut the stream off, and not the connection.
-pub fn is_cut(error: &io::Error) -> bool {
-    matches!(fault_of(error), Some(Fault::Cut(_)))
-}
-
-/// What is wrong with the head of a response, where a read failed for that.
-pub fn malformed(error: &io::Error) -> Option<ResponseError> {
-    match fault_of(error) {
-        Some(Fault::Malformed(error)) => Some(error),
-        _ => None,
-    }
-}
-
-/// What is wrong with the body of a request, where a read of its response failed for that.
-pub fn malformed_request(error: &io::Error) -> Option<BodyError> {
-    match fault_of(error) {
-        Some(Fault::Request(error)) => Some(error),
-        _ => None,
-    }
-}
-
-fn fault_of(error: &io::Error) -> Option<Fault> {
-    error.get_ref()?.downcast_ref().copied()
 }
 
 impl Drop for EndpointStream {

@@ -106,10 +106,9 @@ impl WebReading {
         match protocol.incoming(id) {
             Some((Direction::Ended, trailers)) if !self.is_over => {
                 self.is_over = true;
-                let lines: Vec<u8> = trailers.to_vec();
                 let mut part = vec![TRAILERS];
-                part.extend((lines.len() as u32).to_be_bytes());
-                part.extend(lines);
+                part.extend((trailers.len() as u32).to_be_bytes());
+                part.extend_from_slice(trailers);
                 self.push_chunk(&part);
                 self.out.extend_from_slice(b"0\r\n\r\n");
                 true

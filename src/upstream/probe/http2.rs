@@ -12,9 +12,7 @@ use evenkeel_proto::{BodyFraming, Method, ResponseHead, Scheme, grpc};
 use super::{Answer, ProbeFailure, http, read, send};
 use crate::config::ProbeRequest;
 use crate::net::stream::Stream;
-use crate::upstream::http2::{
-    Asking, Http2Connection, Step, has_ended, is_cut, is_untouched, malformed,
-};
+use crate::upstream::http2::{Asking, Fault, Http2Connection, Step};
 
 /// What a service says that is well: `SERVING` of `HealthCheckResponse.ServingStatus`.
 const SERVING: u64 = 1;
@@ -198,13 +196,13 @@ async fn over_http2<T>(
     }
     match (done, connection.fault()) {
         (Err(_), Some(why)) => Err(ProbeFailure::Http2(why)),
-        (Err(ProbeFailure::Broken(error)), None) => Err(match malformed(&error) {
-            Some(why) => ProbeFailure::Head(why),
-            None if is_untouched(&error) || has_ended(&error) => {
+        (Err(ProbeFailure::Broken(error)), None) => Err(match Fault::of(&error) {
+            Some(Fault::Malformed(why)) => ProbeFailure::Head(why),
+            Some(Fault::Untouched | Fault::Ended) => {
                 ProbeFailure::Http2("it refuses the request (REFUSED_STREAM)")
             }
-            None if is_cut(&error) => ProbeFailure::Broken(error),
-            None => http::closed(),
+            Some(Fault::Cut(_)) => ProbeFailure::Broken(error),
+            Some(Fault::Request(_)) | None => http::closed(),
         }),
         (done, _) => done,
     }

@@ -3,13 +3,11 @@
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::{Follow, Peeked};
 use crate::descriptors::Taker;
-use crate::pipe::Pipe;
 
 /// The carrier of a stream that is no socket of its own. It is dropped with the stream.
 ///
@@ -52,13 +50,7 @@ impl Carried {
         Carried(carrier)
     }
 
-    pub fn can_splice(&self) -> bool {
-        false
-    }
-
-    pub fn can_send_file(&self) -> bool {
-        false
-    }
+    moved_here!();
 
     pub fn is_encrypted(&self) -> bool {
         false
@@ -114,29 +106,6 @@ impl Carried {
 
     pub fn try_write(&mut self, bytes: &[u8], _: Follow) -> Option<io::Result<usize>> {
         self.0.try_write(bytes)
-    }
-
-    pub fn poll_read_into(&self, _: &Context<'_>, _: &mut Pipe, _: u64) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    pub fn poll_write_from(
-        &self,
-        _: &Context<'_>,
-        _: &mut Pipe,
-        _: Follow,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    pub fn poll_send_file(
-        &self,
-        _: &Context<'_>,
-        _: BorrowedFd<'_>,
-        _: u64,
-        _: usize,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
     pub fn unacknowledged_len(&self) -> u64 {

@@ -5,14 +5,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::{Follow, Peeked};
 use crate::descriptors::Taker;
-use crate::pipe::Pipe;
 
 /// Bytes that were written and not read, at most.
 const CAPACITY: usize = 64 * 1024;
@@ -85,13 +83,7 @@ impl End {
         (one, other)
     }
 
-    pub fn can_splice(&self) -> bool {
-        false
-    }
-
-    pub fn can_send_file(&self) -> bool {
-        false
-    }
+    moved_here!();
 
     pub fn is_encrypted(&self) -> bool {
         false
@@ -203,29 +195,6 @@ impl End {
             self.incoming.change(|incoming| incoming.is_broken = true);
         }
         written
-    }
-
-    pub fn poll_read_into(&self, _: &Context<'_>, _: &mut Pipe, _: u64) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    pub fn poll_write_from(
-        &self,
-        _: &Context<'_>,
-        _: &mut Pipe,
-        _: Follow,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    pub fn poll_send_file(
-        &self,
-        _: &Context<'_>,
-        _: BorrowedFd<'_>,
-        _: u64,
-        _: usize,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
     pub fn unacknowledged_len(&self) -> u64 {

@@ -11,7 +11,6 @@ use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -21,7 +20,6 @@ use rustls::{ClientConfig, ServerConfig};
 
 use super::{DetachedPlain, Follow, Peeked, Plain};
 use crate::descriptors::Taker;
-use crate::pipe::Pipe;
 use crate::tasks;
 use session::{End, SEALED_LEN, Session, WRITE_LEN};
 pub use session::{HandshakeError, Negotiated};
@@ -151,13 +149,7 @@ impl Tls {
         }
     }
 
-    pub fn can_splice(&self) -> bool {
-        false
-    }
-
-    pub fn can_send_file(&self) -> bool {
-        false
-    }
+    moved_here!();
 
     pub fn is_encrypted(&self) -> bool {
         true
@@ -339,29 +331,6 @@ impl Tls {
             }
             ready!(self.poll_write_ready(cx));
         }
-    }
-
-    pub fn poll_read_into(&self, _: &Context<'_>, _: &mut Pipe, _: u64) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    pub fn poll_write_from(
-        &self,
-        _: &Context<'_>,
-        _: &mut Pipe,
-        _: Follow,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    pub fn poll_send_file(
-        &self,
-        _: &Context<'_>,
-        _: BorrowedFd<'_>,
-        _: u64,
-        _: usize,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
     pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
