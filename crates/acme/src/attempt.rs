@@ -30,7 +30,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(6 * 3600);
 pub(crate) struct Task {
     pub(crate) name: Name,
     /// An operator wants it ordered now.
-    pub(crate) is_asked_for: bool,
+    pub(crate) asked_for: Option<AskedFor>,
     /// The issuer is asked for its suggestion.
     pub(crate) asks_issuer: bool,
     pub(crate) suggested: Option<SystemTime>,
@@ -41,6 +41,16 @@ pub(crate) struct Task {
     pub(crate) paused_until: Option<SystemTime>,
     /// The certificate as it was at the last look; `None` before the first one.
     pub(crate) known: Option<Option<Held>>,
+}
+
+/// An order that an operator has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AskedFor {
+    /// It replaces the certificate that is found now, which may be of another process.
+    Now,
+    /// It replaces the certificate of the last look. Another one is what was asked for: at
+    /// that look another process was ordering it, or the shared server was not there.
+    SinceLook,
 }
 
 /// The result of a look at a name.
@@ -178,9 +188,12 @@ impl Attempts {
             looked.suggestion = Some(self.suggestion(held).await);
         }
         let suggested = looked.suggestion.map_or(task.suggested, |it| it.0);
-        // Another process may have ordered it since it was asked for.
-        let is_news = task.known.as_ref().is_some_and(|it| *it != held);
-        let is_asked_for = task.is_asked_for && !is_news;
+        let is_asked_for = match task.asked_for {
+            None => false,
+            Some(AskedFor::Now) => true,
+            // Another process may have ordered it.
+            Some(AskedFor::SinceLook) => task.known.as_ref().is_none_or(|it| *it == held),
+        };
         if !is_asked_for
             && let Some(outcome) = self.reason_to_wait(task, held.as_ref(), suggested).await?
         {

@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
 
-use crate::attempt::{Attempts, Looked, Outcome, Task};
+use crate::attempt::{AskedFor, Attempts, Looked, Outcome, Task};
 use crate::certificate::{Held, date};
 use crate::challenges::Challenges;
 use crate::clock::{Clock, SystemClock};
@@ -100,7 +100,7 @@ struct Entry {
     suggested: Option<SystemTime>,
     ask_issuer_at: SystemTime,
     /// An operator wants it ordered now.
-    is_asked_for: bool,
+    asked_for: Option<AskedFor>,
     is_running: bool,
     is_ordering: bool,
     /// Another process ordered it at the last look.
@@ -199,7 +199,7 @@ impl Manager {
             let Some(before) = before.entries.get(key) else {
                 continue;
             };
-            entry.is_asked_for |= before.is_asked_for;
+            entry.asked_for = entry.asked_for.or(before.asked_for);
             if before.failures.is_none() {
                 entry.paused_until = entry.paused_until.max(before.paused_until);
             }
@@ -219,7 +219,11 @@ impl Manager {
         if entry.is_ordering {
             return Ok(());
         }
-        entry.is_asked_for = true;
+        entry.asked_for = Some(if entry.is_busy {
+            AskedFor::SinceLook
+        } else {
+            AskedFor::Now
+        });
         names.look_at(key, now);
         drop(names);
         self.changed.notify_one();
@@ -388,7 +392,7 @@ impl Looking<'_> {
             if let Some(entry) = manager.names().entries.get_mut(&key) {
                 entry.is_ordering = true;
                 // That is this order.
-                entry.is_asked_for = false;
+                entry.asked_for = None;
             }
         };
         let looked = manager.attempts.attend(task, ordering).await;
@@ -406,7 +410,7 @@ impl Looking<'_> {
 impl Drop for Looking<'_> {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
-            let again = |entry: &mut Entry| entry.is_asked_for |= task.is_asked_for;
+            let again = |entry: &mut Entry| entry.asked_for = entry.asked_for.or(task.asked_for);
             self.manager.names().put_back(&task.name.to_string(), again);
             self.manager.changed.notify_one();
         }
@@ -485,7 +489,7 @@ impl Names {
         entry.is_running = true;
         Some(Task {
             name: entry.name.clone()?,
-            is_asked_for: std::mem::take(&mut entry.is_asked_for),
+            asked_for: entry.asked_for.take(),
             asks_issuer: entry.ask_issuer_at <= now,
             suggested: entry.suggested,
             passed_over: entry.passed_over,
@@ -518,7 +522,7 @@ impl Entry {
         self.no_server = None;
         match looked.outcome {
             Outcome::NoServer { text } => {
-                self.is_asked_for |= task.is_asked_for;
+                self.keep_asking(task);
                 self.next = now + WITHOUT_SERVER;
                 self.no_server = Some(LastError { at: now, text });
             }
@@ -535,7 +539,7 @@ impl Entry {
                 self.tell_obtained(key);
             }
             Outcome::Busy => {
-                self.is_asked_for |= task.is_asked_for;
+                self.keep_asking(task);
                 self.next = now + AFTER_BUSY;
             }
             Outcome::FailedBefore(failures) => {
@@ -574,7 +578,7 @@ impl Entry {
             paused_until: None,
             suggested: None,
             ask_issuer_at,
-            is_asked_for: false,
+            asked_for: None,
             is_running: false,
             is_ordering: false,
             is_busy: false,
@@ -585,13 +589,19 @@ impl Entry {
         }
     }
 
+    /// What an operator asked for could not be done at this look.
+    fn keep_asking(&mut self, task: &Task) {
+        let before = task.asked_for.map(|_| AskedFor::SinceLook);
+        self.asked_for = self.asked_for.or(before);
+    }
+
     /// Waits until an order is due, or the issuer is asked for its suggestion.
     fn wait_for(&mut self, order_at: SystemTime, now: SystemTime) {
         self.order_at = Some(order_at);
         let asks = self.held.as_ref().is_some_and(|it| it.id.is_some());
         let ask_at = self.ask_issuer_at.max(now);
         self.next = if asks { order_at.min(ask_at) } else { order_at };
-        if self.is_asked_for {
+        if self.asked_for.is_some() {
             self.next = now;
         }
     }

@@ -457,6 +457,27 @@ fn a_certificate_that_another_process_orders_is_ordered_once_and_seen_at_once() 
     });
 }
 
+/// The other one last looked before the first one ordered it anew.
+#[test]
+fn an_operator_who_asks_after_another_process_has_renewed_gets_another_one() {
+    within(LIMIT, || {
+        let (dir, answers, pebble, front) = with_front();
+        let one = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
+        one.until_valid(NAME);
+        let settings = settings(dir.path(), vec![front.issuer(&pebble)]);
+        let other = Kept::idle(settings, &[NAME], Ahead::new()).keep();
+        let first = other.until_valid(NAME).facts();
+        other.until_scheduled(NAME);
+        one.manager.renew(NAME).unwrap();
+        until("a second one", || one.certificate(NAME).facts() != first);
+        let second = one.until_valid(NAME).facts();
+        answers.ask(&other.manager);
+        other.manager.renew(NAME).unwrap();
+        until("a third one", || other.certificate(NAME).facts() != second);
+        assert_eq!(pebble.orders(), 3);
+    });
+}
+
 #[test]
 fn an_account_that_was_forgotten_is_made_anew() {
     within(LIMIT, || {
