@@ -316,7 +316,12 @@ impl<S: Fn(Task)> Driver<'_, S> {
         let now = clock::now();
         let now_ms = self.worker.access_log.unix_us(now) / 1000;
         let worker = self.worker;
-        let mut room = || (Vec::with_capacity(HEAD_ROOM), worker.heads.take());
+        // Most heads are far smaller than the room for one.
+        let mut room = || {
+            let mut bytes = worker.scratch.take();
+            bytes.clear();
+            (bytes, worker.heads.take())
+        };
         loop {
             if *left == 0 {
                 self.unread = Some(buffer);
@@ -332,8 +337,12 @@ impl<S: Fn(Task)> Driver<'_, S> {
             buffer.consume(taken);
             match event {
                 Ok(None) => return Step::More,
-                Ok(Some(Event::Request(id, request))) => {
+                Ok(Some(Event::Request(id, mut request))) => {
                     *left -= 1;
+                    let bytes = request.bytes.as_slice().into();
+                    worker
+                        .scratch
+                        .replace(std::mem::replace(&mut request.bytes, bytes));
                     self.begin(id, Ok(request));
                 }
                 Ok(Some(Event::Refused(id, error))) => {
@@ -360,12 +369,21 @@ impl<S: Fn(Task)> Driver<'_, S> {
             Ok(it) => (it.head.wire.framing, it.asked.opens_websocket),
             Err(_) => (BodyFraming::None, false),
         };
+        let (bytes, head, refused) = match request {
+            Ok(Request { bytes, head, .. }) => {
+                let refused = listener.setting(|it| check_limits(&it.limits, &head)).err();
+                (bytes.into_boxed_slice(), head, refused)
+            }
+            Err(error) => (Box::default(), self.worker.heads.take(), Some(error)),
+        };
         let exchange = StreamExchange {
             context: Context::new(self.worker.clone(), listener),
             client: self.connection.client.for_fetch(),
             stream: Http2Stream::new(self.shared.clone(), id, framing, may_tunnel),
             of_connection: self.track.clone(),
-            request,
+            bytes,
+            head,
+            refused,
         };
         (self.spawn)(Box::pin(exchange.serve()));
     }
@@ -454,9 +472,6 @@ impl<S: Fn(Task)> Driver<'_, S> {
     }
 }
 
-/// Bytes that a request's head usually has.
-const HEAD_ROOM: usize = 512;
-
 /// The exchange of a stream.
 struct StreamExchange {
     context: Context,
@@ -464,66 +479,73 @@ struct StreamExchange {
     stream: Http2Stream,
     /// That of the connection.
     of_connection: Rc<Track>,
-    request: Result<Request, RequestError>,
+    /// The request's head in text of HTTP/1.
+    bytes: Box<[u8]>,
+    head: Box<RequestHead>,
+    /// What is wrong with it.
+    refused: Option<RequestError>,
 }
 
 impl StreamExchange {
-    async fn serve(self) {
-        let StreamExchange {
-            context,
-            mut client,
-            mut stream,
-            of_connection,
-            request,
-        } = self;
-        let started = clock::now();
-        let track = context.sessions.begin_stream(&of_connection);
-        let (bytes, head, refused) = match request {
-            Ok(Request { bytes, head, .. }) => {
-                let limits = &context.listener().limits;
-                let refused = check_limits(limits, &head).err();
-                (bytes, head, refused)
+    // Not an `async fn`, and nothing is moved out of it: a task would hold both.
+    fn serve(mut self) -> impl Future<Output = ()> {
+        async move {
+            // First of all, so that nothing more is held over it.
+            let timer = self.context.wheel.timer();
+            timer.register_task().await;
+            let started = clock::now();
+            let track = self.context.sessions.begin_stream(&self.of_connection);
+            if self.refused.is_some() {
+                *self.head = RequestHead::default();
             }
-            Err(error) => (Vec::new(), context.heads.take(), Some(error)),
-        };
-        let head = if refused.is_some() {
-            Box::new(RequestHead::default())
-        } else {
-            head
-        };
-        client.asks(&context, &bytes, &head);
-        track.begin_exchange(started, head.line(&bytes), head.wire.end);
-        let identity = context.identify(started, &bytes, &head);
-        let progress = Progress::new(
-            &context,
-            &client,
-            started,
-            Duration::ZERO,
-            bytes.len(),
-            identity.as_ref().unwrap_or(&Identity::NONE),
-            track.clone(),
-        );
-        let timer = context.wheel.timer();
-        timer.register_task().await;
-        let side = ClientSide::Http2(&mut stream);
-        let mut exchange = Exchange::new(&context, &client, side, timer, &bytes, &head, progress);
-        let (end, next) = match refused {
-            None => {
-                let outcome = handler::handle(&mut exchange).await;
-                (outcome.end, outcome.next)
+            let Self {
+                context,
+                client,
+                stream,
+                bytes,
+                head,
+                refused,
+                ..
+            } = &mut self;
+            client.asks(context, bytes, head);
+            track.begin_exchange(started, head.line(bytes), head.wire.end);
+            let identity = context.identify(started, bytes, head).map(Box::new);
+            let progress = Progress::new(
+                context,
+                client,
+                started,
+                Duration::ZERO,
+                bytes.len(),
+                identity.as_deref().unwrap_or(&Identity::NONE),
+                track.clone(),
+            );
+            let side = ClientSide::Http2(stream);
+            let mut exchange = Exchange::new(context, client, side, timer, bytes, head, progress);
+            let (end, next) = match *refused {
+                None => {
+                    let outcome = handler::handle(&mut exchange).await;
+                    (outcome.end, outcome.next)
+                }
+                Some(error) => {
+                    let end = End::from(error);
+                    let refused = answer::refuse(&mut exchange, end, None).await;
+                    (end, refused.next)
+                }
+            };
+            exchange.conclude(end);
+            if matches!(next, Next::Cut | Next::Abort) {
+                stream.fails_with(ErrorCode::Internal);
             }
-            Some(error) => {
-                let end = End::from(error);
-                let refused = answer::refuse(&mut exchange, end, None).await;
-                (end, refused.next)
-            }
-        };
-        exchange.conclude(end);
-        if matches!(next, Next::Cut | Next::Abort) {
-            stream.fails_with(ErrorCode::Internal);
+            let Self {
+                context,
+                stream,
+                head,
+                of_connection,
+                ..
+            } = self;
+            drop(stream);
+            context.heads.keep(head);
+            context.sessions.end_stream(&of_connection, track);
         }
-        drop(stream);
-        context.heads.keep(head);
-        context.sessions.end_stream(&of_connection, track);
     }
 }

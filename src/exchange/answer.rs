@@ -109,6 +109,16 @@ pub(crate) fn put(
     head_len: usize,
     follow: Follow,
 ) -> impl Future<Output = Result<(), Failure>> {
+    put_or(exchange, bytes, head_len, follow)
+}
+
+/// The same for callers with other errors. To map one would hold the future twice.
+pub(crate) fn put_or<E: From<Failure>>(
+    exchange: &mut Exchange<'_>,
+    bytes: &[u8],
+    head_len: usize,
+    follow: Follow,
+) -> impl Future<Output = Result<(), E>> {
     async move {
         let timeout = exchange.listener().timeouts.body;
         let writing = exchange.write_all(bytes, head_len, follow, Some(timeout));
@@ -116,7 +126,7 @@ pub(crate) fn put(
         let figures = &mut exchange.progress.figures;
         figures.bytes_out += sent as u64;
         figures.body_bytes_out += sent.saturating_sub(head_len) as u64;
-        written.map_err(|why| exchange.write_failed(why))
+        written.map_err(|why| exchange.write_failed(why).into())
     }
 }
 

@@ -118,26 +118,50 @@ enum Answering<'a> {
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
-async fn answer<'a>(request: FileRequest<'a>, exchange: &mut Exchange<'a>) -> Outcome {
-    let mut is_second_try = false;
-    loop {
-        let representation = match find(&request, exchange).await {
-            Answering::File(representation) => representation,
-            Answering::ToFolder => {
-                return box_cold(to_folder(exchange)).await;
-            }
-            Answering::Listing(path) => {
-                let listing = listing::answer(&request, &path, exchange);
-                return box_cold(listing).await;
-            }
-            Answering::Refused(failure) => {
-                if let Some(proxying) = fallback(failure, request.settings) {
-                    exchange.progress.figures.source = None;
-                    return box_cold(forward(exchange, &proxying)).await;
+// Not an `async fn`: that would hold its arguments twice.
+fn answer<'a>(
+    request: FileRequest<'a>,
+    exchange: &mut Exchange<'a>,
+) -> impl Future<Output = Outcome> {
+    async move {
+        let mut is_second_try = false;
+        loop {
+            let representation = match find(&request, exchange).await {
+                Answering::File(representation) => representation,
+                Answering::ToFolder => {
+                    return box_cold(to_folder(exchange)).await;
                 }
-                return box_cold(refuse(exchange, failure)).await;
+                Answering::Listing(path) => {
+                    let listing = listing::answer(&request, &path, exchange);
+                    return box_cold(listing).await;
+                }
+                Answering::Refused(failure) => {
+                    if let Some(proxying) = fallback(failure, request.settings) {
+                        exchange.progress.figures.source = None;
+                        return box_cold(forward(exchange, &proxying)).await;
+                    }
+                    return box_cold(refuse(exchange, failure)).await;
+                }
+            };
+            let sent = send(&request, representation, !is_second_try, exchange);
+            match sent.await {
+                Some(outcome) => return outcome,
+                None => is_second_try = true,
             }
-        };
+        }
+    }
+}
+
+/// Sends a file. `None`: it has changed before anything was sent, and is to be found again,
+/// where it `may_be_found_again`.
+// Not an `async fn`, as `answer`.
+fn send<'a>(
+    request: &FileRequest<'a>,
+    representation: Representation<'a>,
+    may_be_found_again: bool,
+    exchange: &mut Exchange<'a>,
+) -> impl Future<Output = Option<Outcome>> {
+    async move {
         let sending = Sending {
             request,
             path: &representation.path,
@@ -151,11 +175,10 @@ async fn answer<'a>(request: FileRequest<'a>, exchange: &mut Exchange<'a>) -> Ou
             // It was cut off since it was opened: who comes next gets it anew.
             sending.file.doubt();
         }
-        return match sent {
+        Some(match sent {
             Err(End::Failure(failure)) if exchange.progress.figures.bytes_out == 0 => {
-                if failure == Failure::FileChanged && !is_second_try {
-                    is_second_try = true;
-                    continue;
+                if failure == Failure::FileChanged && may_be_found_again {
+                    return None;
                 }
                 box_cold(refuse(exchange, failure)).await
             }
@@ -168,7 +191,7 @@ async fn answer<'a>(request: FileRequest<'a>, exchange: &mut Exchange<'a>) -> Ou
                 let sent = sent.map(|()| complete);
                 outcome(exchange, sending.persistence, sent)
             }
-        };
+        })
     }
 }
 
@@ -190,7 +213,7 @@ async fn respond(
     status: u16,
     exchange: &mut Exchange<'_>,
 ) -> Result<(), End> {
-    let conditions = sending.request.conditions;
+    let conditions = &sending.request.conditions;
     let (head, bytes) = (exchange.head, exchange.bytes);
     if let Some(coding) = sending.wanted_coding(exchange)
         && box_cold(sending.compressed(coding, status, exchange)).await?
@@ -301,30 +324,33 @@ async fn missing<'a>(request: &FileRequest<'a>, exchange: &mut Exchange<'_>) -> 
 }
 
 /// Opens `path` in the coding that suits the client best; `None` is a folder.
-async fn open<'a>(
+// Not an `async fn`, as `answer`.
+fn open<'a>(
     request: &FileRequest<'a>,
     exchange: &mut Exchange<'_>,
     path: Cow<'a, [u8]>,
-) -> Result<Option<Representation<'a>>, Failure> {
-    let settings = request.settings;
-    if !settings.precompressed.is_empty() && request.conditions.has_accept_encoding() {
-        let compressed = open_compressed(request, exchange, &path);
-        if let Some((found, coding)) = box_cold(compressed).await? {
-            return Ok(Some(Representation {
-                path,
-                found,
-                coding: Some(coding),
-                status: 200,
-            }));
+) -> impl Future<Output = Result<Option<Representation<'a>>, Failure>> {
+    async move {
+        let settings = request.settings;
+        if !settings.precompressed.is_empty() && request.conditions.has_accept_encoding() {
+            let compressed = open_compressed(request, exchange, &path);
+            if let Some((found, coding)) = box_cold(compressed).await? {
+                return Ok(Some(Representation {
+                    path,
+                    found,
+                    coding: Some(coding),
+                    status: 200,
+                }));
+            }
         }
+        let found = open_file(request, exchange, 0, &path).await?;
+        Ok(found.map(|found| Representation {
+            path,
+            found,
+            coding: None,
+            status: 200,
+        }))
     }
-    let found = open_file(request, exchange, 0, &path).await?;
-    Ok(found.map(|found| Representation {
-        path,
-        found,
-        coding: None,
-        status: 200,
-    }))
 }
 
 /// Opens the file beside `path` that is compressed as the client likes it best.

@@ -11,7 +11,7 @@ use evenkeel_proto::representation::ByteRange;
 
 use super::super::multipart::Multipart;
 use super::{FileRequest, fields, from_disk};
-use crate::exchange::answer::{UnsentFile, begin_head, end_head, put, put_file};
+use crate::exchange::answer::{UnsentFile, begin_head, end_head, put, put_file, put_or};
 use crate::exchange::{Exchange, box_cold};
 use crate::files::{Fields, FileBytes, Holding, Hot, OpenFile, WHOLE_LEN, WhenFull};
 use crate::metrics::end::{End, Failure};
@@ -74,7 +74,7 @@ fn buffer_for(len: usize) -> Buffer {
 /// An answer with a file.
 #[derive(Clone, Copy)]
 pub(super) struct Sending<'a> {
-    pub request: FileRequest<'a>,
+    pub request: &'a FileRequest<'a>,
     /// The path of the file in its folder.
     pub path: &'a [u8],
     pub file: &'a Arc<OpenFile>,
@@ -116,13 +116,15 @@ impl Sending<'_> {
             }
             Some(_) => return Err(Failure::FileChanged.into()),
             None if len > COPIED_LEN => {
-                return self.long(head, 0, len, exchange).await;
+                return box_cold(self.long(head, 0, len, exchange)).await;
             }
             None => {}
         }
         let (buffer, head_len) = match self.compose(head, exchange) {
             Ok(composed) => composed,
-            Err(Uncomposed::Cold) => return self.long(head, 0, len, exchange).await,
+            Err(Uncomposed::Cold) => {
+                return box_cold(self.long(head, 0, len, exchange)).await;
+            }
             Err(Uncomposed::Changed) => return Err(Failure::FileChanged.into()),
             Err(Uncomposed::Failed(error)) => return Err(self.failed(exchange, &error)),
         };
@@ -449,8 +451,7 @@ impl Sending<'_> {
         follow: Follow,
         exchange: &mut Exchange<'_>,
     ) -> impl Future<Output = Result<(), End>> {
-        let putting = put(exchange, bytes, head_len, follow);
-        async move { putting.await.map_err(End::Failure) }
+        put_or(exchange, bytes, head_len, follow)
     }
 
     /// Sends the last bytes of an answer, the first `head_len` of which belong
