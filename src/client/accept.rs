@@ -312,7 +312,7 @@ pub(crate) fn serve_http2(
 ) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
     let listener = &worker.listeners.all()[0];
     let mut connection = connected(worker, stream, peer, listener);
-    let shared = http2::begin(&mut connection);
+    let shared = http2::begin(worker, &mut connection);
     let worker = worker.clone();
     Box::pin(async move {
         loop {

@@ -43,7 +43,7 @@ const READ_PER_TURN: usize = 256 * 1024;
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Has a connection speak HTTP/2 from here on.
-pub(super) fn begin(connection: &mut ClientConnection) -> Rc<Http2Connection> {
+pub(super) fn begin(worker: &Rc<Worker>, connection: &mut ClientConnection) -> Rc<Http2Connection> {
     let listener = &connection.client.listener;
     listener.counters().http2_connections.add(1);
     let max_head = listener.setting(|it| it.limits.head_bytes);
@@ -52,7 +52,12 @@ pub(super) fn begin(connection: &mut ClientConnection) -> Rc<Http2Connection> {
         max_head,
         ..Settings::default()
     };
-    let shared = Http2Connection::new(settings, connection.http1.stream.local_address());
+    let shared = Http2Connection::new(
+        worker.clone(),
+        listener.clone(),
+        settings,
+        connection.http1.stream.local_address(),
+    );
     connection.http2 = Some(shared.clone());
     shared
 }

@@ -158,7 +158,7 @@ where
         }
         Hint::Connection.set(&*connection);
         connection.timer.hint_prefetch(Hint::Timer as usize);
-        let mut may_begin_http2 = begin_http2(&mut connection);
+        let mut may_begin_http2 = begin_http2(worker, &mut connection);
         loop {
             if !wait_for_request(worker, &mut connection, wait).await {
                 if let Some(http2) = connection.http2.clone() {
@@ -170,7 +170,7 @@ where
             if std::mem::take(&mut may_begin_http2)
                 && box_cold(http2::has_preface(worker, &mut connection)).await
             {
-                http2::begin(&mut connection);
+                http2::begin(worker, &mut connection);
             }
             let served = match connection.http2.clone() {
                 None => places.run(|| serve(worker.clone(), connection)).await,
@@ -203,14 +203,14 @@ where
 
 /// Has a connection speak HTTP/2 whose handshake has come to that. Gives whether its first
 /// bytes may come to it still.
-fn begin_http2(connection: &mut ClientConnection) -> bool {
+fn begin_http2(worker: &Rc<Worker>, connection: &mut ClientConnection) -> bool {
     let stream = &connection.http1.stream;
     if !stream.is_encrypted() {
         return connection.client.listener.setting(|it| it.h2c);
     }
     let negotiated = stream.negotiated();
     if negotiated.is_some_and(|it| it.protocol == Some(b"h2")) {
-        http2::begin(connection);
+        http2::begin(worker, connection);
     }
     false
 }

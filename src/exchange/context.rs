@@ -19,6 +19,7 @@ use super::TimedOut;
 use super::encoder::Encoders;
 use super::identity::{self, IdSource};
 use super::known_room::Room;
+use super::stalled::StalledStreams;
 use crate::cache::Cache;
 use crate::certificates::{Acme, ServedTls};
 use crate::config::{self, Config};
@@ -85,6 +86,8 @@ pub struct Worker {
     pub sessions: Sessions,
     /// The last exchanges that failed.
     pub failures: Failures,
+    /// Streams whose clients take nothing.
+    pub stalled: Rc<StalledStreams>,
     /// What is known of room for connections.
     pub room: Room,
     /// Connections to endpoints that belong to one client each.
@@ -359,6 +362,7 @@ impl Worker {
             response_head: RefCell::new(ResponseHead::default()),
             sessions: Sessions::default(),
             failures: Failures::default(),
+            stalled: Rc::default(),
             room: parts.room,
             pinned: PinnedConnections::default(),
             encoders: Encoders::default(),

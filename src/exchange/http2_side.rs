@@ -14,6 +14,8 @@ use evenkeel_proto::http2::response::{head_block, tunnel_block};
 use evenkeel_proto::http2::server::{Connection, Server};
 use evenkeel_proto::http2::{Direction, ErrorCode, Settings, StreamId};
 
+use super::context::{ListenerSide, Worker};
+use super::stalled::StalledStream;
 use super::throttle::Throttle;
 use crate::http2::{BodyReading, BodyWriting, SharedConnection};
 use crate::net::pipe::Pipe;
@@ -28,6 +30,9 @@ pub struct Http2Connection {
     /// The address that the client connected to; `None` for a Unix socket.
     local_address: Option<SocketAddr>,
     shared: SharedConnection<Server>,
+    worker: Rc<Worker>,
+    /// Counts what its client does.
+    listener: Rc<ListenerSide>,
     /// Exchanges that wait in the queue of an upstream.
     queued: Cell<u32>,
     /// Streams that the client may have, as it was told, and the tick of that.
@@ -45,14 +50,24 @@ impl Drop for QueuedStream {
     }
 }
 
+/// Bytes that a stream which was held up has to send to be so no longer.
+const PROGRESS: usize = 1024;
+
 /// Streams that a client may have however long the queue is.
 const FEW_STREAMS: u32 = 4;
 
 impl Http2Connection {
     /// A connection that has just begun.
-    pub fn new(settings: Settings, local_address: Option<SocketAddr>) -> Rc<Self> {
+    pub fn new(
+        worker: Rc<Worker>,
+        listener: Rc<ListenerSide>,
+        settings: Settings,
+        local_address: Option<SocketAddr>,
+    ) -> Rc<Self> {
         static LAST: AtomicU32 = AtomicU32::new(0);
         Rc::new(Http2Connection {
+            worker,
+            listener,
             local_address,
             number: LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
             shared: SharedConnection::new(Connection::new(settings)),
@@ -88,6 +103,12 @@ impl Http2Connection {
         }
     }
 
+    /// A stream whose client takes nothing is to give way.
+    pub(super) fn displace(&self, id: StreamId) {
+        self.listener.counters().http2_displaced.add(1);
+        self.wake(id);
+    }
+
     /// Nothing more comes from the client, nor goes to it: what it has asked for and nobody
     /// has begun is forgotten.
     pub fn give_up(&self) {
@@ -118,6 +139,8 @@ pub struct Http2Stream {
     response: BodyWriting,
     /// What holds the response back, where it has a bandwidth.
     throttle: Option<Box<Throttle>>,
+    /// Present while its client takes nothing.
+    stalled: Option<Box<StalledStream>>,
     /// With which it is reset where it is dropped before its end.
     code: ErrorCode,
 }
@@ -125,8 +148,13 @@ pub struct Http2Stream {
 impl Drop for Http2Stream {
     fn drop(&mut self) {
         self.connection.forget(self.id);
+        let code = if self.gives_way() {
+            ErrorCode::EnhanceYourCalm
+        } else {
+            self.code
+        };
         let mut protocol = self.connection.protocol.borrow_mut();
-        protocol.release(self.id, self.code);
+        protocol.release(self.id, code);
         drop(protocol);
         self.connection.wake_driver();
     }
@@ -148,6 +176,7 @@ impl Http2Stream {
             body: BodyReading::of(framing),
             response: BodyWriting::Content,
             throttle: None,
+            stalled: None,
             code: ErrorCode::Cancel,
         }
     }
@@ -303,7 +332,11 @@ impl Http2Stream {
         };
         match self.write(&bytes[..len], follow_of_part(follow, bytes, len)) {
             Some(written) => Poll::Ready(written),
-            None => self.connection.wait(self.id, cx),
+            None if self.gives_way() => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            None => {
+                self.stalls();
+                self.connection.wait(self.id, cx)
+            }
         }
     }
 
@@ -313,6 +346,21 @@ impl Http2Stream {
             Some(throttle) => throttle.booked_now(bytes.len())?,
         };
         self.write(&bytes[..len], follow_of_part(follow, bytes, len))
+    }
+
+    /// It can send nothing for now.
+    fn stalls(&mut self) {
+        if self.stalled.is_some() {
+            return;
+        }
+        let Worker { stalled, wheel, .. } = &*self.connection.worker;
+        let stalled = stalled.add(&self.connection, self.id, wheel.now());
+        self.stalled = Some(Box::new(stalled));
+    }
+
+    /// Whether it is to end, for its client takes nothing and there is no more room for that.
+    pub(super) fn gives_way(&self) -> bool {
+        self.stalled.as_ref().is_some_and(|it| it.gives_way())
     }
 
     /// Writes as much as windows and memory allow; `None` for nothing.
@@ -331,6 +379,10 @@ impl Http2Stream {
         };
         if len == 0 && !bytes.is_empty() {
             return None;
+        }
+        // A few bytes now and then are no progress.
+        if self.stalled.is_some() && (len >= PROGRESS || len == bytes.len()) && !self.gives_way() {
+            self.stalled = None;
         }
         if let Some(throttle) = &mut self.throttle {
             throttle.wrote(len);

@@ -41,6 +41,7 @@ pub(crate) mod request_key;
 mod reserved;
 pub mod room;
 mod side;
+mod stalled;
 pub(crate) mod sticky;
 pub mod store_side;
 mod subrequest;
@@ -247,8 +248,17 @@ impl<'a> Exchange<'a> {
     /// The failure of an exchange whose client did not get all of an answer.
     pub fn write_failed(&self, why: WriteFailure) -> Failure {
         match why {
-            WriteFailure::Closed => Failure::ClientGone,
+            WriteFailure::Closed => self.client_left(),
             WriteFailure::TimedOut => self.timed_out(Failure::ClientStalled),
+        }
+    }
+
+    /// The failure of an exchange whose client takes no more: it left, unless it was told
+    /// that it takes too little.
+    pub fn client_left(&self) -> Failure {
+        match &self.side {
+            ClientSide::Http2(stream) if stream.gives_way() => Failure::ClientStalled,
+            _ => Failure::ClientGone,
         }
     }
 

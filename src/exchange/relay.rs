@@ -469,7 +469,7 @@ impl Relay<'_, '_> {
         let failure = match stop {
             Stop::Response(PumpEnd::Done) => return End::Complete,
             Stop::Response(PumpEnd::SourceCut) => Failure::UpstreamCut,
-            Stop::Response(PumpEnd::SinkClosed | PumpEnd::SinkReset) => Failure::ClientGone,
+            Stop::Response(PumpEnd::SinkClosed | PumpEnd::SinkReset) => self.exchange.client_left(),
             Stop::Response(PumpEnd::Malformed(_) | PumpEnd::TooLarge) => Failure::UpstreamBody,
             Stop::Request(PumpEnd::Malformed(error)) => return End::Body(error),
             Stop::Request(PumpEnd::TooLarge) => Failure::BodyTooLarge,

@@ -57,6 +57,10 @@ const NOT_COUNTED: &[(&str, &str)] = &[
         "no listener has HTTP/2",
     ),
     (
+        "evenkeel_listener_http2_displaced_total",
+        "no listener has HTTP/2",
+    ),
+    (
         "evenkeel_route_grpc_responses_total",
         "no endpoint speaks HTTP/2",
     ),

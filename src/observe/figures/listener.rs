@@ -60,6 +60,9 @@ figures! {
     /// Of those the ones that were ended because the client broke the protocol, cost too much
     /// or did not go on.
     counter http2_broken => "http2_broken_total";
+    /// Streams of HTTP/2 that were reset because too many clients took nothing, and theirs had
+    /// for the longest.
+    counter http2_displaced => "http2_displaced_total";
     /// Times that accepting paused for want of file descriptors.
     counter accept_pauses => "accept_pauses_total";
     /// Requests whose body was read on after their answer.

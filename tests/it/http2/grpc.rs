@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::http2::{Ends, H2Request, H2Response};
+use evenkeel_testkit::http2::{Ends, H2Request, H2Response, block, flags, frame, headers, kind};
 use evenkeel_testkit::{H2Client, H2Server, Proxy, RawOrigin, RawStream};
 
 use crate::setup::{Site, ask_status, figures, test};
@@ -72,11 +72,12 @@ fn connect(proxy: &Proxy) -> H2Client {
 
 /// Makes a call with a message, and these fields besides.
 fn call(client: &mut H2Client, stream: u32, path: &str, more: &[(&str, &str)]) -> H2Response {
-    let fields = [&[GRPC, ("te", "trailers")][..], more].concat();
-    client
-        .request(stream, "POST", path, &fields, Ends::Later)
-        .unwrap();
-    client.data(stream, message("hello"), Ends::Now).unwrap();
+    let own = client.head("POST", path);
+    let fields = [&own[..], &[GRPC, ("te", "trailers")], more].concat();
+    let head = headers(stream, &block(&fields), Ends::Later);
+    let content = frame(kind::DATA, flags::END_STREAM, stream, &message("hello"));
+    // At once: what comes later is not tried again.
+    client.raw().send([head, content].concat()).unwrap();
     client.response(stream).unwrap()
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_testkit::H2Client;
 use evenkeel_testkit::deadline::{until, within};
-use evenkeel_testkit::http2::{Ends, PREFACE, kind, setting};
+use evenkeel_testkit::http2::{Ends, ErrorCode, PREFACE, kind, setting};
+use evenkeel_testkit::{H2Client, Proxy};
 
 use super::{Target, connections};
-use crate::setup::{Site, test};
+use crate::setup::{Site, figures, program, test};
 
 /// Deadlines that a test can wait for.
 const SHORT: &str = "timeouts = { head = \"500ms\", body = \"1s\", idle = \"1s\" }";
@@ -46,6 +46,65 @@ fn streams_that_are_stalled_by_shut_windows() {
         assert_eq!(client.response(201).unwrap().status, 200);
         until("no endpoint waits", || target.origin.stats().in_flight == 0);
     });
+}
+
+/// Beyond a number of streams whose clients take nothing, those give way that have taken
+/// nothing for the longest.
+#[test]
+fn streams_that_are_stalled_are_limited() {
+    /// Streams that a worker lets wait.
+    const MOST: usize = 4096;
+    const EACH: usize = 100;
+    test(|| {
+        let config = "[server]\nworkers = 1\n\
+             [access_log]\npath = \"$DIR/access.log\"\nformat = \"json\"\n\
+             [status]\nbind = \"127.0.0.1:0\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\nh2c = true\n\
+             [[route]]\nanswer = { status = 200, body = \"some text\" }\n";
+        let proxy = Proxy::start(program(), config).unwrap();
+        let stalled = || {
+            let windows = [(setting::INITIAL_WINDOW_SIZE, 0)];
+            let mut client = H2Client::connect_with(proxy.socket_addr("web"), &windows).unwrap();
+            for n in 0..EACH {
+                client.get(stream(n), "/").unwrap();
+            }
+            let has_all = |it: &H2Client| it.so_far(stream(EACH - 1)).is_some();
+            client.until(has_all).unwrap();
+            client
+        };
+        let mut first = stalled();
+        // None of them gives way before a second is over.
+        std::thread::park_timeout(Duration::from_millis(1200));
+        let mut others: Vec<_> = (1..MOST / EACH).map(|_| stalled()).collect();
+        let displaced = || {
+            figures(&proxy)["listeners"][0]["http2_displaced"]
+                .as_u64()
+                .unwrap()
+        };
+        assert_eq!(displaced(), 0);
+        others.push(stalled());
+        others.push(stalled());
+        let ended = |it: &H2Client| it.so_far(stream(EACH - 1)).unwrap().reset.is_some();
+        first.until(ended).unwrap();
+        for n in 0..EACH {
+            let reset = first.so_far(stream(n)).unwrap().reset;
+            assert_eq!(reset, Some(ErrorCode::EnhanceYourCalm), "{n}");
+        }
+        until("it is counted", || displaced() >= EACH as u64);
+        until("they are logged", || proxy.access_log().len() >= EACH);
+        for line in proxy.access_log_json() {
+            assert_eq!(line["end"], "client-stalled");
+        }
+        // The others are served as soon as they take something.
+        for client in &mut others[MOST / EACH / 2..] {
+            client.credit(stream(0), 100).unwrap();
+            assert_eq!(client.response(stream(0)).unwrap().text(), "some text");
+        }
+    });
+}
+
+fn stream(n: usize) -> u32 {
+    2 * n as u32 + 1
 }
 
 /// A reader that is slow, and reads, is none that is stalled.

@@ -1,0 +1,95 @@
+//! Streams of HTTP/2 whose clients take nothing, and which of them gives way.
+//!
+//! Such a stream holds a buffer, and what its endpoint has sent behind that. A client of
+//! HTTP/1 needs a connection for each, of which there is a limit. One of HTTP/2 has as many
+//! as it may have streams. So there is a limit of these too: beyond it the stream is ended
+//! that has been held up the longest.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use evenkeel_proto::http2::StreamId;
+
+use super::Http2Connection;
+use crate::net::timer::TICK;
+
+/// Streams of a worker that may be held up. With 64 KiB each, which is more than most hold,
+/// they have 256 MiB.
+const MAX: usize = 4096;
+
+/// Ticks that a client may take nothing, whatever is short: a second. A client on its way
+/// through a tunnel comes back, and one that is slow takes something within a round trip.
+const PATIENCE: u64 = 1_000 / TICK.as_millis() as u64;
+
+/// The streams of a worker that are held up.
+#[derive(Debug, Default)]
+pub struct StalledStreams {
+    /// By the tick of their last progress, and then in the order in which they came.
+    entries: RefCell<BTreeMap<(u64, u64), Entry>>,
+    count: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    connection: Rc<Http2Connection>,
+    id: StreamId,
+    gives_way: Rc<Cell<bool>>,
+}
+
+/// A stream is held up, until this is dropped.
+#[derive(Debug)]
+pub struct StalledStream {
+    streams: Rc<StalledStreams>,
+    key: (u64, u64),
+    gives_way: Rc<Cell<bool>>,
+}
+
+impl StalledStreams {
+    /// A stream can send nothing from now on, which is the worker's tick `now`. Where there are too many, the one that could
+    /// not for the longest is woken, to give way.
+    pub fn add(
+        self: &Rc<Self>,
+        connection: &Rc<Http2Connection>,
+        id: StreamId,
+        now: u64,
+    ) -> StalledStream {
+        let count = self.count.get();
+        self.count.set(count + 1);
+        let gives_way = Rc::new(Cell::new(false));
+        let entry = Entry {
+            connection: connection.clone(),
+            id,
+            gives_way: gives_way.clone(),
+        };
+        let key = (now, count);
+        let mut entries = self.entries.borrow_mut();
+        entries.insert(key, entry);
+        if entries.len() > MAX
+            && let Some(oldest) = entries.first_entry()
+            && oldest.key().0 + PATIENCE <= now
+        {
+            let oldest = oldest.remove();
+            oldest.gives_way.set(true);
+            oldest.connection.displace(oldest.id);
+        }
+        StalledStream {
+            streams: self.clone(),
+            key,
+            gives_way,
+        }
+    }
+}
+
+impl StalledStream {
+    /// Whether it is to end, so that there is room for others.
+    pub fn gives_way(&self) -> bool {
+        self.gives_way.get()
+    }
+}
+
+impl Drop for StalledStream {
+    fn drop(&mut self) {
+        self.streams.entries.borrow_mut().remove(&self.key);
+    }
+}
