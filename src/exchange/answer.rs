@@ -8,8 +8,8 @@ use std::task::Poll;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointState;
-use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::http1::write::{self, Persistence};
+use evenkeel_proto::http1::{BodyDecoder, reason_phrase};
 use evenkeel_proto::{BodyFraming, Method, RequestHead};
 
 use super::context::FetchedPage;
@@ -639,46 +639,4 @@ fn leaves_connection_usable(head: &RequestHead, end: End) -> bool {
         _ => false,
     };
     is_well_formed && head.method != Method::Connect
-}
-
-/// The phrases of RFC 9110 §15 for what is sent here.
-pub(crate) fn reason_phrase(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        204 => "No Content",
-        206 => "Partial Content",
-        301 => "Moved Permanently",
-        302 => "Found",
-        303 => "See Other",
-        304 => "Not Modified",
-        307 => "Temporary Redirect",
-        308 => "Permanent Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        410 => "Gone",
-        412 => "Precondition Failed",
-        413 => "Content Too Large",
-        414 => "URI Too Long",
-        415 => "Unsupported Media Type",
-        416 => "Range Not Satisfiable",
-        417 => "Expectation Failed",
-        418 => "I'm a teapot",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        451 => "Unavailable For Legal Reasons",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        508 => "Loop Detected",
-        _ => "Status",
-    }
 }

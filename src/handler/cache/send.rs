@@ -12,6 +12,7 @@ use evenkeel_cache::object::{FilePart, push_line};
 use evenkeel_cache::report::{CacheStatus, Forward, Unanswered, push_age, ttl};
 use evenkeel_cache::validate::{Reply, is_in_not_modified, reply};
 use evenkeel_policy::Instant;
+use evenkeel_proto::http1::reason_phrase;
 use evenkeel_proto::http1::write::{self, Persistence};
 use evenkeel_proto::{ByteRange, Method};
 
@@ -335,7 +336,7 @@ impl Sending<'_> {
         let reason = if status == self.object.status() {
             self.object.reason()
         } else {
-            answer::reason_phrase(status).as_bytes()
+            reason_phrase(status).as_bytes()
         };
         status_line(&mut out, status, reason);
         lines(&mut out);

@@ -142,7 +142,7 @@ fn an_exchange_goes_through_whole() {
     };
     assert_eq!(
         String::from_utf8_lossy(&response.bytes),
-        "HTTP/1.1 200 \r\nserver: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        "HTTP/1.1 200 OK\r\nserver: x\r\ntransfer-encoding: chunked\r\n\r\n"
     );
     let (client, server) = pair.told();
     assert_eq!(

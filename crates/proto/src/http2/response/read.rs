@@ -9,7 +9,7 @@ use crate::error::ResponseError;
 use crate::field::{Field, FieldKind};
 use crate::head::{Method, ResponseHead, Version};
 use crate::hpack::{Block, DecodeError, Decoded};
-use crate::http1::{self, MAX_RESPONSE_FIELDS};
+use crate::http1::{self, MAX_RESPONSE_FIELDS, reason_phrase};
 use crate::span::Span;
 use crate::wire::BodyFraming;
 
@@ -116,12 +116,14 @@ impl Reading<'_> {
         self.out.clear();
         self.out.extend_from_slice(b"HTTP/1.1 ");
         self.out.extend(digits(status));
-        self.out.extend_from_slice(b" \r\n");
+        self.out.push(b' ');
+        let reason_at = self.out.len();
+        self.out.extend_from_slice(reason_phrase(status).as_bytes());
+        self.head.reason = Span::new(reason_at, self.out.len());
+        self.out.extend_from_slice(b"\r\n");
         self.head.status = status;
         // By whose rules the text is read.
         self.head.version = Version::Http11;
-        let reason_at = self.out.len() - 2;
-        self.head.reason = Span::new(reason_at, reason_at);
         Ok(())
     }
 

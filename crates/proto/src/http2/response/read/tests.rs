@@ -59,14 +59,20 @@ fn a_head_is_text_of_http1() {
     let (text, head) = read(&fields, Method::Get, false).unwrap();
     assert_eq!(
         text,
-        "HTTP/1.1 200 \r\ncontent-type: a/b\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n\
+        "HTTP/1.1 200 OK\r\ncontent-type: a/b\r\nset-cookie: a=1\r\nset-cookie: b=2\r\n\
          content-length: 5\r\n\r\n"
     );
     assert_eq!(head.status, 200);
     assert_eq!(head.wire.framing, BodyFraming::Length { bytes: 5 });
-    for status in ["100", "103", "204", "304", "404", "599", "999"] {
+    for (status, reason) in [
+        ("103", "Early Hints"),
+        ("204", "No Content"),
+        ("404", "Not Found"),
+        ("999", "Status"),
+    ] {
         let (text, head) = read(&[(":status", status)], Method::Get, false).unwrap();
-        assert!(text.starts_with(&format!("HTTP/1.1 {status} \r\n")));
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} {reason}\r\n")));
+        assert_eq!(head.reason.of(text.as_bytes()), reason.as_bytes());
         assert_eq!(head.status.to_string(), status);
     }
 }
