@@ -9,6 +9,8 @@ use evenkeel::admin::{MAX_ROWS, NewEndpoints, ReloadOptions, confirm_time};
 use evenkeel::config::MAX_WEIGHT;
 use evenkeel_origin::OriginOptions;
 
+use crate::oneline::{FilesOptions, ProxyOptions};
+
 /// An HTTP load balancer, reverse proxy and file server.
 #[derive(Debug, Parser)]
 #[command(
@@ -158,6 +160,32 @@ pub enum Verb {
         /// Load the configuration again whenever its files change
         #[arg(long)]
         watch: bool,
+    },
+    /// Pass requests on to endpoints, without a configuration
+    #[command(
+        long_about = "Passes requests on to endpoints, without a configuration file. Ends as `evenkeel run` \
+            does; --print-config shows the file to go on from.",
+        after_help = "Examples:\n  evenkeel proxy --from :8080 --to 127.0.0.1:3000 --to 127.0.0.1:3001\n  \
+            evenkeel proxy --acme you@example.com --host www.example.com --to 127.0.0.1:3000\n  \
+            evenkeel proxy --to 127.0.0.1:3000 --print-config > evenkeel.toml"
+    )]
+    Proxy {
+        /// Its shape.
+        #[command(flatten)]
+        options: Box<ProxyOptions>,
+    },
+    /// Serve the files of a folder, without a configuration
+    #[command(
+        long_about = "Serves the files of a folder, without a configuration file. Ends as \
+            `evenkeel run` does; --print-config shows the file to go on from.",
+        after_help = "Examples:\n  evenkeel files ./dist --listen :8080 --single-page-app --compress\n  \
+            evenkeel files --browse\n  \
+            evenkeel files ./dist --acme you@example.com --host www.example.com"
+    )]
+    Files {
+        /// Its shape.
+        #[command(flatten)]
+        options: Box<FilesOptions>,
     },
     /// Check the configuration: every mistake with its place
     #[command(after_help = "Examples:\n  evenkeel check --config evenkeel.toml\n  \

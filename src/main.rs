@@ -3,6 +3,7 @@
 mod cli;
 mod ctl;
 mod demo;
+mod oneline;
 #[cfg(feature = "top")]
 mod top;
 
@@ -10,7 +11,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use evenkeel::config::{self, Colour, Loaded, NameLookup, Report};
+use evenkeel::config::{self, Colour, Config, Loaded, NameLookup, Report};
 use evenkeel::explain::{
     self,
     asked::{Asked, AskedConnection, NoRequest},
@@ -23,6 +24,7 @@ use evenkeel_net::memory;
 use evenkeel_origin::{Origin, OriginOptions};
 
 use ctl::socket::Socket;
+use oneline::{FrontOptions, OneLine};
 
 #[global_allocator]
 static ALLOCATOR: memory::Allocator = memory::Allocator;
@@ -31,6 +33,10 @@ fn main() -> ExitCode {
     // A wrong call ends in here, with status 2.
     let outcome = match cli::parse().verb {
         cli::Verb::Run { source, watch } => run(source.any(), watch),
+        cli::Verb::Proxy { options } => one_line(oneline::proxy(&options), &options.front),
+        cli::Verb::Files { options } => oneline::files(&options)
+            .map_err(|error| complain(&error))
+            .and_then(|line| one_line(line, &options.front)),
         cli::Verb::Reload {
             control,
             dry_run,
@@ -105,7 +111,38 @@ fn run(mut source: cli::Source, is_watched: bool) -> Result<(), Failed> {
         let watched = is_watched.then(|| watched(&loaded));
         Ok((loaded.config, watched))
     });
-    let (mut config, watched) = loaded?;
+    let (config, watched) = loaded?;
+    let load: Load = Arc::new(move || reload(&source));
+    run_until_stopped(
+        config,
+        ConfigSource {
+            load: Some(load),
+            watched,
+        },
+    )
+}
+
+/// Runs what a call alone stands for, or prints it.
+fn one_line(line: OneLine, front: &FrontOptions) -> Result<(), Failed> {
+    if front.print_config {
+        return print(&line.text);
+    }
+    let loaded = config::load_text("evenkeel.toml", &line.text, NameLookup::Later);
+    let loaded = loaded.map_err(|report| {
+        show(&report);
+        let mistakes = mistakes_of(&report);
+        complain(&format!("{mistakes} that this call stands for"))
+    })?;
+    show(&loaded.warnings);
+    note(&line.introduction);
+    let source = ConfigSource {
+        load: None,
+        watched: None,
+    };
+    run_until_stopped(loaded.config, source)
+}
+
+fn run_until_stopped(mut config: Config, source: ConfigSource) -> Result<(), Failed> {
     let log = start_event_log(config.log);
     if let Some(reason) = Audience::of_this_process().reason()
         && config.log_by_default()
@@ -115,11 +152,6 @@ fn run(mut source: cli::Source, is_watched: bool) -> Result<(), Failed> {
              `access_log = false` turns them off"
         );
     }
-    let load: Load = Arc::new(move || reload(&source));
-    let source = ConfigSource {
-        load: Some(load),
-        watched,
-    };
     let ended = evenkeel::runtime::run(config, source);
     drop(log);
     ended.map_err(|error| complain(&error.to_string()))

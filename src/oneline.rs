@@ -1,0 +1,309 @@
+//! Configurations that a call alone makes: `evenkeel proxy` and `evenkeel files`.
+//!
+//! Each is a text that `--print-config` shows, and that somebody may go on from. The program
+//! runs it as it would a file.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+/// The shape of `evenkeel proxy`.
+#[derive(Debug, Default, Args)]
+pub struct ProxyOptions {
+    /// Its listener.
+    #[command(flatten)]
+    pub front: FrontOptions,
+    /// An endpoint that requests go to; may be repeated
+    #[arg(long, required = true, value_name = "ADDRESS")]
+    pub to: Vec<String>,
+    /// Probe the endpoints by this path
+    #[arg(long, value_name = "PATH")]
+    pub health: Option<String>,
+    /// Store responses that allow it, and serve them again
+    #[arg(long)]
+    pub cache: bool,
+    /// Compress responses
+    #[arg(long)]
+    pub compress: bool,
+}
+
+/// The shape of `evenkeel files`.
+#[derive(Debug, Default, Args)]
+pub struct FilesOptions {
+    /// The folder
+    #[arg(default_value = ".")]
+    pub folder: PathBuf,
+    /// Its listener.
+    #[command(flatten)]
+    pub front: FrontOptions,
+    /// Answer with /index.html where there is no file
+    #[arg(long)]
+    pub single_page_app: bool,
+    /// Compress files
+    #[arg(long)]
+    pub compress: bool,
+    /// Show what is in a folder
+    #[arg(long)]
+    pub browse: bool,
+}
+
+/// The side of the clients.
+#[derive(Debug, Default, Args)]
+pub struct FrontOptions {
+    /// Where to listen [default: :8080, or :443 with HTTPS]
+    #[arg(short, long, visible_alias = "from", value_name = "ADDRESS")]
+    pub listen: Option<String>,
+    /// Answer only requests to this host; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+    /// Serve HTTPS with a certificate from Let's Encrypt; the issuer writes to EMAIL
+    #[arg(long, requires = "host", conflicts_with = "tls", value_name = "EMAIL")]
+    pub acme: Option<String>,
+    /// Serve HTTPS with a certificate of your own: PEM files, or one with both
+    #[arg(long, num_args = 1..=2, value_names = ["CHAIN", "KEY"])]
+    pub tls: Vec<String>,
+    /// Print the configuration that this stands for, and end
+    #[arg(long)]
+    pub print_config: bool,
+}
+
+/// What a call runs.
+#[derive(Debug)]
+pub struct OneLine {
+    /// The configuration.
+    pub text: String,
+    /// What it does, in a sentence.
+    pub introduction: String,
+}
+
+/// A configuration that passes requests on.
+pub fn proxy(options: &ProxyOptions) -> OneLine {
+    let front = Front::of(&options.front);
+    let mut text = front.listeners();
+    text.push_str("[[route]]\n");
+    front.push_match(&mut text);
+    text.push_str("upstream = \"app\"\n");
+    if options.cache {
+        text.push_str("cache = true                      # what responses allow\n");
+    }
+    if options.compress {
+        text.push_str("compress = true\n");
+    }
+    text.push_str("\n[upstream.app]\n");
+    if let Some(path) = &options.health {
+        let _ = writeln!(text, "health = {{ path = {} }}", quoted(path));
+    }
+    let endpoints: Vec<_> = options.to.iter().map(|it| quoted(it)).collect();
+    let _ = writeln!(text, "endpoints = [{}]", endpoints.join(", "));
+    let introduction = format!(
+        "requests to {} go to {}",
+        front.url(),
+        enumerated(&options.to, "or")
+    );
+    OneLine { text, introduction }
+}
+
+/// A configuration that answers from a folder.
+///
+/// # Errors
+/// A sentence: there is no such folder.
+pub fn files(options: &FilesOptions) -> Result<OneLine, String> {
+    let folder = folder(&options.folder)?;
+    let front = Front::of(&options.front);
+    let mut text = front.listeners();
+    text.push_str("[[route]]\n");
+    front.push_match(&mut text);
+    text.push_str("\n[route.files]\n");
+    let _ = writeln!(text, "root = {}", quoted(&folder));
+    if options.single_page_app {
+        text.push_str("try = [\"$path\", \"/index.html\"]    # a page for every path\n");
+    }
+    if options.compress {
+        text.push_str("compress = true\n");
+    }
+    if options.browse {
+        text.push_str("listing = true\n");
+    }
+    let introduction = format!("{} has the files of {folder}", front.url());
+    Ok(OneLine { text, introduction })
+}
+
+/// The whole path of a folder that is to be served.
+fn folder(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let whole = path
+        .canonicalize()
+        .map_err(|error| format!("there is no folder {shown} to serve files of: {error}"))?;
+    if !whole.is_dir() {
+        return Err(format!(
+            "{shown} is no folder: name the folder that it is in"
+        ));
+    }
+    let text = whole.into_os_string().into_string();
+    text.map_err(|_| format!("the path of {shown} is not in UTF-8"))
+}
+
+/// The side of the clients.
+struct Front<'a> {
+    options: &'a FrontOptions,
+    bind: String,
+}
+
+impl<'a> Front<'a> {
+    fn of(options: &'a FrontOptions) -> Self {
+        let is_encrypted = options.acme.is_some() || !options.tls.is_empty();
+        let default = if is_encrypted { ":443" } else { ":8080" };
+        Front {
+            options,
+            bind: options.listen.clone().unwrap_or_else(|| default.to_owned()),
+        }
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.options.acme.is_some() || !self.options.tls.is_empty()
+    }
+
+    /// The tables of the listeners.
+    fn listeners(&self) -> String {
+        let mut text = format!("[[listener]]\nbind = {}\n", quoted(&self.bind));
+        if let Some(contact) = &self.options.acme {
+            let _ = writeln!(text, "tls = {{ acme = {} }}", quoted(contact));
+        } else if let [chain, key @ ..] = &self.options.tls[..] {
+            let key = key.iter().map(|it| format!(", key = {}", quoted(it)));
+            let key: String = key.collect();
+            let chain = quoted(chain);
+            let _ = writeln!(
+                text,
+                "tls = {{ certificates = [{{ chain = {chain}{key} }}] }}"
+            );
+        }
+        text.push('\n');
+        // An authority asks for its proof there, and people do not write `https`.
+        if self.is_encrypted() && self.bind == ":443" {
+            text.push_str("[[listener]]\nbind = \":80\"\nredirect_to_https = true\n\n");
+        }
+        text
+    }
+
+    /// The condition of the route, if it has one.
+    fn push_match(&self, text: &mut String) {
+        let hosts: Vec<_> = self.options.host.iter().map(|it| quoted(it)).collect();
+        if !hosts.is_empty() {
+            let _ = writeln!(text, "match = {{ host = [{}] }}", hosts.join(", "));
+        }
+    }
+
+    /// Where a browser finds it.
+    fn url(&self) -> String {
+        let scheme = if self.is_encrypted() { "https" } else { "http" };
+        let (host, port) = self.bind.rsplit_once(':').unwrap_or(("", &self.bind));
+        let host = match (self.options.host.first(), host) {
+            (Some(name), _) => name,
+            (None, "" | "*" | "0.0.0.0" | "[::]") => "localhost",
+            (None, host) => host,
+        };
+        match (scheme, port) {
+            ("http", "80") | ("https", "443") => format!("{scheme}://{host}"),
+            _ => format!("{scheme}://{host}:{port}"),
+        }
+    }
+}
+
+/// A text of TOML.
+fn quoted(text: &str) -> String {
+    // Its strings are as those of JSON are, but for DEL.
+    serde_json::json!(text)
+        .to_string()
+        .replace('\u{7f}', "\\u007f")
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn enumerated(names: &[String], last: &str) -> String {
+    match names {
+        [rest @ .., end] if !rest.is_empty() => format!("{} {last} {end}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel::config::{self, Colour, NameLookup};
+
+    use super::*;
+
+    /// What a text comes to that has to be right.
+    #[track_caller]
+    fn load(text: &str) -> config::Config {
+        match config::load_text("a.toml", text, NameLookup::Skip) {
+            Ok(loaded) => loaded.config,
+            Err(report) => panic!("{}\n{text}", report.render(Colour::Off)),
+        }
+    }
+
+    #[test]
+    fn requests_are_passed_on() {
+        let options = ProxyOptions {
+            to: vec!["127.0.0.1:3000".to_owned(), "127.0.0.1:3001".to_owned()],
+            cache: true,
+            compress: true,
+            health: Some("/healthz".to_owned()),
+            ..ProxyOptions::default()
+        };
+        let OneLine { text, introduction } = proxy(&options);
+        let expected = "requests to http://localhost:8080 go to 127.0.0.1:3000 or 127.0.0.1:3001";
+        assert_eq!(introduction, expected);
+        let config = load(&text);
+        assert_eq!(config.listeners.len(), 1);
+        assert_eq!(config.upstreams[0].endpoints.len(), 2);
+        assert!(config.routes[0].cache.is_some());
+    }
+
+    #[test]
+    fn a_site_has_https_and_a_way_there() {
+        let options = ProxyOptions {
+            front: FrontOptions {
+                acme: Some("me@example.com".to_owned()),
+                host: vec!["www.example.com".to_owned()],
+                ..FrontOptions::default()
+            },
+            to: vec!["127.0.0.1:3000".to_owned()],
+            ..ProxyOptions::default()
+        };
+        let OneLine { text, introduction } = proxy(&options);
+        let expected = "requests to https://www.example.com go to 127.0.0.1:3000";
+        assert_eq!(introduction, expected);
+        let config = load(&text);
+        assert_eq!(config.listeners.len(), 2);
+        assert!(config.listeners[1].redirect_to_https.is_some());
+    }
+
+    #[test]
+    fn a_folder_is_served() {
+        let dir = evenkeel_testkit::TempDir::new().unwrap();
+        let options = |folder: &Path| FilesOptions {
+            front: FrontOptions {
+                listen: Some("127.0.0.1:9000".to_owned()),
+                ..FrontOptions::default()
+            },
+            folder: folder.to_owned(),
+            single_page_app: true,
+            compress: true,
+            browse: true,
+        };
+        let OneLine { text, introduction } = files(&options(dir.path())).unwrap();
+        let whole = dir.path().canonicalize().unwrap();
+        let expected = format!("http://127.0.0.1:9000 has the files of {}", whole.display());
+        assert_eq!(introduction, expected);
+        assert_eq!(load(&text).routes.len(), 1);
+        let nothing = dir.join("nothing");
+        let error = files(&options(&nothing)).unwrap_err();
+        assert!(error.starts_with("there is no folder "), "{error}");
+        std::fs::write(&nothing, "").unwrap();
+        let error = files(&options(&nothing)).unwrap_err();
+        assert!(
+            error.ends_with("is no folder: name the folder that it is in"),
+            "{error}"
+        );
+    }
+}
