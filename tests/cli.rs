@@ -135,6 +135,71 @@ fn the_effective_configuration_can_be_run_as_it_is() {
     assert_eq!(stdout(&again), stdout(&output));
 }
 
+/// What a call alone stands for can be gone on from.
+#[test]
+fn a_call_prints_the_configuration_that_it_stands_for() {
+    let dir = TempDir::new().unwrap();
+    for arguments in [
+        &[
+            "proxy",
+            "--from",
+            ":8080",
+            "--to",
+            "127.0.0.1:3000",
+            "--cache",
+        ][..],
+        &[
+            "proxy",
+            "--acme",
+            "a@example.com",
+            "--host",
+            "a.example.com",
+            "--to",
+            "10.0.0.1:80",
+        ],
+        &[
+            "files",
+            "src",
+            "--listen",
+            ":8080",
+            "--single-page-app",
+            "--compress",
+        ],
+    ] {
+        let output = evenkeel(&[arguments, &["--print-config"]].concat());
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        let file = dir.join("evenkeel.toml");
+        std::fs::write(&file, &output.stdout).unwrap();
+        let config = file.to_str().unwrap();
+        let checked = evenkeel(&["check", "--offline", "--config", config]);
+        assert!(
+            checked.status.success(),
+            "{arguments:?}: {}",
+            stderr(&checked)
+        );
+    }
+    for (arguments, expected) in [
+        (
+            ["files", "nowhere"],
+            "evenkeel: there is no folder nowhere to serve files of",
+        ),
+        (["files", "Cargo.toml"], "evenkeel: Cargo.toml is no folder"),
+        (
+            ["proxy", "--to=x"],
+            "1 mistake in the configuration that this call stands for",
+        ),
+    ] {
+        let output = evenkeel(&arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let said = stderr(&output);
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
 #[test]
 fn every_verb_has_an_example_in_its_help() {
     let verbs: Vec<_> = verbs().into_iter().filter(|it| it.len() == 1).collect();
@@ -744,7 +809,7 @@ fn a_wrong_command_says_what_would_be_right() {
     for (arguments, expected) in [
         (
             &["chek"][..],
-            "there are run, check, explain, demo, origin, reload, confirm, upgrade, stop, ctl",
+            "there are run, proxy, files, check, explain, demo, origin, reload, confirm, upgrade, stop, ctl",
         ),
         (
             &["ctl", "frob"],
@@ -776,6 +841,11 @@ fn a_wrong_command_says_what_would_be_right() {
         ),
         (&["ctl", "rates", "-1"], "a time is 0.1 to 60 seconds"),
         (&["ctl", "rates", "600"], "a time is 0.1 to 60 seconds"),
+        (&["proxy"], "--to <ADDRESS>"),
+        (
+            &["proxy", "--to", ":1", "--acme", "a@example.com"],
+            "--host <NAME>",
+        ),
         (&["run", "-f", "x"], "evenkeel run --config FILE"),
         (&["check", "-f", "x"], "evenkeel check --config FILE"),
         (&["-t"], "`evenkeel check` checks"),

@@ -103,12 +103,6 @@ impl Http2Connection {
         }
     }
 
-    /// A stream whose client takes nothing is to give way.
-    pub(super) fn displace(&self, id: StreamId) {
-        self.listener.counters().http2_displaced.add(1);
-        self.wake(id);
-    }
-
     /// Nothing more comes from the client, nor goes to it: what it has asked for and nobody
     /// has begun is forgotten.
     pub fn give_up(&self) {
@@ -148,11 +142,11 @@ pub struct Http2Stream {
 impl Drop for Http2Stream {
     fn drop(&mut self) {
         self.connection.forget(self.id);
-        let code = if self.gives_way() {
-            ErrorCode::EnhanceYourCalm
-        } else {
-            self.code
-        };
+        let mut code = self.code;
+        if self.gives_way() {
+            code = ErrorCode::EnhanceYourCalm;
+            self.connection.listener.counters().http2_displaced.add(1);
+        }
         let mut protocol = self.connection.protocol.borrow_mut();
         protocol.release(self.id, code);
         drop(protocol);
@@ -334,7 +328,7 @@ impl Http2Stream {
             Some(written) => Poll::Ready(written),
             None if self.gives_way() => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             None => {
-                self.stalls();
+                self.stalls(cx);
                 self.connection.wait(self.id, cx)
             }
         }
@@ -349,13 +343,12 @@ impl Http2Stream {
     }
 
     /// It can send nothing for now.
-    fn stalls(&mut self) {
-        if self.stalled.is_some() {
-            return;
+    fn stalls(&mut self, cx: &TaskContext<'_>) {
+        if let Some(stalled) = &self.stalled {
+            return stalled.register(cx);
         }
         let Worker { stalled, wheel, .. } = &*self.connection.worker;
-        let stalled = stalled.add(&self.connection, self.id, wheel.now());
-        self.stalled = Some(Box::new(stalled));
+        self.stalled = Some(Box::new(stalled.add(cx, wheel.now())));
     }
 
     /// Whether it is to end, for its client takes nothing and there is no more room for that.

@@ -8,10 +8,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
-use evenkeel_proto::http2::StreamId;
-
-use super::Http2Connection;
 use crate::net::timer::TICK;
 
 /// Streams of a worker that may be held up. With 64 KiB each, which is more than most hold,
@@ -26,15 +24,15 @@ const PATIENCE: u64 = 1_000 / TICK.as_millis() as u64;
 #[derive(Debug, Default)]
 pub struct StalledStreams {
     /// By the tick of their last progress, and then in the order in which they came.
-    entries: RefCell<BTreeMap<(u64, u64), Entry>>,
+    entries: RefCell<BTreeMap<(u64, u64), Rc<Stall>>>,
     count: Cell<u64>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    connection: Rc<Http2Connection>,
-    id: StreamId,
-    gives_way: Rc<Cell<bool>>,
+struct Stall {
+    gives_way: Cell<bool>,
+    /// The task that waits.
+    waker: RefCell<Waker>,
 }
 
 /// A stream is held up, until this is dropped.
@@ -42,49 +40,48 @@ struct Entry {
 pub struct StalledStream {
     streams: Rc<StalledStreams>,
     key: (u64, u64),
-    gives_way: Rc<Cell<bool>>,
+    stall: Rc<Stall>,
 }
 
 impl StalledStreams {
-    /// A stream can send nothing from now on, which is the worker's tick `now`. Where there are too many, the one that could
-    /// not for the longest is woken, to give way.
-    pub fn add(
-        self: &Rc<Self>,
-        connection: &Rc<Http2Connection>,
-        id: StreamId,
-        now: u64,
-    ) -> StalledStream {
+    /// The stream of the present task can send nothing from now on, which is the worker's
+    /// tick `now`. Where there are too many, the one that could not for the longest is
+    /// woken, to give way.
+    pub fn add(self: &Rc<Self>, cx: &Context<'_>, now: u64) -> StalledStream {
         let count = self.count.get();
         self.count.set(count + 1);
-        let gives_way = Rc::new(Cell::new(false));
-        let entry = Entry {
-            connection: connection.clone(),
-            id,
-            gives_way: gives_way.clone(),
-        };
         let key = (now, count);
+        let stall = Rc::new(Stall {
+            gives_way: Cell::new(false),
+            waker: RefCell::new(cx.waker().clone()),
+        });
         let mut entries = self.entries.borrow_mut();
-        entries.insert(key, entry);
+        entries.insert(key, stall.clone());
         if entries.len() > MAX
             && let Some(oldest) = entries.first_entry()
             && oldest.key().0 + PATIENCE <= now
         {
             let oldest = oldest.remove();
             oldest.gives_way.set(true);
-            oldest.connection.displace(oldest.id);
+            oldest.waker.borrow().wake_by_ref();
         }
         StalledStream {
             streams: self.clone(),
             key,
-            gives_way,
+            stall,
         }
     }
 }
 
 impl StalledStream {
+    /// The present task goes on waiting.
+    pub fn register(&self, cx: &Context<'_>) {
+        self.stall.waker.borrow_mut().clone_from(cx.waker());
+    }
+
     /// Whether it is to end, so that there is room for others.
     pub fn gives_way(&self) -> bool {
-        self.gives_way.get()
+        self.stall.gives_way.get()
     }
 }
 
