@@ -630,13 +630,17 @@ impl<'a, 'e> Sent<'a, 'e> {
     /// The endpoint has done nothing for the request, which may be made again so.
     #[cold]
     fn untouched(&self, again: Retry) -> Attempt {
+        // The endpoint took what had come of the body behind its head: that can't be had again.
+        let is_consumed = self.pump.is_none() && !self.request.is_whole();
         let mut attempt = self.lost_connection(Sending::Nothing);
         if let Attempt::Failed {
             retry, is_blamed, ..
         } = &mut attempt
         {
             *is_blamed = false;
-            if *retry != Retry::Never {
+            if is_consumed {
+                *retry = Retry::Never;
+            } else if *retry != Retry::Never {
                 *retry = again;
             }
         }

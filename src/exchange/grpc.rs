@@ -69,7 +69,7 @@ impl Exchange<'_> {
         let mut message = Vec::new();
         grpc::push_message(&mut message, text);
         Some(
-            self.send_status(dialect, status, &message, persistence)
+            self.send_status(dialect, status, &message, Vec::new(), persistence)
                 .await,
         )
     }
@@ -83,7 +83,8 @@ impl Exchange<'_> {
         let call = self.call()?.clone();
         let status = call.status()?;
         let message = call.message();
-        let sent = self.send_status(call.dialect, status, &message, persistence);
+        let further = call.further();
+        let sent = self.send_status(call.dialect, status, &message, further, persistence);
         Some(sent.await)
     }
 
@@ -92,10 +93,11 @@ impl Exchange<'_> {
         dialect: Dialect,
         status: u32,
         message: &[u8],
+        mut headers: Vec<(String, String)>,
         persistence: Persistence,
     ) -> Result<(), Failure> {
         self.progress.figures.grpc = GrpcStatus::of(status);
-        let mut headers = vec![("grpc-status".to_owned(), status.to_string())];
+        headers.push(("grpc-status".to_owned(), status.to_string()));
         if !message.is_empty() {
             let message = String::from_utf8_lossy(message).into_owned();
             headers.push(("grpc-message".to_owned(), message));

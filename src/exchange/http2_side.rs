@@ -201,7 +201,7 @@ impl Http2Stream {
     }
 
     /// Whether it was cut off by either side.
-    fn is_reset(&self) -> bool {
+    pub(super) fn is_reset(&self) -> bool {
         self.connection.is_broken() || self.connection.incoming(self.id).is_none()
     }
 
@@ -374,7 +374,7 @@ impl Http2Stream {
             return None;
         }
         // A few bytes now and then are no progress.
-        if self.stalled.is_some() && (len >= PROGRESS || len == bytes.len()) && !self.gives_way() {
+        if self.stalled.is_some() && (len >= PROGRESS || len == bytes.len()) {
             self.stalled = None;
         }
         if let Some(throttle) = &mut self.throttle {

@@ -256,9 +256,10 @@ impl<'a> Exchange<'a> {
     /// The failure of an exchange whose client takes no more: it left, unless it was told
     /// that it takes too little.
     pub fn client_left(&self) -> Failure {
-        match &self.side {
-            ClientSide::Http2(stream) if stream.gives_way() => Failure::ClientStalled,
-            _ => Failure::ClientGone,
+        if self.side.gives_way() {
+            Failure::ClientStalled
+        } else {
+            Failure::ClientGone
         }
     }
 

@@ -74,6 +74,10 @@ impl Queueing<'_, '_> {
         let until = deadline.min(exchange.total_deadline);
         context.wheel.set(&exchange.timer, until);
         let waited = poll_fn(|cx| {
+            // Whoever has left gets no slot, which would be another's.
+            if exchange.side.has_left() {
+                return Poll::Ready(Waited::ClientGone);
+            }
             match waiting.poll(cx) {
                 Poll::Ready(Ok(slot)) => return Poll::Ready(Waited::Granted(slot)),
                 Poll::Ready(Err(why)) => return Poll::Ready(Waited::Dismissed(why)),

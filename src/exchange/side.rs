@@ -113,6 +113,22 @@ impl ClientSide<'_> {
         }
     }
 
+    /// Whether the client has left, as far as is known without a look at its connection.
+    pub(super) fn has_left(&self) -> bool {
+        match self {
+            ClientSide::Http2(stream) => stream.is_reset(),
+            ClientSide::Http1(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
+        }
+    }
+
+    /// Whether it is to end, for its client takes nothing and others need the room.
+    pub(super) fn gives_way(&self) -> bool {
+        match self {
+            ClientSide::Http2(stream) => stream.gives_way(),
+            ClientSide::Http1(_) | ClientSide::Store(_) | ClientSide::Subrequest(_) => false,
+        }
+    }
+
     /// Where it takes place on a connection that carries many.
     pub(super) fn place(&self) -> StreamPlace {
         match self {

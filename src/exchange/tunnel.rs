@@ -86,7 +86,9 @@ pub(super) fn carry(
                 }
                 exchange.set_deadline(idle_at);
             }
-            if exchange.context.ends_tunnels.get() {
+            if exchange.side.gives_way() {
+                Poll::Ready(Failure::ClientStalled.into())
+            } else if exchange.context.ends_tunnels.get() {
                 Poll::Ready(Failure::Stopped.into())
             } else if exchange.has_timed_out() {
                 Poll::Ready(exchange.timed_out(Failure::TunnelIdle).into())

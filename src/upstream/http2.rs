@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use evenkeel_proto::grpc::Dialect;
 use evenkeel_proto::http2::client::{Client, Connection, Event, Response};
-use evenkeel_proto::http2::{ErrorCode, Fatal, Settings, StreamId};
+use evenkeel_proto::http2::{Direction, ErrorCode, Fatal, Settings, StreamId};
 use evenkeel_proto::{BodyError, BodyFraming, ResponseError, ResponseHead};
 
 pub use self::call::Call;
@@ -242,15 +242,21 @@ impl Http2Connection {
         let Response { bytes, head } = response;
         self.has_served.set(true);
         let call = self.with_arrived(id, |it| it.call.clone()).flatten();
+        let is_whole = self.incoming(id) != Some(Direction::Open);
         if let Some(call) = &call {
-            call.note_head(head, bytes);
+            call.note_head(head, bytes, is_whole);
         }
-        let Some(call) = call else {
+        let Some(call) = call.filter(|it| it.is_answered()) else {
             return self.arrives(id, bytes, Some(head.wire.framing));
         };
         let mut text = Vec::with_capacity(bytes.len() + 32);
         // Trailers follow, whatever length is told.
-        let is_framed_anew = matches!(head.wire.framing, BodyFraming::Length { bytes: 1.. });
+        let has_length = match head.wire.framing {
+            BodyFraming::Length { .. } => true,
+            BodyFraming::None => !matches!(head.status, 204 | 304),
+            BodyFraming::Chunked | BodyFraming::UntilClose => false,
+        };
+        let is_framed_anew = has_length && !is_whole;
         let (length, framing) = if is_framed_anew {
             (Length::Dropped, BodyFraming::Chunked)
         } else {

@@ -151,7 +151,9 @@ pub fn value_in_lines<'a>(lines: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 
 /// The number in a value of `grpc-status`.
 pub fn status(value: &[u8]) -> Option<u32> {
-    std::str::from_utf8(value).ok()?.parse().ok()
+    // A sign is none of it.
+    let digits = value.iter().all(u8::is_ascii_digit).then_some(value)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]

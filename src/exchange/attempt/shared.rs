@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use evenkeel_proto::http2::StreamId;
 use evenkeel_proto::{BodyFraming, Scheme};
 
 use super::UpstreamConnection;
@@ -30,6 +31,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// After how long it is asked again that has said nothing else: servers of gRPC take those who
 /// ask more often for an attack.
 const NEXT_QUESTION: Duration = Duration::from_secs(300);
+/// The same where exchanges have begun since, all of which wait.
+const NEXT_QUESTION_OF_MORE: Duration = Duration::from_secs(30);
 /// How long an endpoint may take to acknowledge what was sent.
 const DEAD_AFTER: Duration = Duration::from_secs(20);
 
@@ -151,6 +154,10 @@ struct Driver {
     knows_limit: bool,
     /// What had been heard of it when it was asked last.
     heard_before: Option<u64>,
+    /// The last stream at that time.
+    last_before: StreamId,
+    /// Whether it is asked sooner, for there were more since.
+    is_hurried: bool,
 }
 
 /// What a driver waits for, and no longer than until its timer fires.
@@ -186,6 +193,8 @@ impl Driver {
             is_asked: false,
             knows_limit: false,
             heard_before: None,
+            last_before: 0,
+            is_hurried: false,
         }
     }
 
@@ -267,6 +276,10 @@ impl Driver {
         self.frames = frames;
         self.is_asked &= !has_news;
         let wait = self.awaited();
+        if wait == Wait::Word && self.wait == Some(wait) && self.is_to_be_asked_sooner() {
+            self.is_hurried = true;
+            self.worker.set_timeout(&self.timer, NEXT_QUESTION_OF_MORE);
+        }
         let has_moved = match wait {
             Wait::Write => has_written,
             Wait::Word => has_news,
@@ -289,6 +302,7 @@ impl Driver {
             }
         }
         self.wait = Some(wait);
+        self.is_hurried = false;
         let timeout = match wait {
             Wait::Write => DEAD_AFTER,
             Wait::Word if self.heard_before == Some(self.connection.heard()) => NEXT_QUESTION,
@@ -297,6 +311,13 @@ impl Driver {
             Wait::Use => self.connection.idle_timeout.get(),
         };
         self.worker.set_timeout(&self.timer, timeout);
+    }
+
+    /// Whether the next question is far away, and an exchange has begun since the last one.
+    fn is_to_be_asked_sooner(&self) -> bool {
+        !self.is_hurried
+            && self.heard_before == Some(self.connection.heard())
+            && self.connection.protocol.borrow().last_stream() != self.last_before
     }
 
     fn awaited(&self) -> Wait {
@@ -317,6 +338,7 @@ impl Driver {
             Wait::Word => {
                 self.connection.protocol.borrow_mut().ping(*b"evenkeel");
                 self.heard_before = Some(self.connection.heard());
+                self.last_before = self.connection.protocol.borrow().last_stream();
                 self.is_asked = true;
                 self.wait_for(Wait::Answer);
             }

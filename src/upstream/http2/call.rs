@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use evenkeel_proto::grpc::{self, Dialect};
-use evenkeel_proto::{RequestHead, ResponseHead};
+use evenkeel_proto::{FieldKind, RequestHead, ResponseHead, Span};
 
 /// A call, shared by its exchange and its stream.
 #[derive(Debug)]
@@ -14,9 +14,13 @@ pub struct Call {
     pub dialect: Dialect,
     /// How long it may take, by its client.
     pub timeout: Option<Duration>,
+    /// Whether the endpoint has answered in gRPC.
+    is_answered: Cell<bool>,
     status: Cell<Option<u32>>,
     /// What the endpoint says beside the status, as it came.
     message: RefCell<Vec<u8>>,
+    /// The fields beside those of a response that is nothing but its status.
+    further: RefCell<Vec<(String, String)>>,
 }
 
 impl Call {
@@ -30,8 +34,10 @@ impl Call {
         Some(Call {
             dialect: Dialect::of(value(b"content-type")?)?,
             timeout: value(b"grpc-timeout").and_then(grpc::timeout),
+            is_answered: Cell::new(false),
             status: Cell::new(None),
             message: RefCell::default(),
+            further: RefCell::default(),
         })
     }
 
@@ -45,20 +51,49 @@ impl Call {
         self.message.borrow().clone()
     }
 
+    /// Fields that came with a status and nothing else, such as its details.
+    pub fn further(&self) -> Vec<(String, String)> {
+        self.further.borrow().clone()
+    }
+
     /// The call is made once more.
     pub fn begin(&self) {
         self.status.set(None);
+        self.further.borrow_mut().clear();
         self.message.borrow_mut().clear();
     }
 
-    /// Looks at the head of the response: it has the status where nothing else follows.
-    pub(super) fn note_head(&self, head: &ResponseHead, bytes: &[u8]) {
+    /// Whether the endpoint has answered in gRPC, and not as a server that knows nothing of it.
+    pub fn is_answered(&self) -> bool {
+        self.is_answered.get()
+    }
+
+    /// Looks at the head of the response: it has the status where it `is_whole`.
+    pub(super) fn note_head(&self, head: &ResponseHead, bytes: &[u8], is_whole: bool) {
         let value = |name: &[u8]| {
             let mut fields = head.fields.iter();
             let field = fields.find(|it| it.is_named(name, bytes))?;
             Some(field.value.of(bytes))
         };
-        self.note(value(b"grpc-status"), value(b"grpc-message"));
+        let content_type = value(b"content-type").and_then(Dialect::of);
+        self.is_answered.set(content_type == Some(Dialect::Grpc));
+        if is_whole {
+            self.note(value(b"grpc-status"), value(b"grpc-message"));
+            let text = |span: Span| String::from_utf8_lossy(span.of(bytes)).into_owned();
+            let further = head.fields.iter().filter(|it| {
+                let is_own = [
+                    &b"content-type"[..],
+                    b"server",
+                    b"grpc-status",
+                    b"grpc-message",
+                ]
+                .iter()
+                .any(|name| it.is_named(name, bytes));
+                it.kind == FieldKind::Other && !is_own
+            });
+            let further = further.map(|it| (text(it.name), text(it.value)));
+            self.further.replace(further.collect());
+        }
     }
 
     /// Looks at the trailers of the response.

@@ -178,7 +178,8 @@ impl EndpointStream {
 
     /// How the body is read that is framed so.
     fn reading(&self, framing: BodyFraming) -> ResponseReading {
-        match self.dialect() {
+        let call = self.asking.call.as_ref();
+        match call.filter(|it| it.is_answered()).map(|it| it.dialect) {
             // Otherwise there are no trailers.
             Some(dialect @ (Dialect::Web | Dialect::WebText))
                 if framing == BodyFraming::Chunked =>
@@ -205,8 +206,10 @@ impl EndpointStream {
         }
         let taken = writing.take(bytes)?;
         let room = room_of(&protocol);
-        writing.flush(&mut protocol, id, room);
-        Ok(taken)
+        if writing.flush(&mut protocol, id, room) {
+            return Ok(taken);
+        }
+        Ok(writing.keep_back_one(taken))
     }
 
     /// Whether all of the response was read.

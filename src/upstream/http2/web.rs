@@ -141,6 +141,8 @@ pub(super) struct TextWriting {
     /// What was decoded and is still to be sent.
     pending: Vec<u8>,
     sent: usize,
+    /// Bytes that were taken and are written once more.
+    kept_back: usize,
 }
 
 impl TextWriting {
@@ -150,6 +152,7 @@ impl TextWriting {
             rest: Vec::new(),
             pending: Vec::new(),
             sent: 0,
+            kept_back: 0,
         }
     }
 
@@ -174,7 +177,8 @@ impl TextWriting {
     /// # Errors
     /// They are not framed so, or no base64.
     pub fn take(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
-        let mut content = bytes.to_vec();
+        let known = std::mem::take(&mut self.kept_back);
+        let mut content = bytes[known..].to_vec();
         let advance = self.decoder.strip(&mut content)?;
         self.rest.extend_from_slice(&content[..advance.kept]);
         let whole = self.rest.len() / 4 * 4;
@@ -187,7 +191,14 @@ impl TextWriting {
         if self.decoder.is_done() && !self.rest.is_empty() {
             return Err(BodyError::Base64);
         }
-        Ok(advance.consumed)
+        Ok(known + advance.consumed)
+    }
+
+    /// Not all could be sent of the `taken` bytes: how many are said to be taken, so that
+    /// whoever writes them comes again.
+    pub fn keep_back_one(&mut self, taken: usize) -> usize {
+        self.kept_back = taken.min(1);
+        taken - self.kept_back
     }
 }
 

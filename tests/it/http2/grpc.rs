@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::http2::{Ends, H2Request, H2Response, block, flags, frame, headers, kind};
+use evenkeel_testkit::http2::{
+    Ends, H2Request, H2Response, block, flags, frame, headers, kind, setting,
+};
 use evenkeel_testkit::{H2Client, H2Server, Proxy, RawOrigin, RawStream};
 
 use crate::setup::{Site, ask_status, figures, test};
@@ -306,6 +308,110 @@ fn web_parts(mut body: &[u8]) -> (Vec<u8>, String) {
         body = behind;
     }
     (messages, trailers)
+}
+
+/// What does not fit the windows at once follows, also the last part.
+#[test]
+fn text_of_browsers_goes_through_small_windows() {
+    test(|| {
+        let (sender, seen) = mpsc::channel();
+        let sender = Mutex::new(sender);
+        let endpoint = RawOrigin::start(move |_, raw| {
+            let accepted = || -> io::Result<()> {
+                let mut server = H2Server::accept(raw, &[(setting::INITIAL_WINDOW_SIZE, 1000)])?;
+                let mut body = Vec::new();
+                loop {
+                    let frame = server.next()?;
+                    let (kind, stream) = (frame.kind, frame.stream);
+                    let ends = frame.has(flags::END_STREAM);
+                    if kind != kind::DATA {
+                        continue;
+                    }
+                    body.extend_from_slice(&frame.payload);
+                    let more = (frame.payload.len() as u32).to_be_bytes();
+                    if ends {
+                        let _ = sender.lock().unwrap().send(std::mem::take(&mut body));
+                        let head = [(":status", "200"), GRPC, ("grpc-status", "0")];
+                        server.headers(stream, &head, Ends::Now)?;
+                    } else if more != [0; 4] {
+                        server.frame(kind::WINDOW_UPDATE, 0, stream, &more)?;
+                        server.frame(kind::WINDOW_UPDATE, 0, 0, &more)?;
+                    }
+                }
+            };
+            let _ = accepted();
+        })
+        .unwrap();
+        let proxy = proxy(&[&endpoint], "");
+        for len in [10, 995, 1000, 5000, 70_000] {
+            let body = message(&"x".repeat(len));
+            let sent = BASE64_STANDARD.encode(&body);
+            let request = format!(
+                "POST /a HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc-web-text\r\n\
+                 Content-Length: {}\r\n\r\n{sent}",
+                sent.len()
+            );
+            let response = proxy.client().ask(request).unwrap();
+            assert_eq!(
+                response.field("grpc-status"),
+                Some("0"),
+                "{len}: {response:?}"
+            );
+            assert!(seen.recv().unwrap() == body, "{len}");
+        }
+    });
+}
+
+/// A server that knows nothing of gRPC is passed on as it is.
+#[test]
+fn answers_that_are_no_calls_stay_as_they_are() {
+    test(|| {
+        let endpoint =
+            answering(|server, request| server.respond(request.stream, 503, "<b>no</b>"));
+        let proxy = proxy(&[&endpoint], "");
+        for kind in ["grpc-web", "grpc-web-text"] {
+            let request = format!(
+                "POST /a HTTP/1.1\r\nHost: a\r\nContent-Type: application/{kind}\r\n\
+                 Content-Length: 0\r\n\r\n"
+            );
+            let response = proxy.client().ask(request).unwrap();
+            assert_eq!(
+                (response.status, &*response.text()),
+                (503, "<b>no</b>"),
+                "{kind}"
+            );
+        }
+    });
+}
+
+/// All that an endpoint says beside its last status gets to the client, and trailers behind no
+/// content do.
+#[test]
+fn details_of_a_status_are_kept() {
+    test(|| {
+        let answer = |server: &mut H2Server, request: H2Request| match request.path() {
+            "/nothing" => {
+                let head = [(":status", "200"), GRPC, ("content-length", "0")];
+                server.headers(request.stream, &head, Ends::Later)?;
+                server.headers(request.stream, &[("grpc-status", "5")], Ends::Now)
+            }
+            _ => {
+                let status = [("grpc-status", "14"), ("grpc-status-details-bin", "CAEQ")];
+                let head = [&[(":status", "200"), GRPC][..], &status, &[("x-a", "b")]].concat();
+                server.headers(request.stream, &head, Ends::Now)
+            }
+        };
+        let (one, other) = (answering(answer), answering(answer));
+        let settings = "grpc_retry_on = [\"UNAVAILABLE\"]\nretries = 1\nguard = false";
+        let proxy = proxy(&[&one, &other], settings);
+        let mut client = connect(&proxy);
+        let refused = call(&mut client, 1, "/a", &[]);
+        assert_eq!(told(&refused, "grpc-status"), Some("14"), "{refused:?}");
+        assert_eq!(told(&refused, "grpc-status-details-bin"), Some("CAEQ"));
+        assert_eq!(told(&refused, "x-a"), Some("b"));
+        let empty = call(&mut client, 3, "/nothing", &[]);
+        assert_eq!(told(&empty, "grpc-status"), Some("5"), "{empty:?}");
+    });
 }
 
 #[test]

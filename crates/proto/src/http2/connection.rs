@@ -149,6 +149,8 @@ pub struct Core<R> {
     /// The last stream of the peer that is served, once there is one.
     goes_away: Option<StreamId>,
     were_reset: VecDeque<StreamId>,
+    /// Bytes of content that may still come for streams which an exchange has left.
+    late: u64,
     receive_window: i64,
     uncredited: u32,
     send_window: i64,
@@ -194,6 +196,7 @@ impl<R: Role> Core<R> {
             last_stream: 0,
             goes_away: None,
             were_reset: VecDeque::new(),
+            late: 0,
             receive_window: i64::from(settings.connection_window.max(WINDOW_FIRST)),
             uncredited: 0,
             send_window: i64::from(WINDOW_FIRST),
@@ -293,6 +296,11 @@ impl<R: Role> Core<R> {
     /// Frames that came so far: of DATA their heads.
     pub fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// The last stream that was opened; 0 before the first one.
+    pub fn last_stream(&self) -> StreamId {
+        self.last_stream
     }
 
     /// Exchanges that were not released.

@@ -74,6 +74,36 @@ fn who_finds_no_room_is_refused_or_waits() {
     });
 }
 
+/// Whoever waits in the queue and leaves is not passed on, although a slot becomes free in the
+/// same moment.
+#[test]
+fn a_client_that_leaves_takes_its_requests_out_of_the_queue() {
+    test(|| {
+        let endpoint = Holding::start(&[], usize::MAX);
+        let site = Site {
+            listener: "h2c = true",
+            upstream: "protocol = \"h2\"",
+            server: STATUS,
+            ..Site::default()
+        };
+        let proxy = site.start(&[limited(&endpoint.origin.address.to_string(), 1)]);
+        let mut client = H2Client::connect(proxy.socket_addr("web")).unwrap();
+        for n in 0..50 {
+            client.get(2 * n + 1, "/hold").unwrap();
+        }
+        endpoint.until_held(1);
+        until("they wait", || {
+            figures(&proxy)["upstreams"][0]["waiting"] == 49
+        });
+        drop(client);
+        until("nobody waits", || {
+            figures(&proxy)["upstreams"][0]["waiting"] == 0
+        });
+        assert_eq!(of_endpoint(&proxy, "attempts"), 1);
+        assert_eq!(proxy.client().get("/x").unwrap().text(), "/x");
+    });
+}
+
 /// What one endpoint refuses or loses is tried at another.
 #[test]
 fn another_endpoint_is_tried() {

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
-use evenkeel_testkit::http2::Ends;
+use evenkeel_testkit::http2::{Ends, ErrorCode};
 use evenkeel_testkit::{H2Client, H2Request, RawOrigin};
 
 use super::{over_h2, scripted};
@@ -22,6 +23,64 @@ fn keeping() -> (RawOrigin, mpsc::Receiver<H2Request>) {
         }
     });
     (endpoint, seen)
+}
+
+/// A body that the endpoint has taken is not there for another attempt. What follows it is the
+/// next request, and no body.
+#[test]
+fn a_request_that_is_refused_after_its_body_takes_nothing_of_the_next_one() {
+    for ending in ["reset", "goaway"] {
+        test(move || {
+            let (sender, seen) = mpsc::channel();
+            let sender = Mutex::new(sender);
+            let endpoint = scripted(&[], move |_, server| {
+                loop {
+                    let request = server.request()?;
+                    let (id, path) = (request.stream, request.path().to_owned());
+                    let _ = sender.lock().unwrap().send((path.clone(), request.body));
+                    match path.as_str() {
+                        "/first" if ending == "reset" => {
+                            server.reset(id, ErrorCode::RefusedStream)?;
+                        }
+                        "/first" => {
+                            server.go_away(0, ErrorCode::NoError)?;
+                            return Ok(());
+                        }
+                        _ => server.respond(id, 200, "second")?,
+                    }
+                }
+            });
+            let proxy = over_h2(endpoint.address, "retries = 3");
+            let mut client = proxy.client();
+            client
+                .send("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
+                .unwrap();
+            // It comes in a read of its own, and the next request in the same one.
+            std::thread::park_timeout(Duration::from_millis(50));
+            client
+                .send("12345678GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
+                .unwrap();
+            let first = client.read_response("POST").unwrap();
+            assert_eq!(first.status, 502, "{first:?}");
+            // The connection ends, or the next request is answered as what it is.
+            if let Ok(second) = client.read_response("GET") {
+                assert_eq!(second.text(), "second");
+            }
+            drop(client);
+            let asked: Vec<_> = seen.try_iter().collect();
+            let firsts = asked.iter().filter(|it| it.0 == "/first");
+            assert_eq!(firsts.count(), 1, "{ending}: {asked:?}");
+            assert_eq!(asked[0].1, b"12345678", "{ending}");
+            // A client of HTTP/2 is answered too.
+            let mut client = H2Client::connect(proxy.socket_addr("web")).unwrap();
+            client
+                .request(1, "POST", "/first", &[], Ends::Later)
+                .unwrap();
+            std::thread::park_timeout(Duration::from_millis(50));
+            client.data(1, b"12345678", Ends::Now).unwrap();
+            assert_eq!(client.response(1).unwrap().status, 502, "{ending}");
+        });
+    }
 }
 
 /// No request of HTTP/1 becomes two, or another.

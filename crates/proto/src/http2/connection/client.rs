@@ -185,6 +185,7 @@ impl Connection {
 impl Role for Client {
     type Event = Event;
     type Head = ResponseHead;
+    const LEAVES_RESPONSES: bool = true;
 
     fn pending(core: &mut Connection, _: &mut impl FnMut() -> Room<Self>) -> Taken<Self> {
         Ok(core.role.pending.pop_front())

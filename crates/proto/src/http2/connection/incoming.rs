@@ -29,7 +29,12 @@ impl<R: Role> Core<R> {
         let mut event = None;
         let is_wanted = match self.streams.get_mut(head.stream) {
             None => {
-                self.take_late(head.stream, head.kind)?;
+                // An endpoint sends on until it hears that the client has left, in frames as
+                // short as it likes.
+                match self.late.checked_sub(head.len.into()) {
+                    Some(late) if head.len > 0 => self.late = late,
+                    _ => self.take_late(head.stream, head.kind)?,
+                }
                 false
             }
             Some(stream) => match stream.incoming {

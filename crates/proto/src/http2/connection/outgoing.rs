@@ -188,6 +188,9 @@ impl<R: Role> Core<R> {
         if stream.is_closed() {
             return;
         }
+        if R::LEAVES_RESPONSES && stream.incoming == Direction::Open {
+            self.late += stream.receive_window.max(0) as u64;
+        }
         self.push_reset(id, R::release_code(stream.incoming, stream.outgoing, code));
     }
 

@@ -23,6 +23,8 @@ pub trait Role: Sized {
     type Event: From<Common>;
     /// The head of a message that comes.
     type Head;
+    /// Whether exchanges may leave messages that still come, which is no fault of the peer.
+    const LEAVES_RESPONSES: bool;
 
     /// An event that is still to be told.
     fn pending(core: &mut Core<Self>, room: &mut impl FnMut() -> Room<Self>) -> Taken<Self>;

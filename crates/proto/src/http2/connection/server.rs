@@ -245,6 +245,7 @@ impl Connection {
 impl Role for Server {
     type Event = Event;
     type Head = RequestHead;
+    const LEAVES_RESPONSES: bool = false;
 
     fn pending(core: &mut Connection, room: &mut impl FnMut() -> Room<Self>) -> Taken<Self> {
         while core.may_decode()

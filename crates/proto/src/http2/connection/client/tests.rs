@@ -259,6 +259,33 @@ fn a_whole_response_stays_one() {
     }
 }
 
+/// A client has left them all, and their endpoint sends on in small frames until it hears of it.
+#[test]
+fn content_that_comes_late_is_no_flood() {
+    let mut client = Client::new();
+    let ids = (0..50).map(|_| client.open(Method::Get));
+    let ids: Vec<_> = ids.collect();
+    for &id in &ids {
+        client.told(&head(id, 0, 200, &[]));
+    }
+    for &id in &ids {
+        client.connection.release(id, ErrorCode::Cancel);
+    }
+    for &id in &ids {
+        for _ in 0..500 {
+            client.take(&data(id, 0, b"x")).unwrap();
+        }
+    }
+    // Their windows bound it.
+    let windows = 50 * u64::from(Settings::OF_CLIENT.stream_window);
+    let most = windows / 10_000 + 10_000;
+    let flood = (0..most).find(|_| client.take(&data(ids[0], 0, &[0; 10_000])).is_err());
+    assert!(
+        flood.is_some_and(|it| it > windows / 10_000 - 10),
+        "{flood:?}"
+    );
+}
+
 #[test]
 fn a_stream_that_is_given_up_is_reset() {
     for (answer, code) in [

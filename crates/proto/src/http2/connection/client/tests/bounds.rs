@@ -86,7 +86,7 @@ fn frames_that_bring_nothing_have_a_budget() {
         head(3, 0, 200, &[]),
         head(199, 0, 200, &[]),
         head(5, 0, 200, &[]),
-        data(5, 0, b"a"),
+        data(5, 0, b""),
         reset(5, ErrorCode::Cancel),
     ] {
         let few = Settings {
