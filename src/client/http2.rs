@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use evenkeel_proto::http2::connection::Settings;
 use evenkeel_proto::http2::frame::PREFACE;
-use evenkeel_proto::http2::{ErrorCode, Event, Request, StreamId};
+use evenkeel_proto::http2::{Event, Request, StreamId};
 use evenkeel_proto::{BodyFraming, RequestError, RequestHead};
 
 use super::ClientConnection;
@@ -537,9 +537,10 @@ impl StreamExchange {
                     (end, refused.next)
                 }
             };
+            let cut_code = exchange.cut_code();
             exchange.conclude(end);
             if matches!(next, Next::Cut | Next::Abort) {
-                stream.fails_with(ErrorCode::Internal);
+                stream.fails_with(cut_code);
             }
             let Self {
                 context,

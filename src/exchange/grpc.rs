@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use evenkeel_proto::grpc::{self, Dialect};
 use evenkeel_proto::http1::write::Persistence;
+use evenkeel_proto::http2::ErrorCode;
 
 use super::Exchange;
 use super::answer::{Answer, send};
@@ -42,6 +43,16 @@ impl Exchange<'_> {
     fn is_late(&self) -> bool {
         let timeout = self.call().and_then(|it| it.timeout);
         timeout.is_some_and(|it| clock::since(self.progress.arrived()) >= it)
+    }
+
+    /// The code with which a response is reset that is cut off. Clients of gRPC take
+    /// `INTERNAL_ERROR` for a fault of the server, and `CANCEL` behind their deadline for that.
+    pub(crate) fn cut_code(&self) -> ErrorCode {
+        if self.is_late() {
+            ErrorCode::Cancel
+        } else {
+            ErrorCode::Internal
+        }
     }
 
     /// What its client speaks, if that is gRPC, by the head of its request.

@@ -96,11 +96,11 @@ impl Call {
         }
     }
 
-    /// Looks at the trailers of the response.
+    /// Looks at the trailers of the response: a status there counts more than one in its head.
     pub(super) fn note_trailers(&self, lines: &[u8]) {
-        if self.status.get().is_none() {
-            let value = |name| grpc::value_in_lines(lines, name);
-            self.note(value(b"grpc-status"), value(b"grpc-message"));
+        let value = |name| grpc::value_in_lines(lines, name);
+        if let Some(status) = value(b"grpc-status") {
+            self.note(Some(status), value(b"grpc-message"));
         }
     }
 

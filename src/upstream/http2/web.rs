@@ -47,6 +47,10 @@ pub(super) fn translate_head(
         if is_length && length == Length::Dropped {
             continue;
         }
+        if to != Dialect::Grpc && name.eq_ignore_ascii_case(b"trailer") {
+            // They stand in the body.
+            continue;
+        }
         out.extend_from_slice(line);
     }
 }
@@ -222,7 +226,8 @@ mod tests {
         let expected = "POST /a HTTP/1.1\r\nHost: a\r\ncontent-type: application/grpc+proto\r\n\
             X-A: b\r\n\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
-        let text = b"HTTP/1.1 200 \r\ncontent-type: application/grpc\r\n\r\n";
+        let text = b"HTTP/1.1 200 \r\ncontent-type: application/grpc\r\n\
+            trailer: grpc-status\r\n\r\n";
         let mut out = Vec::new();
         translate_head(&mut out, text, Dialect::Grpc, Dialect::Web, Length::Kept);
         assert_eq!(

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::http2::{
-    Ends, H2Request, H2Response, block, flags, frame, headers, kind, setting,
+    Ends, ErrorCode, H2Request, H2Response, block, flags, frame, headers, kind, setting,
 };
 use evenkeel_testkit::{H2Client, H2Server, Proxy, RawOrigin, RawStream};
 
@@ -185,6 +185,47 @@ fn the_time_that_a_client_allows_is_its_deadline() {
     });
 }
 
+/// A client of gRPC takes `INTERNAL_ERROR` for a fault of the server, and `CANCEL` behind its
+/// deadline for that.
+#[test]
+fn a_call_that_has_begun_is_cancelled_at_its_deadline() {
+    test(|| {
+        let endpoint = answering(|server, request| {
+            // Its message never comes.
+            server.headers(request.stream, &[(":status", "200"), GRPC], Ends::Later)
+        });
+        let proxy = proxy(&[&endpoint], "");
+        let response = call(&mut connect(&proxy), 1, "/a", &[("grpc-timeout", "300m")]);
+        assert_eq!(response.status, 200, "{response:?}");
+        assert_eq!(response.reset, Some(ErrorCode::Cancel), "{response:?}");
+    });
+}
+
+/// Go's server tells a length of 0 where a response has no message, and sends trailers.
+#[test]
+fn trailers_follow_a_length_of_0() {
+    test(|| {
+        let endpoint = answering(|server, request| {
+            let head = [
+                (":status", "200"),
+                GRPC,
+                ("content-length", "0"),
+                // The status of the trailers counts.
+                ("grpc-status", "8"),
+            ];
+            server.headers(request.stream, &head, Ends::Later)?;
+            server.headers(request.stream, &[("grpc-status", "9")], Ends::Now)
+        });
+        let proxy = proxy(&[&endpoint], "");
+        let response = call(&mut connect(&proxy), 1, "/a", &[]);
+        let trailers = [("grpc-status".to_owned(), "9".to_owned())];
+        assert_eq!(response.trailers, trailers, "{response:?}");
+        until("it is logged", || {
+            log_of(&proxy).contains("\"grpc_status\":9,")
+        });
+    });
+}
+
 /// A status may say that another endpoint is to be asked.
 #[test]
 fn statuses_are_tried_again_elsewhere() {
@@ -310,6 +351,51 @@ fn web_parts(mut body: &[u8]) -> (Vec<u8>, String) {
     (messages, trailers)
 }
 
+/// A request of gRPC-Web by HTTP/1.1.
+fn web_request(kind: &str) -> String {
+    format!(
+        "POST /a HTTP/1.1\r\nHost: a\r\nContent-Type: application/{kind}\r\n\
+         Content-Length: 0\r\n\r\n"
+    )
+}
+
+/// A page is no response of gRPC: it has no messages, and no trailers at its end.
+#[test]
+fn pages_go_to_browsers_as_they_are() {
+    test(|| {
+        let endpoint = answering(|server, request| {
+            let head = [(":status", "503"), ("content-type", "text/html")];
+            server.headers(request.stream, &head, Ends::Later)?;
+            server.data(request.stream, "a page", Ends::Now)
+        });
+        let proxy = proxy(&[&endpoint], "guard = false");
+        let mut client = proxy.client();
+        for kind in ["grpc-web", "grpc-web-text"] {
+            let response = client.ask(web_request(kind)).unwrap();
+            assert_eq!(response.status, 503, "{kind}");
+            assert_eq!(response.field("content-type"), Some("text/html"));
+            assert_eq!(response.text(), "a page", "{kind}");
+        }
+    });
+}
+
+/// They stand in the body, and clients that look for them behind it find none.
+#[test]
+fn browsers_are_promised_no_trailers() {
+    test(|| {
+        let endpoint = answering(|server, request| {
+            let head = [(":status", "200"), GRPC, ("trailer", "grpc-status")];
+            server.headers(request.stream, &head, Ends::Later)?;
+            server.headers(request.stream, &[("grpc-status", "0")], Ends::Now)
+        });
+        let proxy = proxy(&[&endpoint], "");
+        let response = proxy.client().ask(web_request("grpc-web")).unwrap();
+        assert_eq!(response.field("trailer"), None, "{response:?}");
+        let (_, trailers) = web_parts(&response.body);
+        assert_eq!(trailers, "grpc-status: 0\r\n");
+    });
+}
+
 /// What does not fit the windows at once follows, also the last part.
 #[test]
 fn text_of_browsers_goes_through_small_windows() {
@@ -358,28 +444,6 @@ fn text_of_browsers_goes_through_small_windows() {
                 "{len}: {response:?}"
             );
             assert!(seen.recv().unwrap() == body, "{len}");
-        }
-    });
-}
-
-/// A server that knows nothing of gRPC is passed on as it is.
-#[test]
-fn answers_that_are_no_calls_stay_as_they_are() {
-    test(|| {
-        let endpoint =
-            answering(|server, request| server.respond(request.stream, 503, "<b>no</b>"));
-        let proxy = proxy(&[&endpoint], "");
-        for kind in ["grpc-web", "grpc-web-text"] {
-            let request = format!(
-                "POST /a HTTP/1.1\r\nHost: a\r\nContent-Type: application/{kind}\r\n\
-                 Content-Length: 0\r\n\r\n"
-            );
-            let response = proxy.client().ask(request).unwrap();
-            assert_eq!(
-                (response.status, &*response.text()),
-                (503, "<b>no</b>"),
-                "{kind}"
-            );
         }
     });
 }
