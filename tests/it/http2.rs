@@ -5,7 +5,9 @@
 //! `make test-http2` runs all of it.
 
 mod attacks;
+mod bad_peer;
 mod clients;
+mod conformance;
 mod endpoints;
 mod features;
 mod flow;

@@ -1,4 +1,5 @@
-//! gRPC's tests of interoperability, with the client and the server of grpc-go
+//! gRPC's tests of interoperability, with the client and the server of grpc-go; those with a
+//! server that breaks rules are in `bad_peer.rs`
 //! (<https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md>).
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -5,5 +5,6 @@ package interop
 
 import (
 	_ "google.golang.org/grpc/interop/client"
+	_ "google.golang.org/grpc/interop/http2"
 	_ "google.golang.org/grpc/interop/server"
 )
