@@ -107,8 +107,6 @@ struct Serving<'a> {
     server: H2Server,
     /// Bytes of content, of all streams.
     sent: u64,
-    /// Frames of the client that were looked at.
-    looked_at: usize,
     seen: &'a Mutex<Seen>,
 }
 
@@ -117,12 +115,10 @@ fn serve(case: Case, number: usize, raw: RawStream, seen: &Mutex<Seen>) -> io::R
         case,
         server: H2Server::accept(raw, case.settings())?,
         sent: 0,
-        looked_at: 0,
         seen,
     };
     loop {
         let stream = it.server.request()?.stream;
-        it.looked_at = it.server.frames.len();
         let answered = it.answer(stream);
         it.note_frames(stream);
         answered?;
@@ -192,8 +188,9 @@ impl Serving<'_> {
         let frames = self.server.frames.iter();
         let settings = frames.filter(|it| it.kind == kind::SETTINGS && !it.has(flags::ACK));
         let all = settings.flat_map(|it| it.payload.chunks_exact(6));
-        let own = all.filter(|it| it[..2] == setting::INITIAL_WINDOW_SIZE.to_be_bytes());
-        own.last().map_or(65_535, |it| i64::from(number(&it[2..])))
+        let mut own = all.filter(|it| it[..2] == setting::INITIAL_WINDOW_SIZE.to_be_bytes());
+        own.next_back()
+            .map_or(65_535, |it| i64::from(number(&it[2..])))
     }
 
     fn ping(&mut self) -> io::Result<()> {
@@ -213,12 +210,11 @@ impl Serving<'_> {
         seen.pings.0 - answers
     }
 
-    /// Looks at what came while a call was answered: where one stream is allowed, no other one
-    /// may begin.
-    fn note_frames(&mut self, stream: u32) {
-        let new = &self.server.frames[self.looked_at..];
+    /// Looks at what came up to the end of a stream: where one is allowed, no later one may have
+    /// begun.
+    fn note_frames(&self, stream: u32) {
         let begins = |it: &&Frame| it.kind == kind::HEADERS && it.stream > stream;
-        let begun = new.iter().filter(begins).count();
+        let begun = self.server.frames.iter().filter(begins).count();
         if self.case == Case::MaxStreams && begun > 0 {
             let fault = format!("{begun} streams beside {stream}");
             self.seen.lock().unwrap().faults.push(fault);
