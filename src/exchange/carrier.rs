@@ -86,6 +86,15 @@ impl Carrier<'_> {
         )
     }
 
+    /// How much is to be read for it at once. A stream of many takes no more than its
+    /// connection has room for, and would hold the rest meanwhile.
+    pub fn read_len_max(&self) -> usize {
+        match self {
+            Carrier::Multiplexed(stream) => stream.read_len_max(),
+            _ => usize::MAX,
+        }
+    }
+
     pub fn poll_write_ready(&mut self, cx: &Context<'_>) -> Poll<()> {
         with_carrier!(self, it => it.poll_write_ready(cx), it => it.poll_write_ready(cx))
     }

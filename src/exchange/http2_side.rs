@@ -17,7 +17,7 @@ use evenkeel_proto::http2::{Direction, ErrorCode, Settings, StreamId};
 use super::context::{ListenerSide, Worker};
 use super::stalled::StalledStream;
 use super::throttle::Throttle;
-use crate::http2::{BodyReading, BodyWriting, SharedConnection};
+use crate::http2::{BodyReading, BodyWriting, SharedConnection, room_of};
 use crate::net::pipe::Pipe;
 use crate::net::stream::Follow;
 use crate::observe::access_log::StreamPlace;
@@ -49,6 +49,9 @@ impl Drop for QueuedStream {
         self.0.wake_driver();
     }
 }
+
+/// Bytes that are read for a stream whose connection has no room: they fit a small buffer.
+const LITTLE: usize = 12 * 1024;
 
 /// Bytes that a stream which was held up has to send to be so no longer.
 const PROGRESS: usize = 1024;
@@ -305,6 +308,11 @@ impl Http2Stream {
         _: u64,
     ) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// How much is to be read for it at once: what there is room for, or a little.
+    pub(super) fn read_len_max(&self) -> usize {
+        room_of(&self.connection.protocol.borrow()).max(LITTLE)
     }
 
     pub(super) fn poll_write_ready(&mut self, cx: &TaskContext<'_>) -> Poll<()> {

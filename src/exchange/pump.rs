@@ -18,7 +18,7 @@ pub use super::body::PumpEnd;
 use super::body::{BodySink, BodySource, CHUNK_SIZE_LINE_LEN, TAILROOM, Way};
 use super::carrier::Carrier;
 use super::pace::{Pace, Verdict};
-use crate::net::buffer::Buffer;
+use crate::net::buffer::{Buffer, SMALL_LEN};
 use crate::net::pipe::Pipe;
 use crate::net::stream::Follow;
 use crate::net::timer::{Timer, Wheel};
@@ -297,13 +297,14 @@ impl Pump {
             if self.source.poll_ready(cx, source).is_pending() {
                 return Poll::Pending;
             }
+            let len_max = sink.as_ref().map_or(usize::MAX, |it| it.read_len_max());
             let way = match &sink {
                 Some(sink) => Way::between(&self.source, source, &self.sink, sink),
                 None => Way::Copied,
             };
             let filled = match self.pipe_for_next(way) {
                 Some(pipe) => self.poll_splice(cx, source, pipe),
-                None => self.poll_fill(cx, source, usize::MAX),
+                None => self.poll_fill(cx, source, len_max),
             };
             match filled {
                 Poll::Ready(Ok(())) => {}
@@ -389,7 +390,7 @@ impl Pump {
         from: &mut Carrier<'_>,
         len_max: usize,
     ) -> Poll<Result<(), PumpEnd>> {
-        let mut buffer = self.take_buffer();
+        let mut buffer = self.take_buffer(len_max);
         let len = match self.source.poll_read(cx, from, &mut buffer, len_max) {
             Poll::Ready(Ok(0)) => return Poll::Ready(self.end_of_source(buffer)),
             Poll::Ready(Ok(len)) => len,
@@ -408,7 +409,7 @@ impl Pump {
     /// The buffer with an unfinished piece moved to its front, or a new one.
     /// A chunked source may send what belongs to the next message, which then
     /// stays in the buffer: that must fit where heads are read.
-    fn take_buffer(&mut self) -> Buffer {
+    fn take_buffer(&mut self, len_max: usize) -> Buffer {
         if let Some(mut buffer) = self.buffer.take() {
             let leftover = buffer.len();
             if buffer.room().len() < 2 * TAILROOM + leftover {
@@ -416,7 +417,11 @@ impl Pump {
             }
             return buffer;
         }
-        let mut buffer = Buffer::large();
+        let mut buffer = if len_max < SMALL_LEN {
+            Buffer::small()
+        } else {
+            Buffer::large()
+        };
         if self.sink.transcode() == Transcode::Chunk {
             buffer.clear_with_headroom(HEADROOM);
         }

@@ -20,7 +20,7 @@ use crate::exchange::pump::HEADROOM;
 use crate::exchange::relay::Response;
 use crate::exchange::side::ReplacedHead;
 use crate::exchange::sticky::new_cookie;
-use crate::exchange::{Exchange, WriteFailure};
+use crate::exchange::{ClientSide, Exchange, WriteFailure};
 use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
@@ -508,7 +508,11 @@ fn prepend_head(buffer: &mut Buffer, head: &[u8]) -> Result<(), End> {
 const EDITS_ROOM: usize = 1024;
 
 pub(super) fn response_buffer(exchange: &Exchange<'_>) -> Buffer {
-    let mut buffer = Buffer::large();
+    // It may have to be held while other streams of the client's connection have their turn.
+    let mut buffer = match &exchange.side {
+        ClientSide::Http2(_) => Buffer::small(),
+        _ => Buffer::large(),
+    };
     let has_edits = exchange.response_edits().is_some();
     let is_edited = has_edits || exchange.sticky().is_some() || exchange.tells_limits();
     let room = if is_edited { EDITS_ROOM } else { 0 };
