@@ -1,9 +1,9 @@
 //! Streams of HTTP/2 whose clients take nothing, and which of them gives way.
 //!
-//! Such a stream holds a buffer, and what its endpoint has sent behind that. A client of
-//! HTTP/1 needs a connection for each, of which there is a limit. One of HTTP/2 has as many
-//! as it may have streams. So there is a limit of these too: beyond it the stream is ended
-//! that has been held up the longest.
+//! Such a stream holds a buffer, and what its endpoint has sent behind that. Over HTTP/1
+//! connections are limited, and with them such responses. Over HTTP/2 one connection has a
+//! hundred of them. So they have a limit of their own: beyond it the stream ends that has been
+//! held up the longest.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use std::task::{Context, Waker};
 
 use crate::net::timer::TICK;
 
-/// Streams of a worker that may be held up. With 64 KiB each, which is more than most hold,
-/// they have 256 MiB.
+/// Streams of a worker that may be held up. Each holds 16 KiB, and up to 128 KiB that an
+/// endpoint has sent by HTTP/2.
 const MAX: usize = 4096;
 
 /// Ticks that a client may take nothing, whatever is short: a second. A client on its way
@@ -45,8 +45,8 @@ pub struct StalledStream {
 
 impl StalledStreams {
     /// The stream of the present task can send nothing from now on, which is the worker's
-    /// tick `now`. Where there are too many, the one that could not for the longest is
-    /// woken, to give way.
+    /// tick `now`. The one that has been held up for the longest is woken, to give way, if
+    /// there are too many.
     pub fn add(self: &Rc<Self>, cx: &Context<'_>, now: u64) -> StalledStream {
         let count = self.count.get();
         self.count.set(count + 1);

@@ -420,8 +420,8 @@ fn text_of_browsers_goes_through_small_windows() {
                         let head = [(":status", "200"), GRPC, ("grpc-status", "0")];
                         server.headers(stream, &head, Ends::Now)?;
                     } else if more != [0; 4] {
-                        server.frame(kind::WINDOW_UPDATE, 0, stream, &more)?;
-                        server.frame(kind::WINDOW_UPDATE, 0, 0, &more)?;
+                        server.frame(kind::WINDOW_UPDATE, 0, stream, more)?;
+                        server.frame(kind::WINDOW_UPDATE, 0, 0, more)?;
                     }
                 }
             };
