@@ -496,7 +496,7 @@ impl StreamExchange {
     fn serve(mut self) -> impl Future<Output = ()> {
         async move {
             // First of all, so that nothing more is held over it.
-            let timer = self.context.wheel.timer();
+            let timer = self.context.wheel.spare_timer();
             timer.register_task().await;
             let started = clock::now();
             let track = self.context.sessions.begin_stream(&self.of_connection);
@@ -525,7 +525,8 @@ impl StreamExchange {
                 track.clone(),
             );
             let side = ClientSide::Http2(stream);
-            let mut exchange = Exchange::new(context, client, side, timer, bytes, head, progress);
+            let mut exchange =
+                Exchange::new(context, client, side, timer.clone(), bytes, head, progress);
             let (end, next) = match *refused {
                 None => {
                     let outcome = handler::handle(&mut exchange).await;
@@ -551,6 +552,7 @@ impl StreamExchange {
             } = self;
             drop(stream);
             context.heads.keep(head);
+            context.wheel.keep(timer);
             context.sessions.end_stream(&of_connection, track);
         }
     }

@@ -18,6 +18,8 @@ pub const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: u64 = 1_000 / TICK.as_millis() as u64;
 /// Slots of the wheel: a turn takes 51.2 s, longer waits go round again.
 const SLOTS: usize = 512;
+/// Timers kept for reuse.
+const SPARE_MAX: usize = 1024;
 /// A deadline that never comes.
 const NEVER: u64 = u64::MAX;
 
@@ -28,6 +30,8 @@ pub struct Wheel {
     /// Whether time is up for everybody.
     is_stopped: Cell<bool>,
     slots: Box<[RefCell<Vec<Weak<TimerEntry>>>]>,
+    /// Timers that nobody has any more.
+    spare: RefCell<Vec<Timer>>,
 }
 
 #[derive(Debug)]
@@ -51,6 +55,7 @@ impl Default for Wheel {
             now: Cell::new(0),
             is_stopped: Cell::new(false),
             slots: (0..SLOTS).map(|_| RefCell::default()).collect(),
+            spare: RefCell::default(),
         }
     }
 }
@@ -64,6 +69,24 @@ impl Wheel {
                 place: Cell::new(NEVER),
                 waker: RefCell::new(None),
             }),
+        }
+    }
+
+    /// A timer that is not set, for a task that soon ends and [keeps](Self::keep) it then. One
+    /// that is dropped in its place stays in the wheel until its deadline, which is many where
+    /// tasks are short.
+    pub fn spare_timer(&self) -> Timer {
+        let spare = self.spare.borrow_mut().pop();
+        spare.unwrap_or_else(|| self.timer())
+    }
+
+    /// Keeps a timer for the next [`spare_timer`](Self::spare_timer).
+    pub fn keep(&self, timer: Timer) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_MAX && Rc::strong_count(&timer.entry) == 1 {
+            timer.entry.deadline.set(NEVER);
+            timer.entry.waker.take();
+            spare.push(timer);
         }
     }
 
@@ -245,6 +268,25 @@ mod tests {
             assert!(!wheel.has_fired(&timer));
         }
         None
+    }
+
+    #[test]
+    fn a_timer_that_is_kept_is_the_next_one() {
+        let wheel = Wheel::default();
+        let timer = wheel.spare_timer();
+        wheel.set(&timer, 5);
+        let other = timer.clone();
+        wheel.keep(timer);
+        // Somebody has it still.
+        let next = wheel.spare_timer();
+        assert!(!Rc::ptr_eq(&next.entry, &other.entry));
+        wheel.keep(other);
+        let again = wheel.spare_timer();
+        wheel.advance(TICK * 10);
+        assert!(!wheel.has_fired(&again), "it was set by somebody else");
+        wheel.set(&again, 12);
+        wheel.advance(TICK * 12);
+        assert!(wheel.has_fired(&again));
     }
 
     #[test]
