@@ -68,12 +68,19 @@ pub struct FrontOptions {
     pub print_config: bool,
 }
 
-/// What a call runs.
+impl FrontOptions {
+    /// Whether it serves HTTPS.
+    fn is_encrypted(&self) -> bool {
+        self.acme.is_some() || !self.tls.is_empty()
+    }
+}
+
+/// A configuration that a call stands for.
 #[derive(Debug)]
 pub struct OneLine {
     /// The configuration.
     pub text: String,
-    /// What it does, in a sentence.
+    /// A sentence on its work.
     pub introduction: String,
 }
 
@@ -99,7 +106,7 @@ pub fn proxy(options: &ProxyOptions) -> OneLine {
     let introduction = format!(
         "requests to {} go to {}",
         front.url(),
-        enumerated(&options.to, "or")
+        enumerated(&options.to)
     );
     OneLine { text, introduction }
 }
@@ -152,16 +159,15 @@ struct Front<'a> {
 
 impl<'a> Front<'a> {
     fn of(options: &'a FrontOptions) -> Self {
-        let is_encrypted = options.acme.is_some() || !options.tls.is_empty();
-        let default = if is_encrypted { ":443" } else { ":8080" };
+        let default = if options.is_encrypted() {
+            ":443"
+        } else {
+            ":8080"
+        };
         Front {
             options,
             bind: options.listen.clone().unwrap_or_else(|| default.to_owned()),
         }
-    }
-
-    fn is_encrypted(&self) -> bool {
-        self.options.acme.is_some() || !self.options.tls.is_empty()
     }
 
     /// The tables of the listeners.
@@ -180,7 +186,7 @@ impl<'a> Front<'a> {
         }
         text.push('\n');
         // An authority asks for its proof there, and people do not write `https`.
-        if self.is_encrypted() && self.bind == ":443" {
+        if self.options.is_encrypted() && self.bind == ":443" {
             text.push_str("[[listener]]\nbind = \":80\"\nredirect_to_https = true\n\n");
         }
         text
@@ -194,9 +200,13 @@ impl<'a> Front<'a> {
         }
     }
 
-    /// Where a browser finds it.
+    /// The address for a browser.
     fn url(&self) -> String {
-        let scheme = if self.is_encrypted() { "https" } else { "http" };
+        let scheme = if self.options.is_encrypted() {
+            "https"
+        } else {
+            "http"
+        };
         let (host, port) = self.bind.rsplit_once(':').unwrap_or(("", &self.bind));
         let host = match (self.options.host.first(), host) {
             (Some(name), _) => name,
@@ -219,9 +229,9 @@ fn quoted(text: &str) -> String {
 }
 
 /// `a`, `a or b`, `a, b or c`.
-fn enumerated(names: &[String], last: &str) -> String {
+fn enumerated(names: &[String]) -> String {
     match names {
-        [rest @ .., end] if !rest.is_empty() => format!("{} {last} {end}", rest.join(", ")),
+        [rest @ .., end] if !rest.is_empty() => format!("{} or {end}", rest.join(", ")),
         _ => names.concat(),
     }
 }
@@ -232,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// What a text comes to that has to be right.
+    /// Loads a text that has to be right.
     #[track_caller]
     fn load(text: &str) -> config::Config {
         match config::load_text("a.toml", text, NameLookup::Skip) {

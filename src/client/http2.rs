@@ -370,21 +370,28 @@ impl<S: Fn(Task)> Driver<'_, S> {
     fn begin(&mut self, id: StreamId, request: Result<Request, RequestError>) {
         self.requests = self.requests.wrapping_add(1);
         let listener = &self.connection.client.listener;
-        let (framing, may_tunnel) = match &request {
-            Ok(it) => (it.head.wire.framing, it.asked.opens_websocket),
-            Err(_) => (BodyFraming::None, false),
-        };
-        let (bytes, head, refused) = match request {
-            Ok(Request { bytes, head, .. }) => {
+        let stream =
+            |framing, may_tunnel| Http2Stream::new(self.shared.clone(), id, framing, may_tunnel);
+        let (stream, bytes, head, refused) = match request {
+            Ok(Request { bytes, head, asked }) => {
+                let stream = stream(head.wire.framing, asked.opens_websocket);
                 let refused = listener.setting(|it| check_limits(&it.limits, &head)).err();
-                (bytes.into_boxed_slice(), head, refused)
+                (stream, bytes.into_boxed_slice(), head, refused)
             }
-            Err(error) => (Box::default(), self.worker.heads.take(), Some(error)),
+            Err(error) => {
+                let stream = stream(BodyFraming::None, false);
+                (
+                    stream,
+                    Box::default(),
+                    self.worker.heads.take(),
+                    Some(error),
+                )
+            }
         };
         let exchange = StreamExchange {
             context: Context::new(self.worker.clone(), listener),
             client: self.connection.client.for_fetch(),
-            stream: Http2Stream::new(self.shared.clone(), id, framing, may_tunnel),
+            stream,
             of_connection: self.track.clone(),
             bytes,
             head,
@@ -487,7 +494,7 @@ struct StreamExchange {
     /// The request's head in text of HTTP/1.
     bytes: Box<[u8]>,
     head: Box<RequestHead>,
-    /// What is wrong with it.
+    /// The fault of a head that is refused.
     refused: Option<RequestError>,
 }
 

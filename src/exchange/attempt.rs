@@ -279,6 +279,8 @@ enum Begun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sending {
     Nothing,
+    /// Something, for which the endpoint has done nothing.
+    InVain,
     Something,
 }
 
@@ -630,17 +632,13 @@ impl<'a, 'e> Sent<'a, 'e> {
     /// The endpoint has done nothing for the request, which may be made again so.
     #[cold]
     fn untouched(&self, again: Retry) -> Attempt {
-        // The endpoint took what had come of the body behind its head: that can't be had again.
-        let is_consumed = self.pump.is_none() && !self.request.is_whole();
-        let mut attempt = self.lost_connection(Sending::Nothing);
+        let mut attempt = self.lost_connection(Sending::InVain);
         if let Attempt::Failed {
             retry, is_blamed, ..
         } = &mut attempt
         {
             *is_blamed = false;
-            if is_consumed {
-                *retry = Retry::Never;
-            } else if *retry != Retry::Never {
+            if *retry != Retry::Never {
                 *retry = again;
             }
         }
@@ -688,16 +686,21 @@ impl<'a, 'e> Sent<'a, 'e> {
             && context.sessions.requests(client.session) > 1
     }
 
+    /// Whether all of the request that was sent is still there: what was read of its body
+    /// beyond the first buffer is gone.
+    fn can_replay(&self) -> bool {
+        match &self.pump {
+            Some(pump) => pump.bytes_read == 0,
+            None => self.request.is_whole(),
+        }
+    }
+
     /// The endpoint closed before the first byte of its response.
     fn lost_connection(&self, sending: Sending) -> Attempt {
         // An interim response came on a connection that was well.
         let is_stale = self.is_reused && self.interim.count == 0;
-        // What was read of the body beyond its first buffer is gone.
-        let can_replay = match &self.pump {
-            Some(pump) => pump.bytes_read == 0,
-            None => sending == Sending::Nothing || self.request.is_whole(),
-        };
-        let is_allowed = sending == Sending::Nothing || self.request.head.method.is_idempotent();
+        let can_replay = sending == Sending::Nothing || self.can_replay();
+        let is_allowed = sending != Sending::Something || self.request.head.method.is_idempotent();
         let retry = match (can_replay && is_allowed, is_stale) {
             (true, true) => Retry::OnNewConnection,
             (true, false) => Retry::Elsewhere,

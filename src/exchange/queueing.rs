@@ -74,7 +74,7 @@ impl Queueing<'_, '_> {
         let until = deadline.min(exchange.total_deadline);
         context.wheel.set(&exchange.timer, until);
         let waited = poll_fn(|cx| {
-            // Whoever has left gets no slot, which would be another's.
+            // A slot is for others once the client has left.
             if exchange.side.has_left() {
                 return Poll::Ready(Waited::ClientGone);
             }

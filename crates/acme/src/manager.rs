@@ -589,7 +589,7 @@ impl Entry {
         }
     }
 
-    /// What an operator asked for could not be done at this look.
+    /// Keeps an operator's request that could not be met at this look.
     fn keep_asking(&mut self, task: &Task) {
         let before = task.asked_for.map(|_| AskedFor::SinceLook);
         self.asked_for = self.asked_for.or(before);

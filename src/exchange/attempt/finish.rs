@@ -243,12 +243,8 @@ impl<'a, 'e> Sent<'a, 'e> {
     #[cold]
     fn refused_call(&mut self, response: &Response) -> Option<Attempt> {
         let status = self.exchange.call()?.status()?;
-        let can_replay = match &self.pump {
-            Some(pump) => pump.bytes_read == 0,
-            None => self.request.is_whole(),
-        };
         let retried = &self.slot.upstream().config().grpc_retry_on;
-        if !can_replay || !response.source.is_done() || !retried.contains(&status) {
+        if !self.can_replay() || !response.source.is_done() || !retried.contains(&status) {
             return None;
         }
         self.report_call();

@@ -23,17 +23,22 @@ fn of_endpoint(proxy: &Proxy, name: &str) -> u64 {
     figure.as_u64().unwrap_or_else(|| panic!("{name}"))
 }
 
+/// The program before an endpoint that gets so many requests at a time.
+fn with_limit(endpoint: &Holding, limit: u32) -> Proxy {
+    let site = Site {
+        listener: "h2c = true",
+        upstream: "protocol = \"h2\"",
+        server: STATUS,
+        ..Site::default()
+    };
+    site.start(&[limited(&endpoint.origin.address.to_string(), limit)])
+}
+
 #[test]
 fn an_endpoint_never_has_more_in_flight_than_its_limit() {
     test(|| {
         let endpoint = Holding::start(&[], usize::MAX);
-        let site = Site {
-            listener: "h2c = true",
-            upstream: "protocol = \"h2\"",
-            server: STATUS,
-            ..Site::default()
-        };
-        let proxy = site.start(&[limited(&endpoint.origin.address.to_string(), 2)]);
+        let proxy = with_limit(&endpoint, 2);
         let mut clients: Vec<RawClient> = (0..10).map(|_| occupy(&proxy, "/wait")).collect();
         let mut http2 = H2Client::connect(proxy.socket_addr("web")).unwrap();
         for stream in 0..10 {
@@ -74,19 +79,13 @@ fn who_finds_no_room_is_refused_or_waits() {
     });
 }
 
-/// Whoever waits in the queue and leaves is not passed on, although a slot becomes free in the
-/// same moment.
+/// A request is not passed on whose client leaves the queue, although a slot becomes free in
+/// the same moment.
 #[test]
 fn a_client_that_leaves_takes_its_requests_out_of_the_queue() {
     test(|| {
         let endpoint = Holding::start(&[], usize::MAX);
-        let site = Site {
-            listener: "h2c = true",
-            upstream: "protocol = \"h2\"",
-            server: STATUS,
-            ..Site::default()
-        };
-        let proxy = site.start(&[limited(&endpoint.origin.address.to_string(), 1)]);
+        let proxy = with_limit(&endpoint, 1);
         let mut client = H2Client::connect(proxy.socket_addr("web")).unwrap();
         for n in 0..50 {
             client.get(2 * n + 1, "/hold").unwrap();
