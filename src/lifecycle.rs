@@ -10,14 +10,15 @@ use std::time::Instant;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-/// What the threads are told.
+/// The phase that the threads are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Open what is needed for good, and wait until all threads have.
+    /// Open everything that is needed for good, and wait until all threads
+    /// have.
     Start,
     /// Accept and serve.
     Serve,
-    /// Accept nothing more, finish what is open until this moment.
+    /// Accept nothing more, finish open connections until this moment.
     Drain {
         /// When to stop waiting.
         deadline: Instant,
@@ -25,7 +26,7 @@ pub(crate) enum Phase {
     },
 }
 
-/// What becomes of connections that a draining process has.
+/// The treatment of connections of a draining process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Idle ones are closed at once.
@@ -39,8 +40,8 @@ pub(crate) enum Manner {
     },
 }
 
-/// What a thread starts with. Where descriptors are few, clients could take those
-/// that a thread can't go on without: nobody is let in before all have them.
+/// The signal by which a thread takes part in a start. No client is let in
+/// before all threads have their descriptors: clients could take the last ones.
 #[derive(Debug, Clone)]
 pub(crate) struct Starting {
     /// Lives until the thread has them, or has failed.
@@ -48,7 +49,7 @@ pub(crate) struct Starting {
     phase: watch::Receiver<Phase>,
 }
 
-/// Knows when all threads have what they can't go on without.
+/// Knows when all threads have their descriptors.
 #[derive(Debug)]
 pub(crate) struct NoneLacking(std::sync::mpsc::Receiver<Infallible>);
 
@@ -59,8 +60,8 @@ impl Starting {
         (Starting { lacking, phase }, NoneLacking(none_lacking))
     }
 
-    /// This thread has them. Waits until the others have theirs. Whether the process
-    /// serves then: else its start has failed.
+    /// This thread has its descriptors. Waits until the others have theirs.
+    /// Whether the process serves then: otherwise its start has failed.
     pub async fn finish(mut self) -> bool {
         drop(self.lacking);
         let begun = self.phase.wait_for(|phase| *phase != Phase::Start).await;
@@ -80,20 +81,20 @@ impl NoneLacking {
 #[derive(Debug)]
 pub(crate) struct ThreadEnded;
 
-/// Has the ends of threads said.
+/// Reports the ends of threads.
 #[derive(Debug)]
 pub(crate) struct ThreadEnds {
     ending: mpsc::UnboundedSender<ThreadEnded>,
 }
 
-/// Lives as long as a thread does, and says so when it is dropped.
+/// Lives as long as a thread, and reports its end when dropped.
 #[derive(Debug)]
 pub(crate) struct WhileRunning {
     ending: mpsc::UnboundedSender<ThreadEnded>,
 }
 
 impl ThreadEnds {
-    /// Beside it, where they are heard of.
+    /// Beside it, the receiver of these reports.
     pub fn new() -> (Self, mpsc::UnboundedReceiver<ThreadEnded>) {
         let (ending, ended) = mpsc::unbounded_channel();
         (ThreadEnds { ending }, ended)
@@ -109,7 +110,7 @@ impl ThreadEnds {
 
 impl Drop for WhileRunning {
     fn drop(&mut self) {
-        // Nobody listens any more when all of them are stopped.
+        // No receiver is left when all of them are stopped.
         let _ = self.ending.send(ThreadEnded);
     }
 }

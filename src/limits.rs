@@ -1,7 +1,7 @@
-//! The limits of routes on how often a key may come, and what each key has used of them.
+//! The limits of routes on how often a key may come, and the use that each key has made of them.
 //!
-//! Shared by all workers. The decision is made in `evenkeel_policy::limit`; requests ask by
-//! way of `exchange::limits`.
+//! Shared by all workers. `evenkeel_policy::limit` decides; requests ask through
+//! `exchange::limits`.
 
 mod bandwidth;
 
@@ -27,14 +27,14 @@ pub struct RouteLimit {
     table: Table,
 }
 
-/// What each key has used.
+/// The uses of each key.
 #[derive(Debug)]
 enum Table {
     Rate(LimitTable),
     InFlight { most: u32, table: InFlightTable },
 }
 
-/// What becomes of a request by a limit.
+/// The verdict of a limit on a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Asked {
     /// It passes.
@@ -43,11 +43,11 @@ pub enum Asked {
     Counts(CountedAt),
     /// It passes after this time.
     Waits(Duration),
-    /// It is refused.
+    /// The request is refused.
     Refused {
-        /// What its key has left.
+        /// The rest of its key's allowance.
         standing: Standing,
-        /// Time after which it would pass; zero where nobody knows.
+        /// Time after which it would pass; zero if it is unknown.
         retry_after: Duration,
     },
 }
@@ -162,7 +162,7 @@ impl RouteLimit {
         }
     }
 
-    /// What this key has left. `next` is zero for a limit on requests in flight.
+    /// The rest of this key's allowance. `next` is zero for a limit on requests in flight.
     pub fn standing(&self, key: &[u8], now: Instant) -> Standing {
         match &self.table {
             Table::Rate(table) => table.standing(key, now),
@@ -182,7 +182,7 @@ impl RouteLimit {
         }
     }
 
-    /// Keys that have used a part of what they may.
+    /// Keys that have used a part of their allowance.
     fn active(&self, now: Instant) -> usize {
         match &self.table {
             Table::Rate(table) => table.active(now),
@@ -191,8 +191,8 @@ impl RouteLimit {
     }
 }
 
-/// The limits of a configuration. One that was there `before` under the same name of a
-/// route, with the same settings, goes on with what its keys have used.
+/// The limits of a configuration. A limit that was there `before` under the same route name, with
+/// the same settings, keeps the uses of its keys.
 pub fn route_limits(config: &Config, before: &RouteLimits) -> RouteLimits {
     RouteLimits {
         limits: limits(config, before),
@@ -234,7 +234,7 @@ fn limits(config: &Config, before: &[Vec<Arc<RouteLimit>>]) -> Arc<[Vec<Arc<Rout
             .flatten()
             .collect();
         let limits = route.limits.iter().map(|settings| {
-            // Two that are the same stay two.
+            // Two equal ones stay two.
             let same = staying.iter().position(|it| it.settings == *settings);
             match same {
                 Some(at) => staying.swap_remove(at).clone(),
@@ -246,7 +246,7 @@ fn limits(config: &Config, before: &[Vec<Arc<RouteLimit>>]) -> Arc<[Vec<Arc<Rout
     config.routes.iter().map(limits_of).collect()
 }
 
-/// Keys of these limits that have used a part of what they may.
+/// Keys of these limits that have used a part of their allowance.
 pub fn active_keys(limits: &[Arc<RouteLimit>], now: Instant) -> u64 {
     limits.iter().map(|it| it.active(now) as u64).sum()
 }

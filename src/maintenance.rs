@@ -1,6 +1,6 @@
 //! Maintenance: routes and upstreams whose requests are refused while an operator works.
 //!
-//! Shared by all workers. A switch outlives the configuration: it goes by the name of its
+//! Shared by all workers. A switch outlives the configuration: it belongs to the name of its
 //! route or upstream, as long as configurations have that name.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::config::Config;
 /// The switches of a configuration.
 #[derive(Debug, Default)]
 pub struct Maintenance {
-    /// Whether one of them has been on: requests look at nothing else where none has.
+    /// Whether a switch has ever been on: until then requests look at nothing else.
     is_used: Arc<AtomicBool>,
     /// Of each route, by its index.
     routes: Vec<Switch>,
@@ -30,7 +30,7 @@ struct Switch {
     is_on: Arc<AtomicBool>,
 }
 
-/// What a switch is of.
+/// The object of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// A route.
@@ -96,7 +96,7 @@ impl Maintenance {
         self.switches(of).iter().any(|it| it.name == name)
     }
 
-    /// What is under maintenance.
+    /// The routes and upstreams under maintenance.
     pub fn under(&self) -> UnderMaintenance {
         let names = |switches: &[Switch]| {
             let on = switches.iter().filter(|it| it.is_on.load(Relaxed));
@@ -108,7 +108,7 @@ impl Maintenance {
         }
     }
 
-    /// Has under maintenance what another process had.
+    /// Switches on the maintenance that another process had.
     pub fn restore(&self, under: &UnderMaintenance) {
         let routes = under.routes.iter().map(|it| (Of::Route, it));
         let upstreams = under.upstreams.iter().map(|it| (Of::Upstream, it));
@@ -126,7 +126,7 @@ impl Maintenance {
     }
 }
 
-/// There is no route or upstream of a name.
+/// The configuration has no route or upstream of this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownName;
 

@@ -2,26 +2,29 @@
 
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// What a thread runs for before another one gets its turn, in nanoseconds: the
-/// shortest that the kernel takes.
+/// The time that a thread runs before another one gets its turn, in
+/// nanoseconds: the shortest that the kernel takes.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks for short slices of CPU time, which come sooner, for the calling
-/// thread: a scrape of the metrics or a full buffer of the access log takes
-/// milliseconds, and a request does not wait that long where they share a core.
+/// Asks for short slices of CPU time for the calling thread: they come sooner.
+///
+/// A scrape of the metrics or a full buffer of the access log takes
+/// milliseconds. A request on the same core does not wait that long.
 ///
 /// From Linux 6.12 on a thread that wakes with a shorter slice than the running
 /// one gets the core at once ("complete EEVDF", sched_setattr(2)). Older
-/// kernels take the call and do nothing with the slice; where it fails
-/// everything works as before. Other policies than the usual one are the
-/// operator's choice, and stay.
+/// kernels take the call and ignore the slice. If the call fails, everything
+/// works as before. Other policies than the usual one are the operator's
+/// choice, and stay.
 pub fn ask_for_short_slices() {
     set_slice(libc::SCHED_OTHER);
 }
 
 /// The same, for a thread that never interrupts another when it is woken
-/// (`SCHED_BATCH`, sched(7)): a worker that hands it something goes on, and has
-/// handed over more by the time it waits. Its share of the processor is the same.
+/// (`SCHED_BATCH`, sched(7)).
+///
+/// A worker that wakes it goes on, and has handed over more by the time it
+/// waits. The thread's share of the processor is the same.
 pub fn ask_for_short_slices_in_turn() {
     set_slice(libc::SCHED_BATCH);
 }
@@ -40,8 +43,8 @@ fn set_slice(policy: libc::c_int) {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the kernel writes no more than `LEN` bytes, all of which are
-    // integers, and keeps no pointer.
+    // SAFETY: the kernel writes at most `LEN` bytes, which are all integers,
+    // and keeps no pointer.
     let got = unsafe {
         libc::syscall(
             libc::SYS_sched_getattr,
@@ -67,8 +70,8 @@ fn set_slice(policy: libc::c_int) {
     };
 }
 
-/// How much less the work of some threads counts than a worker's where a
-/// processor can't do both: about a tenth.
+/// How much less the work of some threads counts than a worker's on a busy
+/// processor: about a tenth.
 const NICE: i32 = 10;
 
 /// Lets the workers go before the calling thread. A process that is further back
@@ -93,7 +96,7 @@ pub fn step_back() {
 mod tests {
     use super::*;
 
-    /// What `/proc/thread-self/sched` says of the calling thread.
+    /// A figure of the calling thread in `/proc/thread-self/sched`.
     fn number(name: &str) -> Option<u64> {
         let text = std::fs::read_to_string("/proc/thread-self/sched").ok()?;
         let line = text.lines().find(|line| line.starts_with(name))?;
@@ -122,7 +125,7 @@ mod tests {
         ask_for_short_slices_in_turn();
         assert_eq!(policy(), libc::SCHED_BATCH);
         assert_eq!(getpriority_process(None), Ok(NICE));
-        // What has another policy keeps it.
+        // A thread with another policy keeps it.
         ask_for_short_slices();
         assert_eq!(policy(), libc::SCHED_BATCH);
     }

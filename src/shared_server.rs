@@ -1,7 +1,6 @@
-//! A server of Redis or Valkey that several processes share: where it is, and connections
-//! to it.
+//! A server of Redis or Valkey that several processes share: its address, and connections to it.
 //!
-//! Nothing here decides what is asked of it, or when. Its users are the tier of the cache
+//! Nothing here decides on commands, or when to send them. Its users are the tier of the cache
 //! that machines share, the keys of tickets and the certificates by ACME.
 
 mod standing;
@@ -34,18 +33,18 @@ pub(crate) use standing::{ANSWER_TIME, CONNECT_TIME, Fault, Standing, within};
 /// The first pause, and the longest. Each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Pauses begin anew once the server was up for so long.
+/// Pauses start from the first again once the server was up for so long.
 const WELL_TIME: Duration = Duration::from_secs(10);
 /// Part of a pause that is left to chance: machines do not come back all at once.
 const JITTER: f64 = 0.25;
-/// Time for the TLS handshake: less than callers wait, so that they hear of it.
+/// Time for the TLS handshake: less than callers wait, so that they get its error.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 
-/// Where a server is, with user and password.
+/// The address of a server, with user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Server {
     url: String,
-    /// Who vouches for its certificate; `None` for plain text.
+    /// The trusted authorities of its certificate; `None` for plain text.
     tls: Option<Trust>,
     /// Without user and password.
     shown: String,
@@ -56,7 +55,7 @@ impl Server {
     /// `redis+unix://PATH[?db=DB&user=USER&pass=PASSWORD]`.
     ///
     /// # Errors
-    /// It is something else. The text does not show the password.
+    /// The URL is malformed. The text does not show the password.
     pub fn new(url: &str) -> Result<Self, String> {
         let mut server = Server {
             url: url.to_owned(),
@@ -91,8 +90,8 @@ impl Server {
         Ok(info.set_redis_settings(settings).set_tcp_settings(tcp))
     }
 
-    /// Connects, and logs in. Bounds the time of a TLS handshake alone: callers do the rest. To be called within a runtime of
-    /// tokio.
+    /// Connects, and logs in. Bounds the time of a TLS handshake alone: callers bound the rest.
+    /// To be called within a runtime of tokio.
     ///
     /// # Errors
     /// Why there is no connection.
@@ -152,7 +151,7 @@ impl fmt::Debug for Server {
 pub(crate) enum ConnectFault {
     /// Its certificate is not accepted, for this reason.
     Certificate(String),
-    /// There is no TLS for another reason.
+    /// TLS failed for another reason.
     Tls(String),
     /// The connection without TLS was cut, or the answer is none of its protocol.
     Plain(RedisError),
@@ -254,10 +253,10 @@ impl Pauses {
     }
 }
 
-/// How a handshake begins. Blocks.
+/// The configuration of a handshake. Blocks.
 ///
 /// # Errors
-/// Nobody is trusted.
+/// No authority is trusted.
 fn tls(trust: &Trust) -> Result<Arc<ClientConfig>, String> {
     let verify = match trust {
         Trust::System => {
@@ -354,7 +353,7 @@ mod tests {
         }
     }
 
-    /// What is said of a server that answers a first request with these bytes, or keeps still.
+    /// The error for a server that answers a first request with these bytes, or keeps still.
     fn said_of(scheme: &str, answer: Option<&'static [u8]>) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

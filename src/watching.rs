@@ -1,11 +1,11 @@
-//! Files that others change, and when they did.
+//! Watches over files that other programs change.
 //!
-//! Folders are watched, not files: whoever replaces a file renames another one to its
-//! name, or changes a link on the way to it. Not everything is told, such as what happens
-//! on another machine, or to a folder that is made anew. So the files are looked at from
-//! time to time as well. Work on the disk is done on threads aside.
+//! Folders are watched, not files: a program replaces a file by a rename, or changes a link on
+//! the way to it. Some changes cause no event, such as a change on another machine, or in a
+//! folder that is made again. So the files are also looked at from time to time. Work on the disk
+//! is done on threads aside.
 //!
-//! All watches share one way to be told, for the system has few: [`WatchedFolders`].
+//! All watches share one event source, because the system has few: [`WatchedFolders`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -20,28 +20,27 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// A folder in which something happens all the time is looked at after so many times of
-/// quiet that were waited for.
+/// A folder that is never quiet is looked at after so many quiet times.
 const LONGEST_UNQUIET: u32 = 5;
 
 /// Files, and folders to which further ones may come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WatchedPaths {
-    /// The files. One that is missing may come.
+    /// The files. A missing one may come.
     pub files: Vec<PathBuf>,
     /// The folders. Only the names in them matter.
     pub folders: Vec<PathBuf>,
-    /// Folders of which every file matters.
+    /// Folders whose every file matters.
     pub whole: Vec<PathBuf>,
 }
 
 /// When changes count.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// What is written in several steps has changed when this long nothing more is
-    /// written.
+    /// Time without a write after which a file that is written in several steps counts as
+    /// changed.
     pub quiet: Duration,
-    /// How often files are looked at of which nothing is told.
+    /// How often files without events are looked at.
     pub poll: Duration,
 }
 
@@ -55,7 +54,7 @@ pub struct FileWatch {
     looked: Option<Looked>,
 }
 
-/// What was seen last.
+/// The result of the last look.
 #[derive(Debug)]
 struct Looked {
     listening: Listening,
@@ -69,18 +68,17 @@ struct Seen {
     files: Vec<Option<Mark>>,
     /// Of each folder the names in it.
     names: Vec<Vec<OsString>>,
-    /// Of each folder of which every file matters. A file that takes another's place
-    /// changes it.
+    /// Of each folder of which every file matters. Its mark changes when a file replaces another.
     whole: Vec<Option<Mark>>,
-    /// The files in these. With very many it takes long to look at them: that is done when
-    /// the system tells of something, and not time and again.
+    /// The files in these. A look at very many files takes long: it is made after an event, and
+    /// not time and again.
     contents: Contents,
 }
 
-/// Of each folder of which every file matters, its files.
+/// The files of each folder whose every file matters.
 type Contents = Arc<Vec<Vec<Option<Mark>>>>;
 
-/// What changes where a file does.
+/// The facts on a file that change when the file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
     device: u64,
@@ -90,43 +88,43 @@ struct Mark {
     changed: (i64, i64),
 }
 
-/// Folders that the system tells of, for all watches of the process.
+/// Folders that cause events, for all watches of the process.
 #[derive(Debug, Default)]
 pub struct WatchedFolders {
     /// Locked first.
     system: Mutex<System>,
-    /// Never locked while the system is asked: it tells of something meanwhile.
+    /// Never locked during a call to the system, which may deliver events meanwhile.
     listeners: Arc<Mutex<Listeners>>,
 }
 
 /// The system's side.
 #[derive(Debug, Default)]
 struct System {
-    /// `None` before the first folder, and where it tells of none.
+    /// `None` before the first folder, and where the system has no events.
     watcher: Option<RecommendedWatcher>,
     has_failed: bool,
-    /// Said once of each.
+    /// Each is logged once.
     unwatchable: HashSet<PathBuf>,
 }
 
-/// Who hears of what.
+/// The listeners of each folder.
 #[derive(Debug, Default)]
 struct Listeners {
     folders: HashMap<PathBuf, WatchedFolder>,
-    /// Folders that may have nobody any more.
+    /// Folders that may have no listener any more.
     left: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
 struct WatchedFolder {
     identity: FolderIdentity,
-    /// It is no longer where it was.
+    /// The folder is no longer at its path.
     is_lost: bool,
     /// By their addresses.
     listeners: HashMap<usize, Weak<Notify>>,
 }
 
-/// One who hears of folders, until it is dropped.
+/// A listener of folders, until it is dropped.
 #[derive(Debug)]
 struct Listening {
     watched: Arc<WatchedFolders>,
@@ -138,8 +136,8 @@ struct Listening {
 type FolderIdentity = (u64, u64, Option<SystemTime>);
 
 impl FileWatch {
-    /// Watches these from now on. What is being written right now is waited for: who looks
-    /// at the files next sees it whole.
+    /// Watches these from now on. Waits until files are not being written: the next reader sees
+    /// them whole.
     pub async fn begin(watched: &Arc<WatchedFolders>, paths: WatchedPaths, pace: Pace) -> Self {
         let told = Arc::<Notify>::default();
         let listening = Listening {
@@ -177,14 +175,14 @@ impl FileWatch {
                 before = now;
                 continue;
             }
-            // Of what is looked at from time to time nobody told that it is whole.
+            // Without an event, a file may be half written.
             let now = if told { now } else { self.settled(now).await };
             self.looked = Some(now);
             return;
         }
     }
 
-    /// Waits until nothing happens any more, or for long enough.
+    /// Waits until no more events come, or for long enough.
     async fn settle(&self) {
         let deadline = Instant::now() + self.pace.quiet * LONGEST_UNQUIET;
         loop {
@@ -283,8 +281,8 @@ fn names_in(folder: &Path) -> Vec<OsString> {
 }
 
 impl Listening {
-    /// Hears of these folders from now on, and of no other. One that was made anew is
-    /// watched anew.
+    /// Hears of these folders from now on, and of no other. A folder that was made again is
+    /// watched again.
     fn follow(&mut self, wanted: HashMap<PathBuf, FolderIdentity>) {
         let watched = self.watched.clone();
         let mut system = lock(&watched.system);
@@ -293,7 +291,7 @@ impl Listening {
             return;
         };
         for folder in end {
-            // Where it is gone, so is its watch.
+            // The watch of a removed folder is gone as well.
             let _ = watcher.unwatch(&folder);
         }
         let mut failed = Vec::new();
@@ -316,8 +314,8 @@ impl Listening {
         }
     }
 
-    /// Notes the folders that are wanted. Gives those that are to be watched no more, and
-    /// those that are to be watched from now on; one that was made anew is both.
+    /// Notes the wanted folders. Gives the folders whose watch ends, and the folders whose watch
+    /// begins. A folder that was made again is in both.
     fn change(&mut self, wanted: HashMap<PathBuf, FolderIdentity>) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let key = Arc::as_ptr(&self.told) as usize;
         let mut listeners = lock(&self.watched.listeners);
@@ -350,7 +348,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // The system is asked when another one changes its folders.
+        // The system is called when another listener changes its folders.
         let key = Arc::as_ptr(&self.told) as usize;
         lock(&self.watched.listeners).leave(key, self.folders.iter());
     }
@@ -389,7 +387,7 @@ impl Listeners {
         }
     }
 
-    /// Forgets the folders that nobody hears of, and gives them.
+    /// Forgets the folders without listeners, and gives them.
     fn unused(&mut self) -> Vec<PathBuf> {
         let mut left = std::mem::take(&mut self.left);
         left.retain(|folder| {
@@ -411,7 +409,7 @@ impl Listeners {
             return;
         }
         if paths.is_empty() {
-            // Something was missed.
+            // Events were missed.
             return self.tell_all();
         }
         let is_of_name = matches!(
@@ -452,9 +450,10 @@ fn is_only_read(kind: EventKind) -> bool {
     !matches!(access, AccessKind::Close(AccessMode::Write))
 }
 
-/// The folders that are there: those of the files, also where links lead, and the folders
-/// themselves. In place of one that is missing the folder to which it may come. Each has
-/// its absolute path, as events have.
+/// The existing folders of `paths`, with their absolute paths, as events have them.
+///
+/// They are the folders of the files, also where links lead, and the folders themselves. A
+/// missing folder is replaced by the nearest existing one above it.
 fn folders_of(paths: &WatchedPaths) -> HashMap<PathBuf, FolderIdentity> {
     let of_files = paths.files.iter().flat_map(|file| {
         let real = fs::canonicalize(file).ok();
@@ -505,7 +504,7 @@ mod tests {
         };
         let pace = Pace {
             quiet: Duration::from_millis(20),
-            // All of it is to be told.
+            // Events have to tell all of it.
             poll: Duration::from_secs(60),
         };
         FileWatch::begin(&Arc::default(), paths, pace).await
@@ -532,7 +531,7 @@ mod tests {
             hears(&mut watch, "removed").await;
             fs::write(&file, "3").unwrap();
             hears(&mut watch, "made anew").await;
-            // What others do in the folder is nothing.
+            // Changes of other files in the folder do not matter.
             fs::write(dir.join("b.toml"), "1").unwrap();
             let heard = timeout(Duration::from_millis(300), watch.changed()).await;
             assert!(heard.is_err());
@@ -595,7 +594,7 @@ mod tests {
             symlink("..2", dir.join("..data_tmp")).unwrap();
             fs::rename(dir.join("..data_tmp"), dir.join("..data")).unwrap();
             hears(&mut watch, "the link").await;
-            // What the link leads to is watched as well.
+            // The link's target is watched as well.
             fs::write(dir.join("..2/a.toml"), "3").unwrap();
             hears(&mut watch, "the target").await;
         });
@@ -620,7 +619,7 @@ mod tests {
             hears(&mut watch, "of a new file").await;
             fs::rename(&beside, &file).unwrap();
             hears(&mut watch, "of a file that takes another's place").await;
-            // Where the system tells nothing, such as of another machine, a rename shows.
+            // Without an event, such as for another machine, a rename shows.
             let before = Seen::now(&paths, None);
             fs::write(&beside, "4444").unwrap();
             fs::rename(&beside, &file).unwrap();

@@ -1,9 +1,9 @@
-//! The documentation: what it shows works, what it links to is there, and no
-//! end of an exchange is missing from it.
+//! The documentation: its examples work, its links lead somewhere, and it names every end of an
+//! exchange.
 //!
 //! Every code block names its language, so that none escapes its check:
 //!
-//! | language | what is checked |
+//! | language | check |
 //! |---|---|
 //! | `toml` | It loads without a mistake or a warning. A part shows the tables that its keys belong to; listener, route, upstream and endpoints that it lacks are added |
 //! | `sh`, `console` | The shell can parse it, and the verbs and options of `evenkeel` and the targets of `make` are there |
@@ -214,7 +214,7 @@ fn whole(text: &str) -> Result<String, String> {
     Ok(whole)
 }
 
-/// A folder with what the pages say to put beside the configuration.
+/// A folder with the files that the pages expect beside the configuration.
 fn folder_of_a_reader() -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::copy(
@@ -229,9 +229,9 @@ fn folder_of_a_reader() -> TempDir {
     folder
 }
 
-/// Absolute folders of the pages, which stand for ones below a folder of the
-/// test: a folder that is missing on this machine is no mistake of a page. Nor
-/// is a port that not every user may listen on.
+/// Absolute folders in the pages. In the test they stand for folders of its own: a folder that
+/// is missing on this machine is no mistake of a page. A port that needs a privilege is
+/// replaced too.
 const FOLDERS: &[&str] = &["/var/log/evenkeel", "/run/evenkeel", "/run", "/srv"];
 
 fn in_folder(text: &str, folder: &Path) -> String {
@@ -310,8 +310,8 @@ fn commands(snippet: &Snippet) -> String {
     }
 }
 
-/// The words of each simple command. Quotes are taken off; what a shell would
-/// put in place of `$…` stays as it is.
+/// The words of each simple command, without quotes. A `$…` that a shell would expand stays
+/// unchanged.
 fn simple_commands(text: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -344,7 +344,7 @@ fn simple_commands(text: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// What is wrong with a command, if it is one of ours.
+/// The mistake in a command, if it is one of ours.
 fn complaint(words: &[String]) -> Option<String> {
     let is_before = |word: &&String| word.contains('=') || matches!(word.as_str(), "sudo" | "exec");
     let words: Vec<&String> = words.iter().skip_while(is_before).collect();
@@ -421,7 +421,7 @@ fn every_end_is_in_the_page_on_troubleshooting() {
     for end in End::all() {
         let expected = match end {
             End::Complete | End::Tunnel => format!("| `{}` | ", end.word()),
-            // Nobody is there to be answered: an answer needs a handshake.
+            // No client can be answered: an answer needs a handshake.
             End::Failure(Failure::TlsHandshake | Failure::TlsHandshakeTimeout) => {
                 format!("| `{}` | none | {} | ", end.word(), end.text())
             }

@@ -1,4 +1,4 @@
-//! Who may use whom: the layers of `docs/architecture.md`, read off the source.
+//! Dependencies between modules: the layers of `docs/architecture.md`, read from the source.
 //!
 //! Three rules, for the code that is not a test:
 //!
@@ -68,7 +68,7 @@ type Module = Vec<String>;
 struct Crate {
     /// By module: the paths as written.
     paths: BTreeMap<Module, BTreeSet<Vec<String>>>,
-    /// By module: names that it imports, and what they stand for there.
+    /// By module: the names that it imports, with their targets.
     imported: BTreeMap<Module, BTreeMap<String, Import>>,
 }
 
@@ -155,7 +155,7 @@ impl Crate {
             }
             _ => return None,
         }
-        // As far as modules and what they import lead.
+        // Follow modules and their imports as far as possible.
         while let [name, more @ ..] = rest {
             let child = [&at[..], std::slice::from_ref(name)].concat();
             if self.paths.contains_key(&child) {
@@ -164,7 +164,7 @@ impl Crate {
             }
             let imported = self.imported.get(&at).and_then(|it| it.get(name));
             return match imported {
-                // Where it is private, children see it alone.
+                // A private import is visible only to children.
                 Some(import) if import.is_public || from.starts_with(&at) => {
                     self.resolve(&at, &import.path)
                 }
@@ -189,7 +189,7 @@ impl Crate {
         uses.into_iter().collect()
     }
 
-    /// What breaks the rules.
+    /// The violations of the rules.
     fn complaints(&self, name: &str, crates: &[&str], layers: &[&str]) -> Vec<String> {
         let mut complaints = Vec::new();
         let rank = |order: &[&str], it: &str| order.iter().position(|other| *other == it);
@@ -264,7 +264,7 @@ struct Named {
     imported: BTreeMap<String, Import>,
 }
 
-/// What an imported name stands for.
+/// The target of an imported name.
 #[derive(Debug)]
 struct Import {
     path: Vec<String>,
@@ -407,7 +407,7 @@ fn no_arrow_points_up() {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
-/// What the rules say of a crate with these files.
+/// The violations in a crate with these files.
 fn complaints_of(files: &[(&str, &str)]) -> Vec<String> {
     let source = |path: &Path| {
         let mut found = files.iter().filter(|(name, _)| Path::new(name) == path);

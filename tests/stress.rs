@@ -1,6 +1,5 @@
-//! Real sockets and two workers, with clients that leave, endpoints that fail
-//! and weights that change meanwhile: no limit is exceeded, as the origins see
-//! it, and nothing is left over.
+//! Real sockets and two workers, while clients leave, endpoints fail and weights change. The
+//! origins see no limit exceeded, and nothing is left over.
 //!
 //! `EVENKEEL_STRESS=1000000 cargo test --release --test stress` makes a million
 //! of the thirty thousand requests.
@@ -58,7 +57,7 @@ fn start(origins: &[OriginHandle]) -> Running {
     runtime::start(config).expect("it starts")
 }
 
-/// What the clients have come to.
+/// The clients' counts.
 #[derive(Default)]
 struct Counts {
     sent: AtomicU64,
@@ -68,8 +67,8 @@ struct Counts {
 }
 
 impl Counts {
-    /// Waits until so many more requests were answered; whether they were before
-    /// all was over.
+    /// Waits until this many more requests were answered. Returns whether they were before the
+    /// end.
     fn goes_on_for(&self, answers: u64) -> bool {
         let target = self.answered.load(Ordering::Relaxed) + answers;
         let is_over = || self.is_over.load(Ordering::Relaxed);
@@ -146,8 +145,8 @@ fn read_answer(stream: &mut TcpStream) -> Option<()> {
     }
 }
 
-/// Weights, limits and the operator's wishes change, again and again, until
-/// nobody is there any more who could tell that all is `over`.
+/// Changes weights, limits and the operator's settings again and again, until the sender of
+/// `over` is dropped.
 fn meddle(running: &Running, over: &Receiver<()>) {
     let app = &running.dispatchers()[0];
     let mut random = fastrand::Rng::with_seed(5);
@@ -157,7 +156,7 @@ fn meddle(running: &Running, over: &Receiver<()>) {
         let state = &members.endpoints()[endpoint];
         match random.u8(..4) {
             0 => app.set_weight(state, random.u32(1..10), clock::now()),
-            // Never above what it began with.
+            // Never above the limit at the start.
             1 => state.set_max_in_flight(Some(random.u32(1..=LIMITS[endpoint]))),
             2 => _ = app.set_admin(state, Admin::Drain, clock::now()),
             _ => _ = app.set_admin(state, Admin::Ready, clock::now()),
@@ -213,7 +212,7 @@ fn no_limit_is_exceeded_and_nothing_is_left_over() {
         });
         for (origin, limit) in origins.iter().zip(LIMITS) {
             let most = origin.stats().max_in_flight;
-            // How near it comes to the limit depends on the machine's mood.
+            // How closely it comes to the limit depends on the machine.
             let limit = u64::from(limit);
             assert!(
                 (limit / 2..=limit).contains(&most),

@@ -1,9 +1,8 @@
 //! HAProxy's statistics as CSV: the fields of version 2.6, in its order.
 //!
-//! Source: section 9.1 of HAProxy's management guide. A listener is a row
-//! FRONTEND, an upstream one row for each endpoint and a row BACKEND. What we
-//! do not have is empty, as it is there. Rates, maxima and times up and down
-//! are of looks once a second.
+//! Source: section 9.1 of HAProxy's management guide. A listener is a row FRONTEND. An upstream
+//! is one row for each endpoint, and a row BACKEND. Missing values are empty, as in HAProxy.
+//! Rates, maxima, uptimes and downtimes come from looks once a second.
 
 use std::time::Instant;
 
@@ -122,7 +121,7 @@ const FIELDS: [&str; 100] = [
     "uweight",
 ];
 
-/// What a row is of.
+/// The subject of a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowId<'a> {
     /// Number of the proxy: frontends first, then backends.
@@ -130,7 +129,7 @@ pub(super) struct RowId<'a> {
     /// Name of the proxy.
     pub proxy: &'a str,
     pub kind: RowKind,
-    /// Number of the server in it, from 1; 0 for another row.
+    /// Number of the server in the proxy, from 1; 0 for other rows.
     pub sid: u64,
 }
 
@@ -147,7 +146,7 @@ pub(super) fn table(figures: &Figures, seen: &SeenOfAll) -> Vec<u8> {
     part(figures, seen, |_| true)
 }
 
-/// Those rows of the table that are wanted, with its head.
+/// The selected rows of the table, with its head.
 pub(super) fn part(
     figures: &Figures,
     seen: &SeenOfAll,
@@ -275,7 +274,7 @@ fn backend(upstream: &UpstreamFigures, iid: u64) -> Row {
     row
 }
 
-/// A row in the making: the fields that are known, in any order.
+/// A row in progress: the known fields, in any order.
 #[derive(Debug, Default)]
 struct Row {
     fields: Vec<(&'static str, String)>,
@@ -302,8 +301,8 @@ impl Row {
         self.number("downtime", seen.uptime.downtime(now).as_secs());
     }
 
-    /// What the looks have found, with what is in flight now, of which they may
-    /// not know yet; under these names the rate and its maximum.
+    /// The figures of the looks, with the exchanges in flight now, which may be newer. The names
+    /// are those of the rate and its maximum.
     fn traffic(&mut self, traffic: &Traffic, in_flight: u64, [rate, most]: [&'static str; 2]) {
         self.number("smax", u64::from(traffic.most.in_flight).max(in_flight));
         self.number(rate, u64::from(traffic.last_second));
@@ -333,7 +332,7 @@ impl Row {
         }
     }
 
-    /// Writes it, with what all rows have in common.
+    /// Writes the row, with the fields that all rows have.
     fn write(mut self, out: &mut Vec<u8>) {
         self.number("pid", 1);
         self.text("mode", "http");
@@ -346,8 +345,7 @@ impl Row {
     }
 }
 
-/// A value that can't break its row: in quotes where it must be, and without
-/// control characters.
+/// A value that can't break its row: quoted if needed, and without control characters.
 fn quoted(value: &str) -> String {
     let value = value.replace(char::is_control, "?");
     if value.contains([',', '"']) {

@@ -1,4 +1,4 @@
-//! Our figures in HAProxy's terms: what its statistics would call them.
+//! Our figures in HAProxy's terms.
 //!
 //! A listener is a frontend, an upstream a backend, an endpoint a server.
 
@@ -10,10 +10,10 @@ use crate::observe::figures::{
 };
 use crate::observe::probes::ProbeEnd;
 
-/// The states of a server, in the order that HAProxy has them.
+/// The states of a server, in HAProxy's order.
 pub(super) const SERVER_STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
 
-/// The state of a server; one of weight 0 gets no more than a drained one.
+/// The state of a server. One of weight 0 gets no more than a drained one.
 pub(super) fn server_state(endpoint: &EndpointFigures) -> &'static str {
     match (endpoint.admin.0, endpoint.is_lost) {
         (Admin::Stop, _) => "MAINT",
@@ -24,7 +24,7 @@ pub(super) fn server_state(endpoint: &EndpointFigures) -> &'static str {
     }
 }
 
-/// How its last probe ended, as HAProxy's statistics have it.
+/// The end of its last probe, in the words of HAProxy's statistics.
 pub(super) fn check_status(end: ProbeEnd) -> &'static str {
     match end {
         ProbeEnd::Connected => "L4OK",
@@ -49,13 +49,13 @@ pub(super) fn backend_state(upstream: &UpstreamFigures) -> &'static str {
     if upstream.eligible > 0 { "UP" } else { "DOWN" }
 }
 
-/// Whether time counts as uptime of a backend: also before its first probes.
+/// Whether time counts as a backend's uptime; true also before its first probes.
 pub(super) fn is_backend_up(upstream: &UpstreamFigures) -> bool {
     upstream.eligible > 0 || upstream.endpoints.iter().any(is_unprobed)
 }
 
-/// Whether time counts as uptime of a server: also while it drains, and before its
-/// first probe.
+/// Whether time counts as a server's uptime; true also while it drains, and before its first
+/// probe.
 pub(super) fn is_server_up(endpoint: &EndpointFigures) -> bool {
     matches!(server_state(endpoint), "UP" | "DRAIN") || is_unprobed(endpoint)
 }
@@ -64,7 +64,7 @@ fn is_unprobed(endpoint: &EndpointFigures) -> bool {
     endpoint.state == EndpointStatus::Unprobed
 }
 
-/// Requests that were refused as malformed, or did not come in time.
+/// Requests refused as malformed, or not received in time.
 pub(super) fn request_errors(exchanges: &ExchangeFigures) -> u64 {
     exchanges.ends.sum(|end| match end {
         End::Request(_) | End::Body(_) => true,
@@ -84,7 +84,7 @@ pub(super) fn request_errors(exchanges: &ExchangeFigures) -> u64 {
     })
 }
 
-/// Exchanges that the client left or stopped taking, or that it was too slow for.
+/// Exchanges whose client left, stopped reading or was too slow.
 pub(super) fn client_aborts(exchanges: &ExchangeFigures) -> u64 {
     exchanges.ends.sum(|end| {
         matches!(
@@ -109,29 +109,29 @@ pub(super) fn response_errors(endpoint: &EndpointFigures) -> u64 {
     endpoint.failures.saturating_sub(endpoint.connect_failures)
 }
 
-/// Times that a server went from up to down, whatever for.
+/// Times that a server went from up to down, for any reason.
 pub(super) fn went_down(endpoint: &EndpointFigures) -> u64 {
     let causes = [endpoint.ejections, endpoint.downs, endpoint.unreachables];
     causes.into_iter().map(u64::from).sum()
 }
 
-/// Connections that were tried to open.
+/// Attempts to open a connection.
 pub(super) fn connection_attempts(endpoint: &EndpointFigures) -> u64 {
     endpoint.connects + endpoint.connect_failures
 }
 
-/// Its weight while it starts slowly, in percent; `None` when it does not.
+/// Its weight during a slow start, in percent; `None` otherwise.
 pub(super) fn throttle(endpoint: &EndpointFigures) -> Option<u64> {
     let share = endpoint.effective_weight / f64::from(endpoint.weight.max(1));
     (endpoint.state == EndpointStatus::Starting).then_some((share * 100.0).round() as u64)
 }
 
-/// A weight as a whole number: a server that takes part has at least one.
+/// A weight as a whole number: at least one for a server that takes part.
 pub(super) fn whole_weight(weight: f64) -> u64 {
     weight.ceil() as u64
 }
 
-/// The sum of something over the endpoints of an upstream.
+/// The sum of a value over the endpoints of an upstream.
 pub(super) fn sum(upstream: &UpstreamFigures, of: impl Fn(&EndpointFigures) -> u64) -> u64 {
     upstream.endpoints.iter().map(of).sum()
 }

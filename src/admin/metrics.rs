@@ -1,9 +1,8 @@
-//! The metrics: every figure as families of samples, in the format that the
-//! scraper asked for.
+//! The metrics: every figure as families of samples, in the scraper's format.
 //!
-//! `catalogue` says which families there are and `haproxy` gives them
-//! HAProxy's names; `text` and `protobuf` write them, a piece at a time.
-//! docs/metrics.md lists them for people; a test compares it with the catalogue.
+//! `catalogue` lists the families, and `haproxy` gives them HAProxy's names. `text` and
+//! `protobuf` write them, a piece at a time. docs/metrics.md lists them for people; a test
+//! compares it with the catalogue.
 
 mod catalogue;
 mod family;
@@ -18,7 +17,7 @@ use family::Labels;
 pub use pieces::Pieces;
 use text::Dialect;
 
-/// The forms in which metrics are exposed.
+/// The formats of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// The text format of Prometheus, version 0.0.4.
@@ -29,18 +28,18 @@ pub enum Format {
     Protobuf,
 }
 
-/// Whose names metrics have.
+/// The naming of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
     /// Our own.
     Evenkeel,
-    /// Those of HAProxy's exporter, as far as there is something to tell.
+    /// The names of HAProxy's exporter, for the metrics that we have.
     Haproxy,
 }
 
 impl Names {
-    /// The names that a query asks for: `names=haproxy`, or our own where it
-    /// says nothing of names; `None` for names that there are not.
+    /// The naming that a query requests: `names=haproxy`, or our own by default; `None` for an
+    /// unknown one.
     pub fn of_query(query: Option<&str>) -> Option<Self> {
         let mut pairs = query.into_iter().flat_map(|query| query.split('&'));
         match pairs.find_map(|pair| pair.strip_prefix("names=")) {
@@ -52,8 +51,8 @@ impl Names {
 }
 
 impl Format {
-    /// The format that a request's `Accept` asks for most (RFC 9110, section
-    /// 12.5.1): of those wanted equally the first, and text where nothing fits.
+    /// The preferred format in a request's `Accept` (RFC 9110, section 12.5.1). Among equal ones
+    /// the first; text if none fits.
     pub fn accepted(accept: Option<&str>) -> Self {
         let ranges = accept.into_iter().flat_map(|accept| accept.split(','));
         let mut best = (0.0, Format::Text);
@@ -84,7 +83,7 @@ impl Format {
         best.1
     }
 
-    /// What the answer's `Content-Type` says.
+    /// The value of `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             Format::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -96,7 +95,7 @@ impl Format {
     }
 }
 
-/// All metrics, in pieces that are written as they are asked for.
+/// All metrics, in pieces that are written on demand.
 pub fn pieces(figures: Figures, names: Names, format: Format) -> Pieces {
     Pieces::new(async move |out| {
         let dialect = match format {

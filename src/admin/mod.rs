@@ -1,12 +1,10 @@
-//! What an operator sees and does: the status page with all its forms, the
-//! metrics, and the control socket.
+//! The operator's side: the status page in all its forms, the metrics, and the control socket.
 //!
 //! Tasks of the control thread. They read the figures that the workers write
-//! (`observe::figures`), and change endpoints by the dispatchers that the workers
-//! share.
+//! (`observe::figures`), and change endpoints through the dispatchers that the workers share.
 //!
-//! Invariant: no task keeps the control thread for milliseconds, for it also probes
-//! endpoints. All figures are read and written aside: see `Admin::aside`.
+//! Invariant: no task blocks the control thread for milliseconds, as it also probes endpoints.
+//! All figures are read and written aside: see `Admin::aside`.
 
 mod control;
 pub mod csv;
@@ -45,19 +43,19 @@ pub use control::MAX_ROWS;
 pub use order::{NewEndpoints, ReloadOptions, confirm_time};
 pub(crate) use order::{Order, Outcome};
 
-/// Connections that may wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: u32 = 128;
 
-/// How the kernel takes connections in for the status page.
+/// The kernel's settings for accepting connections of the status page.
 pub(crate) const ACCEPTING: Accepting = Accepting {
     backlog: BACKLOG,
     is_deferred: false,
 };
 
-/// How long accepting pauses where it fails, for want of descriptors.
+/// Pause after a failed accept, for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// What all of it works with.
+/// The shared state of all parts.
 #[derive(Debug)]
 struct Admin {
     sources: CurrentSources,
@@ -68,21 +66,20 @@ struct Admin {
     turns: Turns,
 }
 
-/// The one for whom work is done aside.
+/// The party that work aside is for.
 #[derive(Debug, Clone, Copy)]
 enum Asker {
     /// The status page, in all its forms.
     Page,
     /// The control socket.
     Control,
-    /// The looks at the figures that nobody asked for.
+    /// The looks at the figures that run by themselves.
     Watch,
 }
 
-/// Of each asker, the turn that one piece of its work has at a time, in the order in
-/// which they asked.
+/// For each asker a turn: one piece of its work runs at a time, in order of arrival.
 ///
-/// Invariant: clients of the status page do not keep the control socket waiting.
+/// Invariant: clients of the status page do not delay the control socket.
 #[derive(Debug)]
 struct Turns {
     page: Arc<Semaphore>,
@@ -101,14 +98,14 @@ impl Default for Turns {
     }
 }
 
-/// The sockets, bound before the thread is started.
+/// The sockets, bound before the thread starts.
 #[derive(Debug, Default)]
 pub struct Sockets {
     status: Option<BoundListener>,
     control: Option<BoundListener>,
 }
 
-/// The files of the sockets that are Unix sockets.
+/// The files of Unix sockets among the sockets.
 #[derive(Debug)]
 pub struct SocketFiles {
     /// Of the status page.
@@ -126,15 +123,15 @@ impl Sockets {
     }
 }
 
-/// The name of the status page among sockets that were given: no listener has it.
+/// The name of the status page among inherited sockets: no listener has it.
 pub(crate) const STATUS_PAGE: &str = "";
 
-/// Binds the sockets that the configuration names, or takes those that were given. The
-/// control socket's path may still be that of a process which this one takes over from:
-/// it is bound beside that.
+/// Binds the sockets of the configuration, or takes the inherited ones. The control socket's path
+/// may still belong to the process that this one replaces; then a second socket is bound beside
+/// it.
 ///
 /// # Errors
-/// As [`listen::bind`], with the socket in the error's text.
+/// The same as for [`listen::bind`], with the socket in the error's text.
 pub(crate) fn bind(
     config: &crate::config::Config,
     given: &mut GivenSockets,
@@ -192,10 +189,10 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Registers the sockets; nothing is accepted yet.
+    /// Registers the sockets. Accepts nothing yet.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// The process has no free descriptor.
     pub fn new(
         sources: CurrentSources,
         discovery: Arc<Discovery>,
@@ -217,7 +214,7 @@ impl Service {
         })
     }
 
-    /// Serves for ever, in local tasks beside this one. `begin` says whose counts there are.
+    /// Serves forever, in local tasks beside this one. `begin` says whether counts are inherited.
     pub async fn run(self, begin: CountsBegin) {
         let Service {
             admin,
@@ -237,7 +234,7 @@ impl Service {
     }
 }
 
-/// A listener of which every connection is accepted, however long it takes.
+/// A listener that accepts all connections, after any delay.
 struct Acceptor {
     what: &'static str,
     listener: Listener,
@@ -261,8 +258,7 @@ impl Acceptor {
         self.next().await
     }
 
-    /// The next connection's socket. Once `draining` ends, `None` if the kernel has
-    /// none ready.
+    /// The next connection's socket. Once `draining` ends, `None` if the kernel has none ready.
     async fn accept_until<F: Future<Output = ()>>(
         &mut self,
         draining: impl Fn() -> F,
@@ -275,7 +271,7 @@ impl Acceptor {
                 () = draining() => {}
             }
             if !self.turns.look_again().await {
-                // Other tasks had their turns since the event loop looked.
+                // Other tasks have run since the event loop last looked.
                 let accepted = self.listener.accept_now()?.ok()?;
                 let peer = accepted.peer;
                 return Some((accepted.into_socket(), peer));
@@ -283,7 +279,7 @@ impl Acceptor {
         }
     }
 
-    /// The next connection's socket. That none can be had is said once.
+    /// The next connection's socket. Logs the first failure of a series.
     ///
     /// # Cancellation
     /// No connection is lost.
@@ -310,10 +306,10 @@ impl Acceptor {
 }
 
 impl Turns {
-    /// Does work on a thread beside this one, which gives way to the workers.
+    /// Runs work on a thread beside this one, which gives way to the workers.
     ///
     /// # Cancellation
-    /// Work that has begun is done all the same, and has its turn until then.
+    /// Work that has begun still runs to its end, and keeps its turn until then.
     async fn aside<T: Send + 'static>(
         &self,
         asker: Asker,
@@ -331,26 +327,25 @@ impl Turns {
         });
         match done.await {
             Ok(done) => done,
-            // It can't have been cancelled: nobody has its handle.
+            // Never cancelled, as nobody else has its handle.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
 }
 
 impl Admin {
-    /// Where figures come from now: see [`CurrentSources::get`].
+    /// The present sources of figures: see [`CurrentSources::get`].
     fn sources(&self) -> Arc<Sources> {
         self.sources.get()
     }
 
-    /// What the looks have found beside these figures.
+    /// The findings of the looks, for these figures.
     fn seen_of(&self, figures: &Figures) -> SeenOfAll {
         self.monitor
             .seen_of(figures, self.sources().started.instant)
     }
 
-    /// Does work that may take milliseconds on a thread beside this one: see
-    /// [`Turns::aside`].
+    /// Runs work of milliseconds on a thread beside this one: see [`Turns::aside`].
     async fn aside<T: Send + 'static>(
         self: &Arc<Self>,
         asker: Asker,
@@ -360,7 +355,7 @@ impl Admin {
         self.turns.aside(asker, move || work(&admin)).await
     }
 
-    /// Says in the event log where a limit is reached, once a second at most.
+    /// Reports reached limits in the event log, at most once a second.
     async fn watch_limits(self: Arc<Self>, begin: CountsBegin) {
         let mut watch = LimitWatch::new(&self.sources(), begin);
         let mut looks = interval(limits::LOOK_INTERVAL);
@@ -375,7 +370,7 @@ impl Admin {
         }
     }
 
-    /// Looks at the figures once a second, whether anybody watches or not.
+    /// Looks at the figures once a second, with or without viewers.
     async fn watch_figures(self: Arc<Self>) {
         let mut ticks = interval(monitor::EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -403,7 +398,7 @@ impl Admin {
         };
         let mut phase = self.phase.clone();
         if phase.wait_for(is_handed_over).await.is_err() {
-            // Nobody is left who could say so.
+            // Nobody is left to report it.
             std::future::pending().await
         }
     }
@@ -412,16 +407,16 @@ impl Admin {
     async fn draining(&self) {
         let mut phase = self.phase.clone();
         let drains = phase.wait_for(|phase| matches!(phase, Phase::Drain { .. }));
-        // An error means that nobody is left who could say so.
+        // An error means that nobody is left to report it.
         let _ = drains.await;
     }
 }
 
-/// One of so many things that may be there at once, for as long as it lives.
+/// One of a limited number of places, held while it lives.
 struct ConnectionPlace(Rc<Cell<usize>>);
 
 impl ConnectionPlace {
-    /// Counts one more, unless there are `most` of them.
+    /// Takes a place, unless `most` are taken.
     fn take(count: &Rc<Cell<usize>>, most: usize) -> Option<Self> {
         if count.get() >= most {
             return None;
@@ -446,7 +441,7 @@ mod tests {
 
     const CLIENTS: usize = 40;
 
-    /// Runs this with a listener on loopback, on an event loop of its own.
+    /// Runs this with a listener on loopback, on its own event loop.
     fn on_loopback(test: impl AsyncFnOnce(Acceptor, SocketAddr)) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -472,7 +467,7 @@ mod tests {
         });
     }
 
-    /// A long answer of the page keeps neither the thread nor the control socket.
+    /// A long answer of the page blocks neither the thread nor the control socket.
     #[test]
     fn work_aside_keeps_nobody_else() {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,5 +1,4 @@
-//! What an operator may do to an endpoint of the running process, whichever
-//! way the command came.
+//! Changes of an endpoint by an operator, from any source of commands.
 
 use std::net::IpAddr;
 
@@ -13,14 +12,14 @@ use crate::upstream::change::log_change;
 /// A change of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// It takes part, finishes what it has, or is out of service.
+    /// Ready, drain or stop.
     Admin(Admin),
-    /// It gets another share of the traffic.
+    /// A new weight.
     Weight(u32),
 }
 
 impl Operation {
-    /// The same, as it is saved.
+    /// The same, in its saved form.
     pub fn change(self, by: &str) -> EndpointChange {
         let change = EndpointChange {
             by: by.to_owned(),
@@ -39,12 +38,12 @@ impl Operation {
     }
 }
 
-/// Who changes something, as the event log has it.
+/// The author of a change, for the event log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
     /// A process of this user.
     Control { uid: Option<u32> },
-    /// Who has the token, at this address.
+    /// A client with the token, at this address.
     Page { from: Option<IpAddr> },
 }
 
@@ -65,11 +64,11 @@ impl std::fmt::Display for Operator {
 /// Why nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// There is no upstream of this name.
+    /// No upstream has this name.
     Upstream(String),
     /// That upstream has no endpoint of this name.
     Endpoint(String, String),
-    /// There is no cache of this name.
+    /// No cache has this name.
     Cache(String),
     /// No route has a cache.
     AnyCache,
@@ -88,11 +87,11 @@ impl std::fmt::Display for Unknown {
     }
 }
 
-/// Changes an endpoint, and says in a sentence what it now is. Names are those
-/// of the configuration.
+/// Changes an endpoint. Returns a sentence with its new state. Names are those of the
+/// configuration.
 ///
 /// # Errors
-/// There is no such endpoint.
+/// The endpoint does not exist.
 pub(super) fn operate(
     sources: &Sources,
     upstream: &str,
@@ -138,7 +137,7 @@ pub(super) fn operate(
     Ok(format!("endpoint {upstream}/{endpoint} is {is_now}"))
 }
 
-/// The upstreams of these names without an endpoint that takes requests.
+/// Those of these upstreams in which no endpoint takes requests.
 pub(super) fn left_empty<'a>(sources: &Sources, changed: &[&'a str]) -> Vec<&'a str> {
     let figures = sources.read();
     let is_empty = |name: &&str| {
@@ -148,7 +147,7 @@ pub(super) fn left_empty<'a>(sources: &Sources, changed: &[&'a str]) -> Vec<&'a 
     changed.iter().copied().filter(is_empty).collect()
 }
 
-/// The warning about an upstream without any endpoint that takes requests.
+/// The warning about an upstream in which no endpoint takes requests.
 pub(super) fn nobody_left(upstream: &str) -> String {
     format!("no endpoint of `{upstream}` takes requests now")
 }

@@ -1,4 +1,4 @@
-//! What an operator asks of the process as a whole. The control thread does it.
+//! Operators' orders to the process as a whole. The control thread executes them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,25 +7,25 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::config::duration;
 
-/// How an order ended: what is said to the operator.
+/// The result of an order: the text for the operator.
 ///
 /// # Errors
 /// Why nothing was done.
 pub type Outcome = Result<String, String>;
 
-/// How a configuration comes into force that is loaded again.
+/// Options of a reload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReloadOptions {
-    /// It goes back by itself unless it is confirmed within this time; `None`: it stays.
+    /// Time for its confirmation, after which it is rolled back. `None`: it stays.
     pub confirm_within: Option<Duration>,
-    /// What its endpoints must be.
+    /// The condition for its new endpoints.
     pub new_endpoints: NewEndpoints,
 }
 
-/// What is asked of an upstream whose endpoints are all new.
+/// The condition for an upstream whose endpoints are all new.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NewEndpoints {
-    /// Nothing.
+    /// None.
     #[default]
     Any,
     /// One of its endpoints must pass a probe.
@@ -43,7 +43,7 @@ const MAX_CONFIRM: Duration = Duration::from_secs(24 * 3600);
 /// Reads the time within which a configuration is to be confirmed, such as `60s`.
 ///
 /// # Errors
-/// It is none, or too short or too long.
+/// The text is not a time, or it is too short or too long.
 pub fn confirm_time(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     if (MIN_CONFIRM..=MAX_CONFIRM).contains(&time) {
@@ -54,10 +54,10 @@ pub fn confirm_time(text: &str) -> Result<Duration, String> {
 }
 
 impl ReloadOptions {
-    /// Reads them as they stand in a command.
+    /// Reads options as words of a command.
     ///
     /// # Errors
-    /// A word is none of theirs.
+    /// A word is not an option.
     pub(super) fn parse(words: &[&str]) -> Result<Self, String> {
         let mut options = ReloadOptions::default();
         let mut words = words.iter();
@@ -80,7 +80,7 @@ impl ReloadOptions {
         Ok(options)
     }
 
-    /// The words of a command that has them.
+    /// The words of a command with these options.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if let Some(time) = self.confirm_within {
@@ -93,24 +93,24 @@ impl ReloadOptions {
     }
 }
 
-/// An order, with the way back.
+/// An order, with the channel for its result.
 #[derive(Debug)]
 pub enum Order {
-    /// To load the configuration again.
+    /// Reload the configuration.
     Reload(ReloadOptions, oneshot::Sender<Outcome>),
-    /// To have the configuration in force stay that goes back otherwise.
+    /// Confirm the configuration in force, which would be rolled back otherwise.
     Confirm(oneshot::Sender<Outcome>),
-    /// To say what the configuration, loaded again, would change.
+    /// Report the changes that a reload would bring.
     Diff(oneshot::Sender<Outcome>),
-    /// To have another process take over: of this program, or else of the one running.
+    /// Hand over to another process: of this program, or else of the running one.
     Upgrade(Option<PathBuf>, oneshot::Sender<Outcome>),
-    /// To finish what is open, and stop.
+    /// Drain, and stop.
     Stop(oneshot::Sender<Outcome>),
-    /// To stop at once.
+    /// Stop at once.
     StopNow(oneshot::Sender<Outcome>),
 }
 
-/// Where orders are given.
+/// Sends orders to the control thread.
 pub type Orders = mpsc::UnboundedSender<Order>;
 
 /// Gives an order, and waits until it is done.
@@ -122,7 +122,7 @@ pub(super) async fn order(
     of: impl FnOnce(oneshot::Sender<Outcome>) -> Order,
 ) -> Outcome {
     let (reply, outcome) = oneshot::channel();
-    // Where the process ends, so does the way back.
+    // If the process ends, the result's channel is closed too.
     let _ = orders.send(of(reply));
     outcome
         .await

@@ -1,5 +1,4 @@
-//! Purges by an operator: what is stored is dropped, or becomes stale, whichever way the
-//! command came.
+//! Purges by an operator, from any source: drops stored responses, or makes them stale.
 
 use evenkeel_cache::key::KeyRules;
 use evenkeel_cache::purge::{Purge, Strength};
@@ -14,7 +13,7 @@ use crate::observe::figures::Sources;
 pub(super) struct PurgeOrder<'a> {
     pub what: What<'a>,
     pub strength: Strength,
-    /// All of them where it names none.
+    /// All caches, if there are none.
     pub cache: Option<&'a str>,
 }
 
@@ -26,7 +25,7 @@ pub(super) enum What<'a> {
     Tag(&'a str),
 }
 
-/// A URL, in the parts that keys are made of.
+/// A URL in the parts of which keys consist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Url<'a> {
     text: &'a str,
@@ -39,10 +38,10 @@ const TAKES: &str = "purge takes `url URL`, `prefix URL`, `tag TAG` or `everythi
                      `soft` or `cache NAME`";
 
 impl<'a> PurgeOrder<'a> {
-    /// Reads it as it stands in a command.
+    /// Reads it from the words of a command.
     ///
     /// # Errors
-    /// The words are none, or a URL has no host.
+    /// The words are not an order, or a URL has no host.
     pub fn parse(words: &[&'a str]) -> Result<Self, String> {
         let (what, mut options) = match *words {
             ["everything", ref options @ ..] => (What::Everything, options),
@@ -74,11 +73,11 @@ impl<'a> PurgeOrder<'a> {
 }
 
 impl<'a> Url<'a> {
-    /// Of `http://HOST[:PORT][/PATH][?QUERY]`, or `https://`. A fragment is cut off: no
-    /// request has one.
+    /// Reads `http://HOST[:PORT][/PATH][?QUERY]`, or the same with `https://`. Cuts a fragment
+    /// off, as no request has one.
     ///
     /// # Errors
-    /// The text is no such URL, or names a user.
+    /// The text is not such a URL, or has a user.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let schemes = [("http://", Scheme::Http), ("https://", Scheme::Https)];
         let found = schemes.iter().find_map(|(start, scheme)| {
@@ -106,7 +105,7 @@ impl<'a> Url<'a> {
         })
     }
 
-    /// As the keys of a route have it.
+    /// The URL in the form of a route's keys.
     fn key(&self, rules: &KeyRules, cache: &Cache) -> Box<[u8]> {
         let (host, path) = (self.host.as_bytes(), self.path_and_query.as_bytes());
         rules
@@ -127,8 +126,7 @@ impl std::fmt::Display for What<'_> {
 }
 
 impl PurgeOrder<'_> {
-    /// Purges, and says for each cache in a sentence what was done. Blocks where a cache has
-    /// a disk.
+    /// Purges, and returns a sentence for each cache. Blocks if a cache has a disk.
     ///
     /// # Errors
     /// No cache has this name.
@@ -157,7 +155,7 @@ impl PurgeOrder<'_> {
         Ok(done)
     }
 
-    /// Purges one cache, of this index in the configuration.
+    /// Purges the cache with this index in the configuration.
     fn purge(&self, sources: &Sources, index: usize, cache: &Cache) {
         match self.what {
             What::Everything => cache.purge(Purge::Everything, self.strength),
@@ -166,7 +164,7 @@ impl PurgeOrder<'_> {
                 let key = url.key(&KeyRules::default(), cache);
                 cache.purge(Purge::Prefix(&key), self.strength);
             }
-            // Routes may have other parameters in their keys.
+            // Routes may have different parameters in their keys.
             What::Url(url) => {
                 let routes = sources.config.routes.iter();
                 let caching = routes.filter_map(|it| it.cache.as_ref());

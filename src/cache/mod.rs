@@ -1,7 +1,7 @@
 //! The caches that routes have: their tiers, and what the workers share of each.
 //!
-//! What may be stored and served is decided in `evenkeel_cache`. Exchanges ask
-//! and fill a cache by way of `exchange::store_side` and `handler::cache`.
+//! `evenkeel_cache` decides what may be stored and served. Exchanges ask and
+//! fill a cache through `exchange::store_side` and `handler::cache`.
 
 pub mod disk;
 mod figures;

@@ -1,17 +1,17 @@
 //! A tier of the HTTP cache that several machines share, at a Redis or Valkey server.
 //!
-//! Shared by all workers; one thread of its own talks to the server. A lookup waits for a
-//! short time at most, and nothing else waits. A server that fails several times in a
-//! row is not asked for a while. Whatever it answers is a miss unless it is a response
-//! that this version wrote, with its checksum, of the very key.
+//! Shared by all workers; one thread of its own talks to the server. A lookup waits for a short
+//! time at most, and nothing else waits. After several failures in a row the server is not asked
+//! for a while. An answer of the server is a hit only if this version wrote it, for the very key,
+//! with a valid checksum. All else is a miss.
 //!
-//! Purges go through a log at the server ([`evenkeel_cache::ledger`]). A response has the
-//! place in the log up to which it is known to be alive. With each lookup the end of the
-//! log is read as well, so that no purge that the server has is overlooked. A machine
-//! that was cut off applies what it missed before it asks for anything again. Where the
-//! log no longer has that, everything stored on the machine is purged.
+//! Purges go through a log at the server ([`evenkeel_cache::ledger`]). A response has the place
+//! in the log up to which it is known to be alive. Each lookup also reads the end of the log, so
+//! that no purge of the server is overlooked. A machine that was cut off applies the missed
+//! purges before it asks for anything again. If the log no longer has them, everything stored on
+//! the machine is purged.
 //!
-//! Ages go by the server's clock: those of the machines may differ.
+//! Ages go by the server's clock: the machines' clocks may differ.
 
 mod figures;
 mod link;
@@ -44,15 +44,15 @@ pub use outcome::Outcome;
 const MAX_WAITING: usize = 1024;
 /// Most responses that wait to be stored, whatever their length.
 const MAX_STORES: usize = 4096;
-/// A response that goes sooner is not worth it.
+/// A response with less time left is not stored.
 const SHORTEST_TIME: Duration = Duration::from_secs(1);
 
 /// How a server is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it is.
+    /// The address of the server.
     pub server: Server,
-    /// What names at the server begin with. Machines that share have the same.
+    /// The prefix of names at the server. Machines that share have the same.
     pub prefix: String,
     /// Longest time of a lookup.
     pub timeout: Duration,
@@ -65,7 +65,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Those of a server, but for it all as by default.
+    /// The settings of this server, all others by default.
     pub fn new(server: Server) -> Self {
         Settings {
             server,
@@ -78,19 +78,19 @@ impl Settings {
     }
 }
 
-/// What this machine stores itself, in memory and on disk.
+/// The stores of this machine, in memory and on disk.
 pub trait Stores: Send + Sync + 'static {
     /// Purges it. May block.
     fn purge(&self, what: Purge<'_>, strength: Strength);
 
-    /// The count of purges, which an object has that is asked for now.
+    /// The count of purges, for an object that is asked for now.
     fn purge_count(&self) -> u64;
 
-    /// Up to where a process before has applied the log of purges to what is stored here.
-    /// `None` if that is not known. May block.
+    /// The place in the log of purges up to which an earlier process has applied it to these
+    /// stores. `None` if it is not known. May block.
     fn position(&self) -> Option<Position>;
 
-    /// The log was applied up to here. May block.
+    /// Notes that the log was applied up to here. May block.
     fn note_position(&self, position: Position);
 }
 
@@ -119,10 +119,10 @@ pub struct Shared {
     stores: mpsc::Sender<Store>,
 }
 
-/// What workers and the tier's thread share.
+/// State that workers and the tier's thread share.
 struct Tier {
     settings: Settings,
-    /// Of the stores of this machine: tags are hashed with it.
+    /// The secret of this machine's stores: tags are hashed with it.
     secret: Secret,
     names: Names,
     stores: Box<dyn Stores>,
@@ -146,7 +146,7 @@ impl fmt::Debug for Tier {
     }
 }
 
-/// What the thread is asked for.
+/// A request to the thread.
 #[derive(Debug)]
 enum Ask {
     /// A value.
@@ -156,11 +156,11 @@ enum Ask {
         until: tokio::time::Instant,
         answer: oneshot::Sender<Looked>,
     },
-    /// To remove what is stored under a key.
+    /// To remove the responses of a key.
     Remove(Removal),
 }
 
-/// A removal. One that does not get to the server becomes a purge.
+/// A removal. A removal that does not reach the server becomes a purge.
 #[derive(Debug)]
 struct Removal {
     tier: Arc<Tier>,
@@ -195,7 +195,7 @@ struct Store {
     queued: Queued,
 }
 
-/// Takes what it counts back when it is dropped.
+/// A count that is taken back when this is dropped.
 #[derive(Debug)]
 struct Queued {
     tier: Arc<Tier>,
@@ -218,10 +218,10 @@ impl Drop for Waiting<'_> {
 }
 
 impl Shared {
-    /// Starts the thread. `secret` is that of the machine's stores.
+    /// Starts the thread. The machine's stores have the same `secret`.
     ///
-    /// Purges of this machine must go through [`purge`](Self::purge), which purges its
-    /// stores too: others are not told of those that do not.
+    /// Purges of this machine must go through [`purge`](Self::purge), which purges its stores
+    /// too. Other machines do not hear of a purge that goes another way.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -254,8 +254,8 @@ impl Shared {
         })
     }
 
-    /// The response that answers a request, if it comes in time. It is as alive as what
-    /// the machine's own stores have.
+    /// The response that answers a request, if it comes in time. Purges count for it as for the
+    /// machine's own stores.
     ///
     /// # Cancellation
     /// Nothing is left behind.
@@ -314,7 +314,7 @@ impl Shared {
             answer,
         };
         match self.asks.try_send(ask) {
-            // The thread drops the other end where the connection ends.
+            // The thread drops the sender when the connection ends.
             Ok(()) => answered.await.unwrap_or(Looked::Missing(Outcome::Down)),
             Err(_) => Looked::Missing(Outcome::Full),
         }
@@ -353,23 +353,23 @@ impl Shared {
         sent.map_err(|_| Outcome::Full)
     }
 
-    /// Removes what is stored under a key, for all machines. Never waits.
+    /// Removes the responses of a key, for all machines. Never waits.
     ///
-    /// Where the server is not there, the URL is purged once it is.
+    /// While the server is down, this becomes a purge of the URL for later.
     pub fn remove(&self, key: &Key) {
         let removal = Removal {
             tier: self.tier.clone(),
             key: value::hash(&key.bytes),
             url: key.url().into(),
         };
-        // Where there is no room, it is dropped: that purges.
+        // Without room in the queue the removal is dropped, which purges.
         let _ = self.asks.try_send(Ask::Remove(removal));
     }
 
-    /// Purges what this machine stores, and then all other machines as soon as the
-    /// server has it. May block as [`Stores::purge`] does.
+    /// Purges the stores of this machine, and then all other machines as soon as the server has
+    /// it. May block as [`Stores::purge`] does.
     pub fn purge(&self, what: Purge<'_>, strength: Strength) {
-        // First, or a lookup would find what the stores here no longer have.
+        // First, or a lookup would find responses that the stores here no longer have.
         let serial = self.tier.note_purge(Order::new(what, strength));
         self.tier.stores.purge(what, strength);
         self.tier.note_purged(serial);
@@ -416,7 +416,7 @@ impl Tier {
         self.ledger().purge(&self.secret, order)
     }
 
-    /// The stores here have had it: the log may get it.
+    /// The stores here have applied the purge: it may go to the log.
     fn note_purged(&self, serial: u64) {
         self.ledger().note_purged(serial);
         self.purges_moved.notify_one();

@@ -1,5 +1,5 @@
-//! A cache as the workers share it: its tiers, the fetches that are under way, and what is
-//! remembered of keys for a while.
+//! A cache as the workers share it: its tiers, the fetches under way, and short-lived facts on
+//! keys.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,17 +26,17 @@ use crate::config::{self, Config};
 use crate::net::clock;
 use crate::shared_server::Server;
 
-/// How long requests for a key go to an endpoint on their own once its answer could not
-/// be stored.
+/// How long requests for a key go to an endpoint on their own after an answer that could not be
+/// stored.
 const UNCACHEABLE_FOR: Duration = Duration::from_secs(60);
 
-/// How long a stale response is served without asking again once that has failed.
+/// How long a stale response is served without asking again after a failure.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Within which time a key is asked for as often as `min_uses` says.
+/// The time within which a key has to be asked for `min_uses` times.
 const USES_WITHIN: Duration = Duration::from_secs(60);
 
-/// Bounds of reads from the disk of a cache: beyond them what is there counts as a miss.
+/// Bounds of reads from the disk of a cache: beyond them a stored response counts as a miss.
 const DISK_READS: Bounds = Bounds {
     in_flight: 16,
     waiting: 256,
@@ -57,7 +57,7 @@ pub struct Cache {
     uncacheable: Until,
     /// Keys whose answers are not stored for requests with credentials or cookies.
     uncacheable_for_known: Until,
-    /// Keys that no endpoint could be asked for.
+    /// Keys whose last fetch reached no endpoint.
     failed: Until,
     /// How often keys were asked for of late.
     pub uses: Uses,
@@ -66,7 +66,7 @@ pub struct Cache {
     counted_before: Mutex<CountedBefore>,
 }
 
-/// Counts under the name of a cache from before it was there.
+/// Earlier counts under the name of a cache.
 #[derive(Debug, Default)]
 struct CountedBefore {
     /// By the process before an upgrade.
@@ -75,12 +75,12 @@ struct CountedBefore {
     replaced: Saved,
 }
 
-/// What this process has of a cache.
+/// The tiers of a cache in this process.
 #[derive(Debug)]
 struct Local {
     memory: Arc<Memory>,
     disk: Option<DiskStore>,
-    /// Purges of this process. The count of `memory` goes on from what is on the disk.
+    /// Purges of this process. The count of `memory` continues that of the disk.
     purges: AtomicU64,
 }
 
@@ -192,19 +192,19 @@ impl Cache {
         before.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was counted so far, for a process that goes on counting.
+    /// The counts so far, for a process that continues them.
     pub(crate) fn save(&self) -> Saved {
         let mut figures = self.figures();
         let counts = figures.counts();
         Saved::named((counts.iter()).map(|(name, count)| (&**name, Saved::number(**count))))
     }
 
-    /// Counts on from what the process before has counted so far.
+    /// Adds the counts of the process before.
     pub(crate) fn raise(&self, saved: &Saved) {
         self.counted_before().process = saved.clone();
     }
 
-    /// Counts on from another cache, which this one comes in the place of.
+    /// Continues the counts of another cache, which this one replaces.
     fn go_on_from(&self, other: &Cache) {
         let process = other.counted_before().process.clone();
         *self.counted_before() = CountedBefore {
@@ -219,13 +219,13 @@ impl Cache {
         Follows(&self.followers)
     }
 
-    /// Its files, where it has some.
+    /// Its disk store, if it has one.
     pub fn disk(&self) -> Option<&DiskStore> {
         self.local.disk.as_ref()
     }
 
-    /// Gives up its files, for a process that waits for them or for the next one: what
-    /// waits is written first.
+    /// Gives up its files, for a process that waits for them or for the next one. Waiting objects
+    /// are written first.
     pub fn close(&self) {
         if let Some(disk) = self.disk() {
             disk.hand_over();
@@ -242,15 +242,15 @@ impl Cache {
         }
     }
 
-    /// What it shares with other machines.
+    /// The tier that it shares with other machines.
     pub fn shared(&self) -> Option<&Shared> {
         self.shared.as_ref()
     }
 
-    /// What the disk has for a request. A short one goes to memory too.
+    /// The response on the disk that answers a request. A short one goes to memory too.
     ///
     /// # Cancellation
-    /// What nobody waits for any more is not read.
+    /// A read that nobody waits for is not begun.
     pub async fn find_on_disk(
         &self,
         key: &Key,
@@ -266,7 +266,7 @@ impl Cache {
         Some(found)
     }
 
-    /// What other machines have stored for a request. It goes to memory too.
+    /// The response of other machines that answers a request. It goes to memory too.
     ///
     /// # Cancellation
     /// Nothing is left behind.
@@ -279,7 +279,7 @@ impl Cache {
     /// Whether a body of this length may be stored.
     ///
     /// # Errors
-    /// It is too long, or it is so just now: the disk is not written.
+    /// The body is too long, or too long for memory while the disk is not written.
     pub fn takes(&self, len: u64) -> Result<(), NotStored> {
         if len <= self.memory.longest_bytes() as u64 {
             return Ok(());
@@ -292,21 +292,21 @@ impl Cache {
         }
     }
 
-    /// Has the body of a fetch go to the disk, if so many more bytes are too long for
-    /// memory. `announced` is its length, if that is known.
+    /// Sends the body of a fetch to the disk, if `more` further bytes make it too long for
+    /// memory. `announced` is its length, if known.
     pub fn spool_if_needed(&self, fetch: &mut Fetch, more: u64, announced: Option<u64>) {
         if fetch.needs_spool(more)
             && let Some(disk) = self.disk()
         {
             match disk.spool(announced) {
                 Ok(spool) => fetch.spool(spool),
-                // It has counted that.
+                // The disk store has counted the failure.
                 Err(_) => fetch.give_up_storing(NotStored::NoRoom),
             }
         }
     }
 
-    /// A fetch has ended as it should: what it has brought is stored.
+    /// A fetch has ended as it should: its response is stored.
     ///
     /// # Errors
     /// Why it is not stored.
@@ -331,7 +331,7 @@ impl Cache {
     /// A response that was stored in memory goes to the other tiers too.
     pub fn keep(&self, key: &Key, object: &Object) {
         if let Some(disk) = self.disk() {
-            // It counts what it does not take.
+            // The disk store counts objects that it does not take.
             let _ = disk.insert(key, object.clone());
         }
         if let Some(shared) = &self.shared {
@@ -339,14 +339,14 @@ impl Cache {
         }
     }
 
-    /// An endpoint has confirmed a response: this is what is stored of it now. `long` is
-    /// where it was found, if its body lies in a file.
+    /// An endpoint has confirmed a response: `object` is its present state. `long` is where it
+    /// was found, if its body lies in a file.
     pub fn renew(&self, key: &Key, object: &Object, long: Option<&Found>) {
         match (long, self.disk()) {
             (Some(found), Some(disk)) => disk.renew(found.position, object.clone()),
             _ => {
                 let is_in_memory = self.memory.insert(key, object.clone());
-                // What was purged meanwhile is kept nowhere.
+                // A response that was purged meanwhile is kept nowhere.
                 if is_in_memory || object.cost() > self.memory.longest_bytes() {
                     self.keep(key, object);
                 }
@@ -354,7 +354,7 @@ impl Cache {
         }
     }
 
-    /// Drops all that is stored under a key.
+    /// Drops all responses of a key.
     pub fn remove(&self, key: &Key) {
         self.fetches.outdate(key);
         self.memory.remove(key);
@@ -366,7 +366,7 @@ impl Cache {
         }
     }
 
-    /// Drops what an unsafe request and its response make out of date.
+    /// Drops the responses that an unsafe request and its response make out of date.
     pub fn invalidate(
         self: &Arc<Self>,
         rules: &Rules,
@@ -382,8 +382,8 @@ impl Cache {
         }
     }
 
-    /// Purges what is stored, here and on other machines, and what is fetched now. Blocks
-    /// where there is a disk.
+    /// Purges stored responses, here and on other machines, and fetches under way. Blocks where
+    /// there is a disk.
     pub fn purge(&self, what: Purge<'_>, strength: Strength) {
         match &self.shared {
             Some(shared) => shared.purge(what, strength),
@@ -391,8 +391,8 @@ impl Cache {
         }
     }
 
-    /// The same from a thread that must not block. Ready when it is done; it is done
-    /// whether or not somebody waits for that.
+    /// The same from a thread that must not block. Ready when the purge is done; the purge goes
+    /// on even if nobody waits for it.
     pub fn purge_aside(self: &Arc<Self>, orders: Vec<Order>) -> impl Future<Output = ()> + use<> {
         let (done, is_done) = oneshot::channel();
         let cache = self.clone();
@@ -400,7 +400,7 @@ impl Cache {
             for order in &orders {
                 cache.purge(order.purge(), order.strength);
             }
-            // Nobody may wait.
+            // The caller may have stopped waiting.
             let _ = done.send(());
         };
         if self.disk().is_none() {
@@ -417,8 +417,8 @@ impl Cache {
         }
     }
 
-    /// Why the last answer to this key was not stored, if that was of late. `is_known` is
-    /// for a request that says who asks, by credentials or a cookie.
+    /// Why the last answer to this key was not stored, if that was lately. `is_known` is for a
+    /// request that names its user, by credentials or a cookie.
     pub fn uncacheable(&self, key: &Key, is_known: bool, now: Instant) -> Option<NotStored> {
         let for_known = || {
             let table = is_known.then_some(&self.uncacheable_for_known)?;
@@ -430,8 +430,8 @@ impl Cache {
 
     /// An answer to this key was not stored: others do not wait for the next one.
     ///
-    /// Invariant: one client does not keep others from the cache. Where the reason lies in
-    /// what the request says, only requests that say such things are remembered.
+    /// Invariant: one client does not keep others from the cache. A reason that lies in the
+    /// request's credentials or cookies counts only for such requests.
     pub fn note_not_stored(&self, key: &Key, reason: NotStored, now: Instant) {
         let index = reason as u8;
         match reason {
@@ -464,12 +464,12 @@ impl Cache {
         self.failed.clear(key);
     }
 
-    /// Whether asking for this key failed a moment ago.
+    /// Whether a fetch for this key failed a moment ago.
     pub fn has_failed(&self, key: &Key, now: Instant) -> bool {
         self.failed.holds(key, now)
     }
 
-    /// Asking for this key failed: what is stale is served for a moment without asking.
+    /// A fetch for this key failed: a stale response is served for a moment without asking.
     pub fn note_failed(&self, key: &Key, now: Instant) {
         self.failed.set(key, now, PAUSE, 0);
     }
@@ -494,11 +494,11 @@ fn open_disk(settings: &config::CacheDisk) -> io::Result<DiskStore> {
     DiskStore::open(&settings, clocks).map_err(io::Error::other)
 }
 
-/// The caches of a configuration, in its order. One that was there `before` stays, if its
+/// The caches of a configuration, in its order. A cache that was there `before` stays, if its
 /// settings do.
 ///
 /// # Errors
-/// The folder of one has something else in it, or can't be used.
+/// The folder of a cache has foreign files in it, or can't be used.
 pub fn caches(config: &Config, before: &[Arc<Cache>]) -> io::Result<Vec<Arc<Cache>>> {
     let caches = config.caches.iter().map(|settings| {
         match before.iter().find(|it| it.settings == *settings) {
@@ -514,7 +514,7 @@ pub fn caches(config: &Config, before: &[Arc<Cache>]) -> io::Result<Vec<Arc<Cach
     caches.collect()
 }
 
-/// Has caches count on from those of their names that were there `before`.
+/// Has caches continue the counts of caches of their names that were there `before`.
 pub fn go_on_counting(caches: &[Arc<Cache>], before: &[Arc<Cache>]) {
     for cache in caches {
         let mut before = before.iter();

@@ -51,7 +51,7 @@ pub struct Acme {
 /// The contents of the files in the settings.
 #[derive(PartialEq)]
 struct Contents {
-    /// The authorities of each issuer; `None` for those of the system.
+    /// The authorities of each issuer; `None` for the system's.
     authorities: Vec<Option<Authorities>>,
     /// With the keys of external accounts.
     issuers: Vec<Issuer>,
@@ -60,7 +60,7 @@ struct Contents {
 }
 
 impl Acme {
-    /// Goes on with what was in force `before`, or opens the storage. Blocks.
+    /// Goes on with the storage of `before`, or opens it. Blocks.
     ///
     /// # Errors
     /// A file can't be read, or the storage can't be used.
@@ -213,8 +213,10 @@ impl Acme {
         read.await.map(Arc::from)
     }
 
-    /// How a handshake goes that asks for proof of this name (RFC 8737), by this machine's
-    /// order or another's on the same storage; `None` where nobody here has been asked.
+    /// The configuration of a handshake that asks for proof of this name (RFC 8737).
+    ///
+    /// The order is this machine's, or another's on the same storage. `None` where no machine
+    /// here was asked for proof.
     ///
     /// # Cancellation
     /// Nothing is lost.

@@ -19,7 +19,7 @@ pub(super) type Warned = HashMap<PathBuf, Fault>;
 /// Why a certificate is warned of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It is not valid before this second of 1970.
+    /// The certificate is not valid before this second of 1970.
     NotYet { begins: u64 },
     /// It ends soon.
     Ending { ends: u64 },

@@ -1,9 +1,7 @@
-//! TLS as it is at the moment: of listeners, and to endpoints. Files are read again
-//! whenever they change.
+//! The present TLS of listeners, and to endpoints. Files are read again whenever they change.
 //!
 //! Workers take the configuration of a handshake from [`ServedTls`] or [`EndpointTls`]; the
-//! control thread replaces what is in it. A file that can't be read leaves what was read
-//! before in use.
+//! control thread replaces its content. A file that can't be read leaves its last content in use.
 
 mod acme;
 mod expiry;
@@ -41,17 +39,17 @@ pub struct ServedTls {
     /// The protocols that its clients may speak.
     alpn: &'static [&'static str],
     settings: ListenerTls,
-    /// Of whom certificates are ordered; `None` where they all come from files.
+    /// The account that certificates are ordered by; `None` where they all come from files.
     acme: Option<Arc<Acme>>,
     served: Arc<Served>,
     /// The process's: tickets are bound to the client-auth policy that `config` has.
     tickets: Arc<TicketKeys>,
     config: RwLock<Arc<ServerConfig>>,
-    /// Tells the authorities of clients that `config` has from others.
+    /// Tells whether the authorities of clients are still those in `config`.
     clients: Mutex<[u8; 32]>,
     /// Files that could not be used at the last reading.
     troubles: Mutex<Vec<Trouble>>,
-    /// The certificates of which it was said that they end.
+    /// The certificates whose end was warned of.
     warned: Mutex<Warned>,
 }
 
@@ -59,7 +57,7 @@ impl ServedTls {
     /// Reads the certificates of a listener. Blocks.
     ///
     /// # Errors
-    /// There is no certificate, or the settings do not go together.
+    /// No certificate exists, or the settings contradict each other.
     fn start(
         listener: &config::Listener,
         settings: &ListenerTls,
@@ -100,7 +98,7 @@ impl ServedTls {
         })
     }
 
-    /// How a handshake begins now.
+    /// The present configuration of a handshake.
     pub fn config(&self) -> Arc<ServerConfig> {
         let config = self.config.read();
         config.unwrap_or_else(PoisonError::into_inner).clone()
@@ -111,19 +109,19 @@ impl ServedTls {
         self.settings.client.as_ref().is_some_and(|it| it.forward)
     }
 
-    /// Of whom certificates are ordered; `None` where they all come from files.
+    /// The account that certificates are ordered by; `None` where they all come from files.
     pub fn acme(&self) -> Option<&Arc<Acme>> {
         self.acme.as_ref()
     }
 
-    /// Whether no certificate is valid for a name that a client asks for, though one may
-    /// be had by asking.
+    /// Whether no certificate is valid for a name that a client asks for, but one may be ordered
+    /// on demand.
     pub fn may_demand(&self, server_name: &str) -> bool {
         self.settings.is_on_demand && !self.has_certificate(server_name)
     }
 
-    /// Waits until there is a certificate for a name that a client asks for, or none is to
-    /// be had for now.
+    /// Waits until there is a certificate for a name that a client asks for, or until none can be
+    /// had for now.
     ///
     /// # Cancellation
     /// The certificate is ordered all the same.
@@ -140,8 +138,8 @@ impl ServedTls {
         certificates.of_name(&name).any(|it| it.is_valid_at(now))
     }
 
-    /// The names that certificates are ordered for, in order: those for which no other
-    /// source has a valid one now.
+    /// The names to order certificates for, in order: names without a valid certificate of
+    /// another source.
     fn ordered(&self) -> Vec<String> {
         let Some(acme) = &self.acme else {
             return Vec::new();
@@ -186,7 +184,7 @@ impl OfFiles for ServedTls {
 }
 
 impl ServedTls {
-    /// Reads again what has changed, and serves it. Blocks.
+    /// Reads changed files again, and serves their content. Blocks.
     fn read_again(&self) {
         let before = self.served.current();
         let sources = sources(&self.settings, self.acme.as_deref());
@@ -222,8 +220,8 @@ impl ServedTls {
         }
     }
 
-    /// Reads the authorities of clients again. Sessions that began under others are not
-    /// resumed. Says what can't be read.
+    /// Reads the authorities of clients again. Sessions that began under others are not resumed.
+    /// Gives the file that can't be read.
     fn read_authorities_again(&self) -> Option<Trouble> {
         let clients = self.settings.client.as_ref()?;
         let name = &self.listener;
@@ -262,7 +260,7 @@ fn in_lower_case(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// Where the certificates of a listener are.
+/// The places of a listener's certificates.
 fn sources(settings: &ListenerTls, acme: Option<&Acme>) -> Vec<Source> {
     let mut sources = settings.certificates.clone();
     if let Some(acme) = acme {
@@ -314,10 +312,10 @@ fn alpn(listener: &config::Listener) -> &'static [&'static str] {
     }
 }
 
-/// How handshakes begin with these settings.
+/// The configuration of handshakes with these settings.
 ///
 /// # Errors
-/// Why they do not go together.
+/// Why the settings contradict each other.
 fn configure(
     alpn: &[&str],
     settings: &ListenerTls,
@@ -343,7 +341,7 @@ fn configure(
     server_config(settings).map_err(|error| error.to_string())
 }
 
-/// Says what can't be read of a listener's certificates.
+/// Logs a file of a listener's certificates that can't be read.
 fn say(listener: &str, trouble: &Trouble) {
     let text = &trouble.text;
     let kept = if trouble.is_kept {
@@ -354,8 +352,8 @@ fn say(listener: &str, trouble: &Trouble) {
     tracing::warn!(listener, "listener {listener}: certificate: {text}{kept}");
 }
 
-/// The TLS of each listener of a configuration. A listener whose settings are those that
-/// it had `before` goes on with what it has.
+/// The TLS of each listener of a configuration. A listener with the same settings as `before`
+/// keeps its TLS.
 ///
 /// # Errors
 /// A listener has no certificate.

@@ -6,7 +6,7 @@ use crate::watching::WatchedPaths;
 
 /// TLS whose files may change.
 pub(super) trait OfFiles: fmt::Debug + Send + Sync {
-    /// Reads again what has changed, uses it, and warns of what ends. Blocks.
+    /// Reads changed files again, uses them, and warns of certificates that end. Blocks.
     fn look(&self);
 
     /// Its files and folders.

@@ -46,7 +46,7 @@ pub struct TicketFigures {
     pub server: Option<SharedServerFigures>,
 }
 
-/// Settings, and what was read for them.
+/// Settings, and the content of their files.
 #[derive(Debug)]
 pub struct Followed {
     settings: config::Tickets,
@@ -71,7 +71,7 @@ impl Followed {
 }
 
 impl Tickets {
-    /// New keys, with those of the files. Blocks.
+    /// New keys, with the files' keys. Blocks.
     ///
     /// # Errors
     /// A file can't be used, or the system gives no random bytes.

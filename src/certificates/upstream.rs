@@ -1,8 +1,7 @@
 //! TLS to the endpoints of an upstream.
 //!
-//! Shared by all workers and the control thread. [`UpstreamTls`] is what the configuration
-//! says of an upstream; [`EndpointTls`] is that with the name and the sessions of one
-//! endpoint.
+//! Shared by all workers and the control thread. [`UpstreamTls`] has the settings of an upstream.
+//! [`EndpointTls`] adds the name and the sessions of one endpoint.
 //!
 //! Invariant: an endpoint whose upstream has TLS gets no connection without it. Files that
 //! can't be read are a reason for no connection.
@@ -34,21 +33,21 @@ pub struct UpstreamTls {
     made: RwLock<Made>,
 }
 
-/// What was made of the files.
+/// The values that were made of the files.
 #[derive(Debug)]
 struct Made {
     authorities: Option<Authorities>,
     /// The certificate that is shown; empty where there is none.
     shown: Arc<Certificates>,
-    /// What a handshake begins with, or why none can.
+    /// The configuration of a handshake, or why there is none.
     config: Result<Arc<ClientConfig>, String>,
-    /// What could not be read, as of the last time.
+    /// Files that could not be read the last time, and why.
     troubles: Vec<String>,
 }
 
 impl UpstreamTls {
-    /// The TLS of an upstream: that of `before`, where the settings are the same. Reads
-    /// files, and blocks meanwhile; what can't be read is said in the event log.
+    /// The TLS of an upstream: that of `before`, where the settings are the same. Reads files,
+    /// and blocks meanwhile. Files that can't be read are logged.
     pub fn following(
         config: &config::Upstream,
         before: Option<&Arc<UpstreamTls>>,
@@ -67,7 +66,7 @@ impl UpstreamTls {
         Some(Arc::new(tls))
     }
 
-    /// What the configuration says.
+    /// The settings of the configuration.
     pub fn settings(&self) -> &config::UpstreamTls {
         &self.settings
     }
@@ -76,7 +75,7 @@ impl UpstreamTls {
         self.made.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what can't be read.
+    /// Logs a file that can't be read.
     fn say(&self, trouble: &str) {
         let upstream = &self.upstream;
         match &self.made().config {
@@ -127,7 +126,8 @@ impl OfFiles for UpstreamTls {
 }
 
 impl Made {
-    /// Reads the files. What can't be read, and what has not changed, is that of `before`.
+    /// Reads the files. A file that can't be read, or has not changed, keeps its value of
+    /// `before`.
     fn read(settings: &config::UpstreamTls, before: Option<&Made>) -> Self {
         let mut troubles = Vec::new();
         let read = match &settings.trust {
@@ -213,15 +213,15 @@ pub struct EndpointTls {
     upstream: Arc<UpstreamTls>,
     /// The name that logs use.
     endpoint: String,
-    /// What its certificate must be for; the text of what is no name.
+    /// The name that its certificate must be for, or the text of a malformed name.
     name: Result<ServerName<'static>, String>,
     sessions: Mutex<Option<Sessions>>,
     /// How the last handshake failed; `None` where it did not.
     fault: Mutex<Option<HandshakeFault>>,
 }
 
-/// What handshakes with an endpoint begin with: a session is resumed by the protocol that
-/// it began with.
+/// The configurations of handshakes with an endpoint. A session is resumed only by the protocol
+/// that it began with.
 #[derive(Debug)]
 struct Sessions {
     made_of: Arc<ClientConfig>,
@@ -229,10 +229,10 @@ struct Sessions {
     offers: [Arc<ClientConfig>; Alpn::ALL.len()],
 }
 
-/// What the endpoint may choose from (RFC 7301).
+/// The protocols that the endpoint may choose from (RFC 7301).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alpn {
-    /// Nothing is offered: what is said is not HTTP.
+    /// Nothing is offered: the connection does not carry HTTP.
     Nothing,
     /// HTTP/1.1.
     Http1,
@@ -243,7 +243,7 @@ pub enum Alpn {
 }
 
 impl From<EndpointProtocol> for Alpn {
-    /// What an endpoint is offered that is spoken to by HTTP.
+    /// The offer to an endpoint that speaks HTTP.
     fn from(protocol: EndpointProtocol) -> Self {
         match protocol {
             EndpointProtocol::Http1 => Alpn::Http1,
@@ -302,8 +302,8 @@ impl EndpointTls {
         Arc::ptr_eq(&self.upstream, upstream)
     }
 
-    /// Encrypts a connection that was just opened. `header` goes out before that, as it is.
-    /// A failure has its line in the event log, unless the last one was the same.
+    /// Encrypts a connection that was just opened. `header` goes out before that, as it is. A
+    /// failure is logged, unless the last one was the same.
     ///
     /// # Errors
     /// Why there is no TLS on it.
@@ -376,7 +376,8 @@ impl EndpointTls {
         }
     }
 
-    /// What a handshake begins with now. Sessions of what was read before are forgotten.
+    /// The present configuration of a handshake. Sessions that began under earlier files are
+    /// forgotten.
     fn config(&self, alpn: Alpn) -> Result<Arc<ClientConfig>, HandshakeFault> {
         let made = match &self.upstream.made().config {
             Ok(made) => made.clone(),

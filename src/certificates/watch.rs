@@ -1,4 +1,4 @@
-//! The files of certificates, watched: where they change, they are read again. Others are
+//! The watched files of certificates: a change has them read again. Other certificates are
 //! ordered.
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const PACE: Pace = Pace {
     poll: Duration::from_secs(2),
 };
 
-/// How often it is looked whether certificates end, though no file changes.
+/// How often the ends of certificates are checked without a change of a file.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Each of a configuration.
@@ -30,7 +30,7 @@ type Each = Vec<Arc<dyn OfFiles>>;
 #[derive(Debug)]
 pub struct CertificateWatch {
     each: watch::Sender<Each>,
-    /// Told too when certificates were read again: others may be lacking then.
+    /// Notified too when certificates were read again: others may be lacking then.
     served: watch::Sender<Served>,
 }
 
@@ -50,7 +50,7 @@ impl CertificateWatch {
         }
     }
 
-    /// Watches those of another configuration from now on.
+    /// Watches the files of another configuration from now on.
     pub fn follow(
         &self,
         served: &[Option<Arc<ServedTls>>],
@@ -87,8 +87,8 @@ impl CertificateWatch {
                     tokio::select! {
                         () = &mut keeping => {}
                         () = changed(&mut demands) => {
-                            // There may be certificates of theirs already. What is lacking
-                            // is followed once that was looked at.
+                            // Their certificates may exist already. Missing ones are ordered
+                            // after a look at the files.
                             each.send_modify(|_| {});
                             continue;
                         }
@@ -97,7 +97,7 @@ impl CertificateWatch {
                             return;
                         }
                     }
-                    // An order that is under way goes on, unless all settings are new.
+                    // An order under way goes on, unless all settings are new.
                     match ordered(&followed.borrow_and_update()) {
                         Some((next, names)) if Arc::ptr_eq(&next, &acme) => acme.follow(names),
                         _ => break,
@@ -147,7 +147,7 @@ impl CertificateWatch {
     }
 }
 
-/// Waits for ever where nothing is to be told.
+/// Waits for ever without a sender.
 async fn changed(told: &mut Option<watch::Receiver<()>>) {
     let told = async { told.as_mut()?.changed().await.ok() };
     if told.await.is_none() {
@@ -176,7 +176,7 @@ fn each(
     served.chain(upstreams).chain(tickets).collect()
 }
 
-/// Does something with each on a thread beside this one, and says where their files are
+/// Calls `each` with all of them on a thread beside this one, and gives the paths of their files
 /// then. `None` where the process is ending.
 async fn aside(all: Each, each: fn(&dyn OfFiles)) -> Option<WatchedPaths> {
     let work = move || {

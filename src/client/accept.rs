@@ -28,9 +28,10 @@ use crate::net::tasks;
 use crate::net::timer::Timer;
 use crate::observe::sessions::{Accepted, Need};
 
-/// Accepts connections until the listener takes nothing new. Those that the kernel has ready
-/// by then are accepted still: closing the listening socket would reset them, as
-/// it does those of deferred clients that have sent nothing.
+/// Accepts connections until the listener takes nothing new.
+///
+/// Connections that the kernel has ready by then are still accepted: closing the listening socket
+/// would reset them. Deferred clients that have sent nothing are reset.
 ///
 /// # Cancellation
 /// Dropping it closes the listening socket; accepted connections go on.
@@ -39,7 +40,8 @@ pub async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, side: Rc<Listene
     let places = Rc::new(FuturePool::new());
     let mut pause = AcceptPause::default();
     let closing = ClosingSign::new(&worker, &side);
-    // Once closing has begun: more than this can't have been waiting then.
+    // Once closing has begun: connections still to accept. Each accept queue holds at most
+    // `backlog`.
     let mut last_count = None;
     let mut turns = AcceptTurns::default();
     loop {
@@ -89,7 +91,7 @@ pub async fn accept(worker: Rc<Worker>, listener: Rc<Listener>, side: Rc<Listene
 /// Notices that a listener takes nothing new.
 struct ClosingSign<'a> {
     side: &'a ListenerSide,
-    /// Never fires: the worker wakes whatever has a timer when that begins.
+    /// Never fires: when draining begins, the worker wakes every task with a timer.
     timer: Timer,
     is_registered: Cell<bool>,
 }
@@ -195,11 +197,11 @@ fn connected(
     })
 }
 
-/// What a connection lacks whose descriptor is kept from clients.
+/// The need of a connection whose descriptor is kept from clients.
 const NO_DESCRIPTOR: Need = Need::Descriptor(Taker::Client);
 
-/// A descriptor that is not kept from clients, for a connection that has one;
-/// where none is free, something else is closed.
+/// Gives a connection a descriptor that is not kept from clients. If none is free, another
+/// connection or file is closed.
 ///
 /// # Errors
 /// Nothing else can be closed: the connection as it was.
@@ -216,8 +218,8 @@ async fn take_descriptor(worker: &Worker, mut incoming: Incoming) -> Result<Inco
     Err(incoming)
 }
 
-/// Takes one of the connections that a listener may have; where it has as many,
-/// another one is closed. Whether there is one.
+/// Takes one of the connections that a listener may have. At the limit, another connection is
+/// closed. Whether there is one.
 async fn take_place(worker: &Worker, listener: &ListenerSide, need: Need) -> bool {
     let limit = listener.setting(|it| it.limits.connections);
     for _ in 0..room::TRIES {
@@ -248,14 +250,14 @@ struct AcceptPause {
     is_paused: bool,
 }
 
-/// Whatever is closed, the next connection can be taken from the kernel.
+/// Any closed connection lets the kernel give the next one.
 const ANY: Need = Need::Descriptor(Taker::Exchange);
 /// How long a pause lasts.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 impl AcceptPause {
     async fn wait(&mut self, worker: &Worker, listener: &ListenerSide, error: &io::Error) {
-        // The client left before it was accepted: nothing is wrong here.
+        // The client left before it was accepted: this is no failure.
         if error.kind() == io::ErrorKind::ConnectionAborted {
             return;
         }
@@ -325,7 +327,7 @@ pub(crate) fn serve_http2(
     })
 }
 
-/// Length of what a connection needs while it has an exchange, in bytes.
+/// Length of a connection's state during an exchange, in bytes.
 #[cfg(test)]
 pub(crate) fn served_len(worker: &Rc<Worker>, stream: Stream, peer: Peer) -> usize {
     let listener = &worker.listeners.all()[0];

@@ -18,7 +18,7 @@ pub(super) struct ClientConnection {
     pub timer: Timer,
     /// The client at the other end.
     pub client: Client,
-    /// What the streams of HTTP/2 share, where it speaks that.
+    /// State that the streams of HTTP/2 share, where it speaks that.
     pub http2: Option<Rc<Http2Connection>>,
 }
 

@@ -1,5 +1,7 @@
-//! Reads on after an answer on a connection of HTTP/1: to the end of the request's
-//! body, so that the next request can follow, or until the client closes.
+//! Reads on after an answer on a connection of HTTP/1.
+//!
+//! It reads to the end of the request's body, so that the next request can follow, or until the
+//! client closes.
 //!
 //! Invariant: a connection that an answer kept alive carries the next request.
 //! Exceptions: a bound of the listener's `drain` is passed, the body is malformed,
@@ -26,9 +28,9 @@ const MALFORMED: Next = Next::Linger {
     sender: Sender::Answered,
 };
 
-/// Reads the rest of a body that stands at `decoder`, after its answer. `buffer`
-/// holds what was read behind that, and then what is the next request's. Gives
-/// what becomes of the connection, which is `next` where the body's end came.
+/// Reads the rest of a body that stands at `decoder`, after its answer. `buffer` holds bytes that
+/// were read behind it, and then those of the next request. Gives the fate of the connection:
+/// `next`, if the body's end came.
 ///
 /// # Cancellation
 /// Dropping the future closes the connection.
@@ -95,7 +97,7 @@ pub(super) async fn linger(
     let reading = read_on(context, connection, &mut pump, &bounds);
     let mut reading = std::pin::pin!(reading);
     poll_fn(|cx| {
-        // It has had its answer: others need its room more.
+        // The client has had its answer: others need its room more.
         if context.sessions.take_told(session).is_some() {
             return Poll::Ready(());
         }

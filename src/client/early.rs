@@ -12,15 +12,16 @@ use crate::metrics::end::Failure;
 use crate::net::clock;
 use crate::net::timer::Timer;
 
-/// Whether a request may be answered before the end of the handshake, when it may be a copy
-/// that somebody else has sent: nothing but an answer comes of it (RFC 8470 §3).
+/// Whether a request may be answered before the end of the handshake (RFC 8470 §3).
+///
+/// Such a request may be a copy by an attacker: it must have no effect but an answer.
 pub(super) fn may_be_repeated(head: &RequestHead) -> bool {
     let wire = &head.wire;
     head.method.is_safe() && wire.framing == BodyFraming::None && wire.upgrade.is_none()
 }
 
-/// Waits for the end of a handshake whose client has sent a request before it. It has the
-/// time of any handshake, whatever was answered meanwhile.
+/// Waits for the end of a handshake whose client has sent a request before it. The handshake has
+/// its usual time, whatever was answered meanwhile.
 ///
 /// # Errors
 /// Why the connection ends.

@@ -1,5 +1,7 @@
-//! Places for futures, used again: an active connection needs kilobytes of
-//! state, an idle one must not, and neither may cost an allocation a request.
+//! Places for futures, used again.
+//!
+//! An active connection needs kilobytes of state, and an idle one must not hold
+//! them. Neither may cost an allocation for each request.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -23,8 +25,8 @@ impl<F: Future> FuturePool<F> {
         }
     }
 
-    /// Runs the future that `begin` gives in a place of the pool. It is not
-    /// passed itself, for then it would be a part of what waits for it.
+    /// Runs the future that `begin` gives in a place of the pool. A future that
+    /// was passed itself would be a part of the waiting future.
     ///
     /// # Cancellation
     /// Dropping this drops the future and frees its place.

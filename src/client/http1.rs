@@ -23,15 +23,15 @@ use crate::observe::sessions::Track;
 /// Exchanges of one client in a row before other connections have a turn.
 const EXCHANGES_PER_TURN: u32 = 16;
 
-/// What reading a head came to.
+/// The result of reading a head.
 enum Read {
-    /// It is whole.
+    /// The head is whole.
     Head(Arrival),
-    /// There is nothing to read for now.
+    /// Nothing can be read now.
     Nothing,
     /// The client closed between two requests.
     Closed,
-    /// It is refused, or did not come in time.
+    /// The head is refused, or did not come in time.
     Refused(Arrival, End),
 }
 
@@ -40,22 +40,21 @@ enum Read {
 pub(super) struct Arrival {
     /// When its first byte was there.
     pub started: Instant,
-    /// How long it took from there to its last; zero if it came in one piece.
+    /// The time from its first byte to its last; zero if it came in one piece.
     pub took: Duration,
 }
 
-/// What became of a connection that had something to read.
+/// The state of a connection after its readable bytes were served.
 pub(super) enum Served {
-    /// It is idle after a request.
+    /// The connection is idle after a request.
     Idle(Box<ClientConnection>),
     /// Nothing but empty lines came: it is as idle as before.
     Nothing(Box<ClientConnection>),
-    /// It is closed.
+    /// The connection is closed.
     Closed,
 }
 
-/// Serves a connection that has something to read, until there is nothing
-/// more.
+/// Serves a connection that has something to read, until nothing more can be read.
 ///
 /// # Cancellation
 /// Dropping the future closes the connection.
@@ -87,8 +86,8 @@ pub(super) fn serve(
         match next {
             None => return Served::Nothing(connection),
             Some(Next::KeepAlive) => return Served::Idle(connection),
-            // A close with unread bytes drops what waits to be sent. So do bytes that come
-            // later, and the end of a handshake is sure to come.
+            // A close with unread bytes drops unsent ones. So do bytes that come later, and the
+            // end of a handshake is sure to come.
             Some(Next::Close | Next::Cut)
                 if connection.http1.stream.has_unread()
                     || connection.http1.stream.is_handshaking() =>
@@ -180,7 +179,7 @@ fn exchanges(
     }
 }
 
-/// Answers a head that is no request, and writes its line.
+/// Answers a malformed head, and writes its line.
 pub(super) async fn refuse(
     context: &Context,
     connection: &mut ClientConnection,
@@ -204,14 +203,14 @@ pub(super) async fn refuse(
     let head = RequestHead::default();
     let mut exchange = connection.exchange(context, buffer.filled(), &head, progress);
     if end == End::Failure(Failure::TlsHandshakeTimeout) {
-        // Nobody has shown that the request is no copy: it gets no answer.
+        // The request may be a copy by an attacker: it gets no answer.
         exchange.conclude(end);
         return Next::Close;
     }
     let refused = answer::refuse(&mut exchange, end, None).await;
     exchange.conclude(end);
     match end {
-        // Somebody waits for its room.
+        // Another connection waits for its room.
         End::Failure(Failure::NoDescriptor | Failure::Connections) => {
             let counters = context.listener_counters();
             counters.connections_displaced.add(1);
@@ -225,12 +224,12 @@ pub(super) async fn refuse(
 struct Incoming {
     /// When its first byte was there, and the tick by which it must be whole.
     begun: Option<(Instant, u64)>,
-    /// Bytes that were looked at and hold no whole head.
+    /// Bytes that were searched and hold no whole head.
     seen: usize,
 }
 
-/// Takes the empty lines off that some clients send behind a body (RFC 9112 §2.2),
-/// and says whether there were any.
+/// Removes the empty lines that some clients send behind a body (RFC 9112 §2.2). Whether there
+/// were any.
 fn skip_empty_lines(buffer: &mut Buffer) -> bool {
     let mut has_skipped = false;
     while buffer.filled().starts_with(b"\r\n") {
@@ -240,8 +239,8 @@ fn skip_empty_lines(buffer: &mut Buffer) -> bool {
     has_skipped
 }
 
-/// Reads the head of a request. One that must not be a copy of somebody else's waits for the
-/// end of the handshake.
+/// Reads the head of a request. A request that must not be a replay waits for the end of the
+/// handshake.
 async fn read_request(
     context: &Context,
     connection: &mut ClientConnection,
@@ -288,7 +287,7 @@ async fn read_head(
             match parse(context, buffer, head, &mut incoming.seen) {
                 Ok(Parsed::Complete) if is_first => return Read::Head(arrival(Duration::ZERO)),
                 Ok(Parsed::Complete) => {
-                    // A client that has sent its request does not have to leave.
+                    // A client that has sent its request need not leave.
                     context.sessions.take_told(connection.client.session);
                     return Read::Head(arrival(clock::since(started)));
                 }
@@ -320,8 +319,8 @@ fn parse(
 ) -> Result<Parsed, RequestError> {
     let bytes = buffer.filled();
     let limits = &context.listener().limits;
-    // Without a line's end among the new bytes there can be no whole head:
-    // one that comes byte by byte is not parsed at each of them.
+    // Without a line's end among the new bytes, no head can be whole. A head that comes byte by
+    // byte is not parsed at each of them.
     let news = &bytes[(*seen).min(bytes.len())..];
     let parsed = if *seen == 0 || memchr::memchr(b'\n', news).is_some() {
         parse_request(bytes, head)?
@@ -350,7 +349,7 @@ pub(crate) fn check_limits(limits: &Limits, head: &RequestHead) -> Result<(), Re
     }
 }
 
-/// What a wait for more of a head came to.
+/// The result of a wait for more of a head.
 enum ReadMore {
     Some,
     Nothing,

@@ -1,9 +1,8 @@
 //! HTTP/2 on a client's connection: its driver, and the exchange of each stream.
 //!
-//! The driver is the connection's task, and alone reads and writes the socket. Each request
-//! gets a task of its own, which ends with its exchange. See [`crate::http2`] for what both
-//! share. A connection without an exchange is as idle as one of HTTP/1, and holds no
-//! buffer.
+//! The driver is the connection's task, and alone reads and writes the socket. Each request gets
+//! a task of its own, which ends with its exchange. [`crate::http2`] has the state that both
+//! share. A connection without an exchange is as idle as one of HTTP/1, and holds no buffer.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -62,8 +61,8 @@ pub(super) fn begin(worker: &Rc<Worker>, connection: &mut ClientConnection) -> R
     shared
 }
 
-/// Whether a connection without TLS begins with HTTP/2, which the client has to show before
-/// the timer of the connection fires. Nothing is taken.
+/// Whether a connection without TLS begins with HTTP/2. The client has to show it before the
+/// timer of the connection fires. Nothing is taken.
 pub(super) async fn has_preface(worker: &Worker, connection: &mut ClientConnection) -> bool {
     let ClientConnection { http1, timer, .. } = connection;
     let mut seen = 0;
@@ -84,7 +83,7 @@ pub(super) async fn has_preface(worker: &Worker, connection: &mut ClientConnecti
                     seen = len;
                 }
                 Poll::Pending if !worker.wheel.has_fired(timer) => return Poll::Pending,
-                // HTTP/1 says what is wrong.
+                // HTTP/1 finds the mistake.
                 _ => return Poll::Ready(false),
             }
         }
@@ -92,11 +91,11 @@ pub(super) async fn has_preface(worker: &Worker, connection: &mut ClientConnecti
     .await
 }
 
-/// Bytes by which HTTP/2 is told from HTTP/1: no method is called `PRI` (RFC 9113 §3.4).
+/// Bytes that tell HTTP/2 from HTTP/1: no method is called `PRI` (RFC 9113 §3.4).
 const DECISIVE_LEN: usize = b"PRI ".len();
 
-/// Drives a connection that has something to read, until it has no exchange any more.
-/// `spawn` begins the task of an exchange.
+/// Drives a connection that has something to read, until it has no exchange any more. `spawn`
+/// begins the task of an exchange.
 ///
 /// # Cancellation
 /// Dropping the future closes the connection. Its exchanges end by themselves.
@@ -135,7 +134,7 @@ pub(super) async fn serve(
             }
         }
         Over::Told => {
-            // A close with unread bytes would drop what was told.
+            // A close with unread bytes would drop unsent frames.
             let context = Context::new(worker.clone(), &connection.client.listener);
             let unread = Buffer::small();
             box_cold(linger(&context, &mut connection, unread, Sender::Late)).await;
@@ -145,8 +144,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Tells the client of an idle connection that it ends, and gives it a moment to know:
-/// unless somebody waits for its room.
+/// Tells the client of an idle connection that it ends, and gives it a moment to know, unless
+/// another connection waits for its room.
 pub(super) async fn say_goodbye(
     worker: &Rc<Worker>,
     mut connection: Box<ClientConnection>,
@@ -159,7 +158,7 @@ pub(super) async fn say_goodbye(
         let mut protocol = shared.protocol.borrow_mut();
         protocol.shut_down();
         let stream = &mut connection.http1.stream;
-        // One that is not told at once finds the connection closed.
+        // A client that can't be told at once finds the connection closed.
         let _ = stream.try_write(protocol.unsent(), Follow::Close);
         return;
     }
@@ -169,22 +168,22 @@ pub(super) async fn say_goodbye(
 
 /// How the driver's work ended.
 enum Over {
-    /// There is no exchange.
+    /// No exchange is left.
     Idle,
-    /// The client was told that this is the end.
+    /// The end was announced to the client.
     Told,
     /// The client is gone.
     Gone,
 }
 
-/// What the driver waits for, and no longer than until its timer fires.
+/// The event that the driver waits for, no longer than until its timer fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// Anything.
     Nothing,
-    /// The client takes what is sent.
+    /// The client takes unsent bytes.
     Write,
-    /// The rest of what the client has begun to send.
+    /// The rest of a frame or block that the client has begun to send.
     Rest,
     /// The client knows that the connection ends.
     Goodbye,
@@ -208,14 +207,14 @@ struct Driver<'a, S> {
     read: usize,
 }
 
-/// What an attempt to go on came to.
+/// The result of an attempt to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// There may be more.
     More,
-    /// There is nothing for now.
+    /// Nothing can be done now.
     Blocked,
-    /// It is the turn of others.
+    /// Other tasks get their turn.
     Yield,
 }
 
@@ -224,7 +223,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
         self.shared.register_driver(cx);
         self.timer.register(cx);
         let listener = &self.connection.client.listener;
-        // Nothing is lost by it, however soon it comes.
+        // Closing early loses nothing.
         if listener.is_closing() {
             self.shared.protocol.borrow_mut().begin_shutdown();
         }
@@ -252,7 +251,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
             self.shared.follow_queue(max, self.worker.wheel.now());
         }
         self.look_at_timer(has_written);
-        // The timer may have had something to say.
+        // The timer may have queued frames.
         self.flush(cx);
         match self.over() {
             Some(over) => Poll::Ready(over),
@@ -260,8 +259,8 @@ impl<S: Fn(Task)> Driver<'_, S> {
         }
     }
 
-    /// Ends a connection without an exchange where its room is wanted. Whether it has one is
-    /// for others to see.
+    /// Ends a connection without an exchange where its room is wanted. The caller checks that it
+    /// has none.
     fn give_way(&self) {
         let in_flight = self.shared.protocol.borrow().in_flight();
         self.track.enter(if in_flight == 0 {
@@ -278,7 +277,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
         }
     }
 
-    /// Sends what there is; whether some of it was.
+    /// Sends unsent bytes; whether some were sent.
     fn flush(&mut self, cx: &TaskContext<'_>) -> bool {
         let stream = &mut self.connection.http1.stream;
         self.shared.flush(cx, stream).unwrap_or_else(|_| {
@@ -287,7 +286,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
         })
     }
 
-    /// Takes what was read, or reads.
+    /// Takes unread bytes, or reads.
     fn take(&mut self, cx: &TaskContext<'_>, left: &mut usize) -> Step {
         if let Some(buffer) = self.unread.take() {
             return self.take_bytes(buffer, left);
@@ -297,7 +296,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
         }
         let mut buffer = Buffer::large();
         if self.shared.protocol.borrow().has_waiting_blocks() {
-            // An exchange may have made room for one.
+            // An exchange may have made room for a request.
             match self.take_bytes(buffer, left) {
                 Step::More => buffer = Buffer::large(),
                 step => return step,
@@ -355,7 +354,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
                     self.begin(id, Err(error));
                 }
                 Ok(Some(Event::Readable(id) | Event::Reset(id, _))) => self.shared.wake(id),
-                // They are woken in their order, once it is known what fits.
+                // Streams are woken in their order, once the driver knows what fits.
                 Ok(Some(Event::Writable)) => {}
                 Ok(Some(Event::GoAway)) => self.shared.protocol.borrow_mut().shut_down(),
                 Err(fatal) => {
@@ -400,7 +399,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
         (self.spawn)(Box::pin(exchange.serve()));
     }
 
-    /// Sets the timer for what is waited for, and ends that where it was too late.
+    /// Sets the timer for the awaited event, or ends the wait if its time is over.
     fn look_at_timer(&mut self, has_written: bool) {
         let mut protocol = self.shared.protocol.borrow_mut();
         let is_first = self.frames == u64::MAX;
@@ -417,7 +416,7 @@ impl<S: Fn(Task)> Driver<'_, S> {
         };
         let has_moved = match wait {
             Wait::Write => has_written,
-            // Frames that ask for nothing do not keep a connection.
+            // Frames without effect do not keep a connection.
             Wait::Rest => protocol.in_flight() > 0 && protocol.frames() != self.frames,
             Wait::Goodbye | Wait::Nothing => false,
         };
@@ -489,7 +488,7 @@ struct StreamExchange {
     context: Context,
     client: Client,
     stream: Http2Stream,
-    /// That of the connection.
+    /// The session of the connection.
     of_connection: Rc<Track>,
     /// The request's head in text of HTTP/1.
     bytes: Box<[u8]>,

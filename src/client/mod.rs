@@ -1,8 +1,8 @@
 //! The accepting side: connections of clients, idle and active.
 //!
-//! Per worker. An idle connection is a small task that waits for readability;
-//! when it comes, the connection takes a place for its larger active state
-//! (`http1`) and gives it back when there is nothing more to read.
+//! Per worker. An idle connection is a small task that waits for readability. Then the connection
+//! takes a place for its larger active state (`http1`), and gives it back when nothing more can
+//! be read.
 
 mod accept;
 mod connection;
@@ -66,7 +66,7 @@ impl Drop for OpenConnection {
     }
 }
 
-/// What is prefetched before a connection's task goes on (see [`tasks`]). From
+/// The memory that is prefetched before a connection's task goes on (see [`tasks`]). From
 /// [`Hint::Exchange`] on it belongs to one exchange.
 #[derive(Debug, Clone, Copy)]
 enum Hint {
@@ -85,20 +85,19 @@ impl Hint {
     /// Most that is prefetched of it, in bytes.
     fn most(self) -> usize {
         match self {
-            // As much as an exchange has that waits for an endpoint's response:
-            // few others wait at all.
+            // As much as an exchange has while it waits for an endpoint's response. Few others
+            // wait at all.
             Hint::Exchange => 1408,
             _ => 256,
         }
     }
 
-    /// The memory of the exchange may be another's by the time that this task goes
-    /// on.
+    /// By the time that this task goes on, the memory of the exchange may be another's.
     fn clear_exchange() {
         tasks::clear_prefetch_from(Hint::Exchange as usize);
     }
 
-    /// Has `value` prefetched, in place of what was under this hint.
+    /// Has `value` prefetched, replacing the earlier value of this hint.
     fn set<T: ?Sized>(self, value: &T) {
         tasks::hint_prefetch(self as usize, value, self.most());
     }
@@ -201,8 +200,8 @@ where
     }
 }
 
-/// Has a connection speak HTTP/2 whose handshake has come to that. Gives whether its first
-/// bytes may come to it still.
+/// Switches a connection to HTTP/2 after a handshake that chose it. Gives whether its first bytes
+/// may still come.
 fn begin_http2(worker: &Rc<Worker>, connection: &mut ClientConnection) -> bool {
     let stream = &connection.http1.stream;
     if !stream.is_encrypted() {
@@ -220,22 +219,21 @@ fn spawn_exchange(task: tasks::Task) {
     tasks::spawn_boxed(task);
 }
 
-/// Whether the peer is a proxy that says first who its client is; `None` where it is
-/// none.
+/// Whether the peer is a proxy that sends a header about its client; `None` where it is none.
 fn proxy_header_from(client: &Client) -> Option<HeaderPresence> {
     let address = client.peer.address;
     let listener = &client.listener;
     listener.setting(|it| it.proxy_protocol.header_from(address))
 }
 
-/// Whether a connection without a byte is taken without a header once its time is over:
-/// over TCP its server may be the one that begins.
+/// Whether a silent connection is served without a header once its time is over: over TCP its
+/// server may speak first.
 fn may_be_silent(presence: HeaderPresence, listener: &ListenerSide) -> bool {
     let is_tcp = || listener.setting(|it| it.protocol) == ClientProtocol::Tcp;
     presence == HeaderPresence::Optional && is_tcp()
 }
 
-/// What an idle connection waits for, and how long; `None` where its timer goes on
+/// The request that an idle connection waits for, and how long; `None` where its timer goes on
 /// from before.
 #[derive(Debug, Clone, Copy)]
 enum Wait {
@@ -246,7 +244,7 @@ enum Wait {
 }
 
 impl Wait {
-    /// The same wait, which has not begun anew.
+    /// The same wait, whose time goes on.
     fn on(self) -> Self {
         match self {
             Wait::ForFirst(_) => Wait::ForFirst(None),
@@ -278,7 +276,7 @@ fn wait_for_request(
             tasks::begin_next();
         }
         if connection.http1.stream.poll_read_ready(cx).is_ready() {
-            // Others have their turn before one that sends without pause.
+            // Other connections get their turn before one that sends without pause.
             if is_new && matches!(wait, Wait::ForNext(_)) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -288,12 +286,11 @@ fn wait_for_request(
         if worker.wheel.has_fired(&connection.timer) || is_displaced(cx, worker, connection) {
             return Poll::Ready(false);
         }
-        // A client of HTTP/2 is told, and loses nothing by it.
+        // A client of HTTP/2 gets a GOAWAY, and loses nothing.
         let may_be_told = connection.http2.is_some();
         let is_unwanted = connection.client.listener.is_closing()
             && (may_be_told || (matches!(wait, Wait::ForNext(_)) && !worker.is_lingering.get()));
-        // A request that is there already is served: the event loop is about
-        // to say that it came.
+        // A request that has arrived is served: the event loop is about to report it.
         if is_unwanted && connection.http1.stream.peek() != Peeked::Data {
             Poll::Ready(false)
         } else {
@@ -302,8 +299,8 @@ fn wait_for_request(
     })
 }
 
-/// Whether an idle connection is to be closed to make room here, or was at an
-/// endpoint. A request that is there already is served.
+/// Whether an idle connection has to close to make room here, or was displaced at an endpoint. A
+/// request that has arrived is served.
 fn is_displaced(cx: &TaskContext<'_>, worker: &Worker, connection: &mut ClientConnection) -> bool {
     let ClientConnection { http1, client, .. } = connection;
     let pinned = &worker.pinned;

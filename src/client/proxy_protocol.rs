@@ -1,7 +1,7 @@
 //! The PROXY protocol header in front of a client's connection.
 //!
-//! Read before anything else, and never beyond its last byte: the kernel keeps
-//! what follows for `http1`. A connection without bytes holds no buffer.
+//! Read before anything else, and never beyond its last byte: the kernel keeps the rest for
+//! `http1`. A connection without bytes holds no buffer.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -19,10 +19,11 @@ use crate::metrics::end::Failure;
 use crate::net::buffer::Buffer;
 use crate::net::clock;
 
-/// Takes the header off a connection, and its address for the client's; `None` where
-/// the connection is to be closed. One without its header is answered, over HTTP. One
-/// over TCP that may leave it out, and is silent, is taken as it is at the end of the
-/// wait.
+/// Takes the header off a connection, and its address for the client's; `None` where the
+/// connection has to be closed.
+///
+/// Over HTTP, a connection without its header is answered. Over TCP, a silent connection that may
+/// leave the header out is served as it is at the end of the wait.
 ///
 /// The header and the first byte of the first request have one timeout together.
 ///
@@ -75,15 +76,15 @@ fn is_late(worker: &Worker, connection: &ClientConnection) -> bool {
 enum Missing {
     /// The peer closed it without a byte, as probes do.
     Closed,
-    /// It is refused, or was cut off.
+    /// The connection is refused, or was cut off.
     Refused(Failure),
 }
 
-/// Reads the header into `buffer`, and takes what it says over into `client`. Where it
-/// may be missing, and is, nothing is read.
+/// Reads the header into `buffer`, and takes its content over into `client`. If an optional
+/// header is missing, nothing is read.
 ///
-/// Waits no longer than the connection's timer, which the caller has set. Answers
-/// nothing: what a refused client is told is the caller's.
+/// Waits no longer than the connection's timer, which the caller has set. Answers nothing: the
+/// answer to a refused client is the caller's.
 ///
 /// Invariant: no byte behind the header is taken. Bytes are looked at first, and
 /// taken once it is known that they belong to the header.

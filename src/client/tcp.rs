@@ -1,5 +1,5 @@
-//! TCP on a client's connection: a route by what can be seen of it, then bytes both
-//! ways.
+//! TCP on a client's connection: a route by the visible facts of it, then bytes
+//! both ways.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::observe::sessions::Track;
 /// Serves the connection until it is closed.
 ///
 /// # Cancellation
-/// Dropping the future closes it, and that of its endpoint.
+/// Dropping the future closes it, and its endpoint's connection.
 pub(super) async fn serve(worker: Rc<Worker>, mut connection: Box<ClientConnection>) {
     let context = Context::new(worker, &connection.client.listener);
     poll_fn(|cx| {
@@ -65,7 +65,7 @@ pub(super) fn refuse(
     context.sessions.rest(session, track, context.wheel.now());
 }
 
-/// The exchange that a connection is, of which so many bytes were read.
+/// The exchange of a connection, with so many bytes read.
 fn exchange<'a>(
     context: &'a Context,
     connection: &'a mut ClientConnection,
@@ -122,7 +122,7 @@ async fn read_first(
                 Poll::Ready(_) if buffer.is_empty() => {
                     return Poll::Ready(Err(Failure::ClientGone));
                 }
-                // Nothing more comes: it goes by what there is.
+                // Nothing more comes: the bytes so far decide.
                 Poll::Ready(_) => return Poll::Ready(Ok(FirstMessage::Other)),
                 Poll::Pending if context.has_fired(timer) => {
                     let late = if buffer.is_empty() {

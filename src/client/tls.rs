@@ -85,7 +85,7 @@ pub(super) async fn handshake(
         }
         Ok(()) if begin(&mut connection, deadline) => return Some(connection),
         Ok(()) => Failure::TlsHandshake,
-        // A probe, or a client that thought better of it.
+        // A probe, or a client that left.
         Err(Refused::Gone) => return None,
         Err(Refused::For(failure)) => failure,
     };
@@ -162,11 +162,11 @@ fn certificate_field(certificate: &[u8]) -> Box<[u8]> {
 enum Refused {
     /// The client left.
     Gone,
-    /// It has a word.
+    /// It failed, with this word.
     For(Failure),
 }
 
-/// What a client begins a handshake for.
+/// The purpose of a client's handshake.
 enum Wanted {
     /// A certificate authority wants proof of a name: how that handshake goes.
     Proof(Arc<ServerConfig>),
@@ -176,8 +176,8 @@ enum Wanted {
     LateService,
 }
 
-/// Tells what a client wants. One that asks for a name without a certificate waits for it, if
-/// it may be ordered.
+/// Finds the client's purpose. A client that asks for a name without a certificate waits for it,
+/// if it may be ordered.
 async fn proof_wanted(
     worker: &Worker,
     connection: &mut ClientConnection,
@@ -204,8 +204,8 @@ async fn proof_wanted(
     }
 }
 
-/// Waits until a name has a certificate, or will have none for now. `false` where a reload came
-/// before that: others order then, if anybody does.
+/// Waits until a name has a certificate, or will have none for now. `false` after a reload: other
+/// listeners order then, if any do.
 async fn wait_for_certificate(
     worker: &Worker,
     connection: &mut ClientConnection,
@@ -230,8 +230,8 @@ async fn wait_for_certificate(
     .await
 }
 
-/// The name that a client asks for, and whether it wants proof of it (RFC 8737 §3); `None`
-/// where it asks for none. All that it sends stays to be read again.
+/// The name that a client asks for, and whether it wants proof of it (RFC 8737 §3); `None` where
+/// it asks for none. All its bytes stay to be read again.
 async fn asked_for(
     worker: &Worker,
     connection: &mut ClientConnection,

@@ -23,7 +23,7 @@ pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), String> {
     if is_script || json {
         return Ok(());
     }
-    // The command itself says what is wrong where nobody answers.
+    // The command itself reports a process that does not answer.
     let answer = socket.ask("json show upstreams", socket::TIMEOUT);
     let upstreams = answer.ok().and_then(|it| serde_json::from_str(&it).ok());
     let emptied = upstreams.map(|it| left_empty(&it, endpoints));

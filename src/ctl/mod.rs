@@ -50,7 +50,7 @@ pub fn run(control: &Control, json: bool, verb: &CtlVerb) -> Result<(), Failed> 
     Ok(())
 }
 
-/// Has another process take over, of the program in this file if one is named.
+/// Has another process take over, with the program in this file if one is named.
 pub fn upgrade(control: &Control, binary: Option<&Path>) -> Result<(), Failed> {
     match binary.map(std::path::absolute).transpose() {
         Ok(None) => order(control, "upgrade"),
@@ -62,7 +62,7 @@ pub fn upgrade(control: &Control, binary: Option<&Path>) -> Result<(), Failed> {
     }
 }
 
-/// Gives the process an order, and prints what it says.
+/// Gives the process an order, and prints its answer.
 pub fn order(control: &Control, line: &str) -> Result<(), Failed> {
     let socket = Socket::find(control).map_err(|error| complain(&error))?;
     let answer = socket.ask(line, socket::LONG_TIMEOUT);
@@ -87,12 +87,13 @@ fn asked(control: &Control, json: bool, verb: &CtlVerb) -> Result<(Socket, Strin
     Ok((socket, answer))
 }
 
-/// What a list of servers' states begins with.
+/// The first line of a list of servers' states.
 const SERVERS_STATE_VERSION: &str = "1\n";
 
-/// Whether the process refused a command: by saying so, or, of those that
-/// answer as HAProxy does, by saying anything in place of nothing, or no number
-/// in place of one.
+/// Whether the process refused a command.
+///
+/// Most refusals say so. Commands that answer as HAProxy does are refused by any text instead of
+/// nothing, or instead of a number.
 fn is_refused(answer: &str, verb: &CtlVerb, json: bool) -> bool {
     if json {
         return answer.starts_with("{\"error\":");
@@ -246,7 +247,7 @@ fn with(verb: &str, more: &[String]) -> Vec<String> {
     words
 }
 
-/// A word in which nothing is taken for an end.
+/// A word with its special characters escaped.
 pub fn quoted(word: &str) -> String {
     let mut quoted = String::with_capacity(word.len());
     for letter in word.chars() {

@@ -1,4 +1,4 @@
-//! The control socket from outside: where it is, and asking it.
+//! The control socket from outside: its address, and commands to it.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,15 +12,14 @@ use evenkeel_net::Address;
 use crate::cli::{Control, Source};
 use crate::{mistakes_of, note, note_local, show, variables};
 
-/// Longest silence of the process where `rates` may be asked for, which is
-/// silent for as long as it is told to be.
+/// Longest silence of the process after a command such as `rates`, which may ask for silence.
 pub const LONG_TIMEOUT: Duration = Duration::from_secs(75);
-/// The same where it has nothing to wait for.
+/// The same for other commands.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest answer that is read.
 const MAX_ANSWER_LEN: u64 = 256 * 1024 * 1024;
 
-/// Where a process takes commands.
+/// The address at which a process takes commands.
 #[derive(Debug, Clone)]
 pub struct Socket {
     path: PathBuf,
@@ -28,8 +27,7 @@ pub struct Socket {
     mistakes: Option<Mistakes>,
 }
 
-/// What is wrong with the configuration that names a socket: the process is asked all
-/// the same.
+/// Mistakes in the configuration that names a socket: the process is asked all the same.
 #[derive(Debug, Clone)]
 struct Mistakes {
     file: String,
@@ -43,7 +41,7 @@ impl Socket {
     /// The one named in the call, or else in the configuration.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and what to do.
+    /// A sentence with the mistake and the advice.
     pub fn find(control: &Control) -> Result<Self, String> {
         if let Some(path) = &control.socket {
             return Ok(Socket::at(path));
@@ -75,8 +73,7 @@ impl Socket {
         }
     }
 
-    /// Says that the file which names the socket has mistakes, unless the process has
-    /// said what they are.
+    /// Reports the mistakes of the file that names the socket, unless the answer has them.
     pub fn warn_of_mistakes(&self, answer: &str) {
         if let Some(Mistakes { file, summary, .. }) = &self.mistakes
             && !answer.contains(summary)
@@ -87,7 +84,7 @@ impl Socket {
         }
     }
 
-    /// The one of a configuration.
+    /// The socket of a configuration.
     ///
     /// # Errors
     /// As [`Socket::find`].
@@ -111,7 +108,7 @@ impl Socket {
     /// process is silent for longer than `timeout`.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and what to do.
+    /// A sentence with the mistake and the advice.
     pub fn ask(&self, line: &str, timeout: Duration) -> Result<String, String> {
         let mut stream = UnixStream::connect(&self.path).map_err(|error| match &self.mistakes {
             Some(mistakes) => mistakes.show(),
@@ -142,8 +139,7 @@ impl Socket {
     }
 
     fn unreachable(&self, error: &io::Error) -> String {
-        // Where it is named from the folder of the call, which may be another
-        // one than the program's.
+        // The name is relative to the folder of the call, which may differ from the program's.
         let path = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone());
         let path = path.display();
         match error.kind() {

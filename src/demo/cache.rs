@@ -15,7 +15,7 @@ pub(super) const OUTAGE: Texts = Texts {
     down: "all origins are down: what is stale is served. They come back in",
 };
 
-/// What to look at.
+/// Prints commands to try.
 pub(super) fn introduce(out: &mut impl Write, address: SocketAddr) -> io::Result<()> {
     writeln!(
         out,

@@ -1,6 +1,6 @@
-//! The demo's clients: a task each, one request at a time and a pause after
-//! it, so that the load is bounded whatever the answers take. They share a
-//! thread of their own.
+//! The demo's clients: a task each, one request at a time and a pause after it.
+//! So the load is bounded however long the answers take. They share a thread of
+//! their own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,13 +30,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages that clients ask a cache for.
 pub const PAGES: u32 = 100;
 
-/// What stands for an origin where a cache has answered.
+/// The name in place of an origin's for an answer of a cache.
 pub const CACHE: &str = "cache";
 
 /// Lines that a client of TCP sends over each of its connections.
 const LINES: usize = 4;
 
-/// What clients do.
+/// The requests of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {
     /// They ask for /ping over a connection that they keep.
@@ -47,7 +47,7 @@ pub enum Asking {
     Lines,
 }
 
-/// What came of a request, or of a connection of lines.
+/// The outcome of a request, or of a connection of lines.
 #[derive(Debug, Clone, Copy)]
 pub enum Outcome {
     /// An origin's answer.
@@ -107,7 +107,7 @@ impl Clients {
         })
     }
 
-    /// What has come since the last look.
+    /// The outcomes since the last look.
     pub fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
         self.outcomes.try_iter()
     }
@@ -117,7 +117,7 @@ impl Drop for Clients {
     fn drop(&mut self) {
         self.running = None;
         if let Some(thread) = self.thread.take() {
-            // One that panicked has said so, and is over as well.
+            // A thread that panicked has reported it, and is over as well.
             let _ = thread.join();
         }
     }
@@ -205,7 +205,7 @@ impl Client {
         stream.set_nodelay(true)?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(io::Error::other)?;
-        // It ends with its sender, and what fails is seen there.
+        // The connection's task ends with its sender, which sees failures.
         tokio::spawn(connection);
         Ok(sender)
     }

@@ -1,8 +1,8 @@
 //! `evenkeel demo`: test origins of different speed and the load balancer before
 //! them, in one process, on free loopback ports.
 //!
-//! Owns what is shown. The origins are those of `evenkeel origin`; the
-//! balancer is the product, started as `evenkeel run` does it.
+//! Owns the picture. The origins are the ones of `evenkeel origin`; the balancer is the product,
+//! started as `evenkeel run` does it.
 
 mod cache;
 mod clients;
@@ -26,7 +26,7 @@ use clients::{Asking, CACHE, CLIENTS, Clients};
 use outage::Outage;
 use table::Table;
 
-/// What the demo shows.
+/// The scene that the demo shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
     /// Requests of others.
@@ -58,7 +58,7 @@ impl Scene {
     }
 }
 
-/// What an origin is like.
+/// The speed of an origin.
 struct Speed {
     name: &'static str,
     mean_ms: u64,
@@ -79,9 +79,8 @@ const SPEEDS: [Speed; 4] = [
 /// Requests that an origin serves at once.
 const THREADS: usize = 4;
 
-/// What the balancer runs on; `$ENDPOINTS` stands for the origins' lines,
-/// `$TLS` for the certificate, and `$LOG` for the access log, which would get into the
-/// table's way.
+/// The balancer's configuration. `$ENDPOINTS` stands for the origins' lines, `$TLS` for the
+/// certificate, and `$LOG` for the access log, which would disturb the table.
 const CONFIGURATION: &str = r#"[[listener]]
 name = "demo"
 bind = "127.0.0.1:0"            # 0: a free port
@@ -110,7 +109,7 @@ $ENDPOINTS]
 
 const ACCESS_LOG: &str = "access_log = { format = \"json\" }   # to standard output\n";
 
-/// What to try, and how: `$URL` stands for the listener's.
+/// Commands to try, and their purpose: `$URL` stands for the listener's.
 const TRIES: [(&str, &str); 8] = [
     (
         "An answer of one of the origins; the Server field says which:",
@@ -140,7 +139,7 @@ const TRIES: [(&str, &str); 8] = [
     ),
 ];
 
-/// Looks at what is in flight this often, for its mean over a second.
+/// Reads the exchanges in flight this often, for their mean over a second.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs the demo until TERM or INT, then drains.
@@ -181,7 +180,7 @@ pub fn run(scene: Scene) -> io::Result<()> {
             stop.next(),
         )),
     };
-    // Nobody is left to read this where standard output is what failed.
+    // Nobody reads this if standard output is what failed.
     if let Ok(signal) = &signal {
         let _ = writeln!(io::stdout(), "{signal}: finishing what is open.");
     }
@@ -308,8 +307,7 @@ fn introduce_http(
     )
 }
 
-/// Sends load and redraws the table until the signal comes, whose name it
-/// gives.
+/// Sends load and redraws the table until a signal comes, and gives its name.
 async fn show_load(
     running: &Running,
     origins: &[OriginHandle],

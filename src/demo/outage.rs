@@ -11,12 +11,12 @@ pub(super) const DOWN_SECONDS: u64 = 4;
 #[derive(Debug)]
 pub(super) struct Outage<'a> {
     origins: &'a [OriginHandle],
-    /// What they are called, with the verbs that go with it.
+    /// Their name, with its verbs.
     texts: &'static Texts,
     second: u64,
 }
 
-/// What is said of an outage.
+/// The texts of an outage.
 #[derive(Debug)]
 pub(super) struct Texts {
     /// "it is up, and goes down in".
@@ -35,7 +35,7 @@ impl<'a> Outage<'a> {
         }
     }
 
-    /// Ends a second, and says how things stand in the next.
+    /// Ends a second, and gives the text for the next.
     pub fn second(&mut self) -> String {
         const UP_SECONDS: u64 = PERIOD_SECONDS - DOWN_SECONDS;
         self.second += 1;

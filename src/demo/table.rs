@@ -12,7 +12,7 @@ use super::clients::{CLIENTS, Outcome};
 /// Seconds over which latency is shown: a second of the slowest endpoint has
 /// too few answers for a percentile.
 const LATENCY_SECONDS: usize = 10;
-/// Longest latency that is told apart from longer ones, in microseconds.
+/// Latencies above this are shown alike, in microseconds.
 const MAX_US: u64 = 60_000_000;
 
 /// Latencies in microseconds, per endpoint.
@@ -83,7 +83,7 @@ impl Table {
         self.note = note;
     }
 
-    /// Notes what is in flight at each endpoint at this moment.
+    /// Notes the present exchanges in flight at each endpoint.
     pub fn look(&mut self, in_flight: impl Iterator<Item = u32>) {
         for (sum, now) in self.in_flight.iter_mut().zip(in_flight) {
             *sum += u64::from(now);
@@ -91,7 +91,7 @@ impl Table {
         self.looks += 1;
     }
 
-    /// Counts what came of a request.
+    /// Counts the outcome of a request.
     pub fn count(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Answered { origin, latency } => {
@@ -103,8 +103,9 @@ impl Table {
         }
     }
 
-    /// Draws the second that is over, in the place of the one before on a
-    /// terminal and below it elsewhere, and begins the next.
+    /// Draws the second that is over, and begins the next.
+    ///
+    /// On a terminal it replaces the last second, elsewhere it follows it.
     ///
     /// # Errors
     /// `out` is closed.

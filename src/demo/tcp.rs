@@ -1,5 +1,7 @@
-//! The demo of TCP: lines of text there and back, an upstream that tells who the
-//! client is, a route that goes by the first bytes, and an endpoint that goes down.
+//! The demo of TCP: lines of text there and back.
+//!
+//! It has an upstream that tells who the client is, a route that goes by the
+//! first bytes, and an endpoint that goes down.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -64,7 +66,7 @@ pub(super) fn configuration(origins: &[OriginHandle], operator: &OriginHandle) -
         .replace("$OPERATOR", &operator.address.to_string())
 }
 
-/// What to try at the two listeners.
+/// Prints commands to try at the two listeners.
 pub(super) fn introduce(out: &mut impl Write, addresses: &[SocketAddr]) -> io::Result<()> {
     let command = |address: &SocketAddr| format!("nc {} {}", address.ip(), address.port());
     let (demo, shared) = (&addresses[0], &addresses[1]);

@@ -42,7 +42,7 @@ impl Files {
         )
     }
 
-    /// What to try.
+    /// Prints commands to try.
     pub(super) fn introduce(&self, out: &mut impl Write, address: SocketAddr) -> io::Result<()> {
         let ca = self.folder.join(CA);
         let ca = ca.display();

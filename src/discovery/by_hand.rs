@@ -1,11 +1,10 @@
-//! What operators change of lists: each change is checked, saved if that is wanted, and
-//! then made.
+//! Changes of operators to lists: each change is checked, saved if that is wanted, and then made.
 //!
-//! Changes are made one after the other, on the control thread: no list becomes another
-//! one by a reload while one is made. Only the state file is written beside it.
+//! Changes are made one after the other, on the control thread: no reload replaces a list while
+//! one is made. Only the state file is written beside it.
 //!
-//! Invariant: what the state file has of a list holds whenever the configuration comes to
-//! have that list, at a start as with a reload.
+//! Invariant: the changes in the state file hold whenever the configuration has their list, at a
+//! start as with a reload.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,10 +22,10 @@ use crate::net::clock;
 use crate::observe::figures::AdminWord;
 use crate::upstream::change::log_change;
 
-/// The word where nothing is saved any more: that of reloads.
+/// The word of a change that is not saved because the process drains: that of reloads.
 const DRAINING: &str = "draining";
 
-/// The state file, as it was read or written last.
+/// The state file as last read or written.
 #[derive(Debug, Default)]
 pub(super) struct SavedFile {
     pub path: PathBuf,
@@ -36,7 +35,7 @@ pub(super) struct SavedFile {
 }
 
 impl SavedFile {
-    /// What the file has once all holds that is changed of an endpoint.
+    /// The content of the file once all changes of an endpoint hold.
     fn with(&self, upstream: &str, endpoint: &str, now: &Changes) -> Saved {
         let mut changes = self.changes.clone();
         let of = changes.entry(upstream.to_owned()).or_default();
@@ -50,8 +49,8 @@ impl SavedFile {
 }
 
 impl Discovery {
-    /// Reads the state file of a configuration that is being prepared, unless it is the
-    /// one that is in use. One that can't be read changes nothing.
+    /// Reads the state file of a configuration that is being prepared, unless it is in use
+    /// already. A file that can't be read changes nothing.
     pub(super) async fn read_state(&self, path: &Path) {
         if self
             .state()
@@ -91,16 +90,15 @@ impl Discovery {
         self.state().saved_next.insert(path.to_owned(), file);
     }
 
-    /// The endpoint as the running list has it: at its address, with the weight and the
-    /// limit that it was given.
+    /// The endpoint as the running list has it: at its address, with its given weight and limit.
     pub fn endpoint(&self, upstream: &str, endpoint: &str) -> Option<Endpoint> {
         let state = self.state();
         let mut list = state.upstreams.get(upstream)?.list.iter();
         list.find(|it| it.name == endpoint).cloned()
     }
 
-    /// What the state file says of an endpoint otherwise than this change, which is not
-    /// saved, and what becomes of that: in a sentence.
+    /// The difference between the state file and this change of an endpoint, which is not saved,
+    /// and the consequence: in a sentence.
     pub fn saved_otherwise(
         &self,
         upstream: &str,
@@ -130,21 +128,21 @@ impl Discovery {
         ))
     }
 
-    /// All of them.
+    /// All endpoints of the running list.
     pub fn endpoints(&self, upstream: &str) -> Vec<Endpoint> {
         let state = self.state();
         let known = state.upstreams.get(upstream);
         known.map_or(Vec::new(), |it| it.list.clone())
     }
 
-    /// Changes the list of an upstream, for `by`. Says in a sentence what the endpoint now
-    /// is. To be called on the thread where configurations come into force.
+    /// Changes the list of an upstream, for `by`. Gives a sentence on the new state of the
+    /// endpoint. To be called on the thread where configurations come into force.
     ///
     /// # Errors
-    /// Nothing was changed, and why.
+    /// The reason why nothing was changed.
     ///
     /// # Cancellation
-    /// The state file may have a change then that is not made.
+    /// The state file may then have a change that is not made.
     pub async fn change(
         &self,
         upstream: &str,
@@ -185,10 +183,10 @@ impl Discovery {
         Ok(format!("endpoint {upstream}/{endpoint} is {what}; {then}"))
     }
 
-    /// Has the state file say of an endpoint what is wanted.
+    /// Writes the wanted change of an endpoint to the state file.
     ///
     /// # Errors
-    /// The running list is to stay as it is.
+    /// The running list has to stay as it is.
     async fn save(&self, upstream: &str, endpoint: &str, wanted: &Changes) -> Result<(), String> {
         let (path, changes, is_damaged, is_draining) = {
             let state = self.state();
@@ -253,8 +251,7 @@ impl State {
         files.into_iter().find(|it| Some(&*it.path) == path)
     }
 
-    /// What operators have changed of a list that is written so, where this state file is
-    /// in use.
+    /// The changes of operators to a list that is written so, while this state file is in use.
     pub(super) fn changes_under(
         &self,
         upstream: &str,
@@ -271,8 +268,8 @@ impl State {
         (saved.listed == listed).then_some(saved)
     }
 
-    /// Goes on with the state file of a configuration, and with what is changed of its
-    /// lists. What was changed of others holds no more.
+    /// Goes on with the state file of a configuration, and with the changes to its lists. Changes
+    /// to other lists hold no more.
     pub(super) fn follow_changes(&mut self, config: &Config) {
         let state_file = config.state_file.as_deref();
         let mut changes = std::collections::BTreeMap::new();
@@ -316,15 +313,15 @@ impl State {
         }
     }
 
-    /// What the state file has of an upstream.
+    /// The changes to an upstream in the state file.
     pub(super) fn saved_of(&self, upstream: &str) -> Option<&Changes> {
         self.saved.as_ref()?.changes.get(upstream)
     }
 
-    /// All that is changed of a list once an endpoint is changed, by whom.
+    /// All changes to a list once an endpoint is changed, with their operators.
     ///
     /// # Errors
-    /// The change makes no sense, and why.
+    /// The reason why the change makes no sense.
     fn changed(
         &self,
         upstream: &str,
@@ -365,8 +362,8 @@ impl State {
         Ok(changes)
     }
 
-    /// Gives a member what a change says of it that may have been changed at run time
-    /// beside the list.
+    /// Gives a member the settings of a change that may have been changed at run time beside the
+    /// list.
     fn settle(&self, upstream: &str, endpoint: &str, change: &ListChange, by: &str) {
         let (ListChange::Add(given) | ListChange::Set(given)) = change else {
             return;

@@ -1,8 +1,8 @@
-//! What operators change of the lists of endpoints, and the state file that keeps it.
+//! Changes of operators to the lists of endpoints, and the state file that keeps them.
 //!
-//! A change is made against a list as the configuration has it (`listed`). It
-//! holds while that list is written so; where the list is another one, the configuration
-//! wins and the change is lost, which the event log says.
+//! A change is made against a list as the configuration has it (`listed`), and holds while that
+//! list is written so. If the list is written otherwise, the configuration wins and the change is
+//! lost; the event log says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -19,10 +19,10 @@ const VERSION: u64 = 1;
 /// Largest state file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// What an operator gives an endpoint.
+/// The settings that an operator gives an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointChange {
-    /// Where it is.
+    /// Its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Its share of the traffic.
@@ -34,10 +34,10 @@ pub struct EndpointChange {
     /// Its tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<u16>,
-    /// Whether it takes part; that it does is not noted.
+    /// Whether it takes part; `ready` is not noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<AdminChange>,
-    /// Who did it; the state file does not say.
+    /// The operator; not in the state file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
 }
@@ -46,11 +46,11 @@ pub struct EndpointChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AdminChange {
-    /// It does.
+    /// It takes part.
     Ready,
-    /// It finishes what it has, and gets nothing new.
+    /// It finishes its exchanges, and gets nothing new.
     Drain,
-    /// It is out of service.
+    /// Out of service.
     Stop,
 }
 
@@ -78,7 +78,7 @@ impl EndpointChange {
     /// Makes the changes of an endpoint.
     ///
     /// # Errors
-    /// The address is none.
+    /// The address is malformed.
     pub(super) fn apply(&self, endpoint: &mut Endpoint) -> Result<(), String> {
         if let Some(address) = &self.address {
             endpoint.address = Endpoint::at(address)?.address;
@@ -95,10 +95,10 @@ impl EndpointChange {
         Ok(())
     }
 
-    /// The endpoint of this name, with nothing but this said of it.
+    /// The endpoint of this name, with these settings alone.
     ///
     /// # Errors
-    /// The address is none.
+    /// The address is malformed.
     pub(super) fn endpoint(&self, name: &str) -> Result<Endpoint, String> {
         let address = self.address.as_deref().unwrap_or(name);
         let mut endpoint = Endpoint::at(address)?;
@@ -107,7 +107,7 @@ impl EndpointChange {
         Ok(endpoint)
     }
 
-    /// Takes over what the newer change says.
+    /// Takes over the settings of the newer change.
     fn merge(&mut self, newer: &EndpointChange) {
         let EndpointChange {
             address,
@@ -132,7 +132,7 @@ impl EndpointChange {
 pub enum ListChange {
     /// It joins.
     Add(EndpointChange),
-    /// It leaves, and finishes what it has.
+    /// It leaves, and finishes its exchanges.
     Remove,
     /// It stays, with another weight or the like.
     Set(EndpointChange),
@@ -147,16 +147,16 @@ pub enum Keep {
     Saved,
 }
 
-/// What operators have changed of one list.
+/// The changes of operators to one list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Changes {
-    /// The list that it was changed of.
+    /// The list that the changes were made to.
     pub listed: String,
     #[serde(default)]
     pub added: BTreeMap<String, EndpointChange>,
     #[serde(default)]
     pub removed: BTreeSet<String>,
-    /// Who removed each; the state file does not say.
+    /// The operator that removed each; not in the state file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub removed_by: BTreeMap<String, String>,
     #[serde(default)]
@@ -171,8 +171,8 @@ impl Changes {
         }
     }
 
-    /// Notes a change of an endpoint, which the sources list as this or do not list, by
-    /// whom.
+    /// Notes a change of an endpoint, and the operator. `listed` is the endpoint as the sources
+    /// list it, if they do.
     pub fn note(
         &mut self,
         endpoint: &str,
@@ -185,7 +185,8 @@ impl Changes {
                 self.removed.remove(endpoint);
                 self.removed_by.remove(endpoint);
                 if listed.is_some() {
-                    // It was removed, and is there again as the list has it, but for this.
+                    // It was removed, and is there again as the list has it, except for this
+                    // change.
                     self.set(endpoint, given);
                 } else {
                     self.added.insert(endpoint.to_owned(), given.clone());
@@ -212,7 +213,7 @@ impl Changes {
         self.set.retain(|_, it| *it != bare(it));
     }
 
-    /// Has of an endpoint what the other one has of it.
+    /// Takes over the changes that the other one has of an endpoint.
     pub fn take_over(&mut self, endpoint: &str, other: &Changes) {
         let take = |from: &BTreeMap<String, EndpointChange>,
                     to: &mut BTreeMap<String, EndpointChange>| {
@@ -230,7 +231,7 @@ impl Changes {
         self.removed_by.extend(by);
     }
 
-    /// The same, whoever did it.
+    /// The same without the names of operators.
     pub fn unsigned(&self) -> Self {
         let mut changes = self.clone();
         let changed = changes.added.values_mut().chain(changes.set.values_mut());
@@ -239,8 +240,8 @@ impl Changes {
         changes
     }
 
-    /// Brings the endpoints of a list in line. Gives those that are added, each with
-    /// who did it.
+    /// Applies the changes to the endpoints of a list. Gives the added ones, each with its
+    /// operator.
     pub fn apply(&self, endpoints: &mut Vec<Endpoint>) -> Vec<(String, String)> {
         endpoints
             .retain(|it| !self.removed.contains(&it.name) && !self.added.contains_key(&it.name));
@@ -260,12 +261,12 @@ impl Changes {
         added
     }
 
-    /// What is said of an endpoint that is there.
+    /// The settings that the changes give an endpoint, unless it is removed.
     pub fn of_endpoint(&self, endpoint: &str) -> Option<&EndpointChange> {
         self.added.get(endpoint).or_else(|| self.set.get(endpoint))
     }
 
-    /// Whether the endpoint is to take part; `None` where nothing is said of that.
+    /// Whether the endpoint is to take part; `None` without such a change.
     pub fn admin(&self, endpoint: &str) -> Option<Admin> {
         self.of_endpoint(endpoint)?.admin.map(Admin::from)
     }
@@ -274,7 +275,7 @@ impl Changes {
         self.added.is_empty() && self.removed.is_empty() && self.set.is_empty()
     }
 
-    /// Why an endpoint is not there, where that is since it was removed.
+    /// Why an endpoint is gone, if an operator has removed it.
     pub fn why_removed(&self, endpoint: &str) -> Option<String> {
         let by = self.removed_by.get(endpoint).map(String::as_str);
         let is_removed = self.removed.contains(endpoint);
@@ -288,7 +289,7 @@ impl Changes {
         list.iter().filter(is_out).map(|it| &*it.name).collect()
     }
 
-    /// The same, but that nothing is said of whether these endpoints take part.
+    /// The same without the changes of whether these endpoints take part.
     pub fn without_admin(&self, endpoints: &[&str]) -> Self {
         let mut changes = self.clone();
         for &endpoint in endpoints {
@@ -301,19 +302,20 @@ impl Changes {
         changes
     }
 
-    /// Whether the other one says the same of an endpoint. Both are [unsigned](Self::unsigned).
+    /// Whether the other one has the same change of an endpoint. Both are
+    /// [unsigned](Self::unsigned).
     pub fn agrees(&self, other: &Changes, endpoint: &str) -> bool {
         self.added.get(endpoint) == other.added.get(endpoint)
             && self.set.get(endpoint) == other.set.get(endpoint)
             && self.removed.contains(endpoint) == other.removed.contains(endpoint)
     }
 
-    /// Whether nothing is said of an endpoint.
+    /// Whether an endpoint has no change.
     pub fn is_silent_of(&self, endpoint: &str) -> bool {
         self.agrees(&Changes::default(), endpoint)
     }
 
-    /// What is said of these endpoints.
+    /// The changes of these endpoints.
     pub fn only(&self, is_meant: impl Fn(&str) -> bool) -> Self {
         let mut changes = self.clone();
         changes.added.retain(|name, _| is_meant(name));
@@ -322,9 +324,10 @@ impl Changes {
         changes
     }
 
-    /// Says that the configuration has won with this list, and whether the state file has
-    /// some of it for when it lists the same again. `list` is empty where nothing of it was
-    /// in force.
+    /// Logs that the configuration has won with this list.
+    ///
+    /// The line says whether the state file keeps some changes for a return of the old list.
+    /// `list` is empty where no change was in force.
     pub fn log_lost(&self, upstream: &str, saved: Option<&Changes>, list: &[Endpoint]) {
         let out = self.out_of_service(list);
         let lost = self.without_admin(&out).summary();
@@ -354,7 +357,7 @@ impl Changes {
         );
     }
 
-    /// What is changed, in a few words.
+    /// The changes, in a few words.
     pub fn summary(&self) -> String {
         let names = |verb: &str, names: Vec<&String>| {
             let names: Vec<_> = names.into_iter().map(String::as_str).collect();
@@ -387,11 +390,11 @@ impl Changes {
     }
 }
 
-/// What is said of endpoints whose drain outlives the list that it was saved for.
+/// The remark on endpoints whose drain outlives the list that it was saved for.
 pub(super) const STAY_OUT: &str =
     "still drained or stopped, until an operator puts them back or the program ends";
 
-/// A change that says nothing.
+/// A change without settings.
 fn bare(of: &EndpointChange) -> EndpointChange {
     EndpointChange {
         by: of.by.clone(),
@@ -399,7 +402,7 @@ fn bare(of: &EndpointChange) -> EndpointChange {
     }
 }
 
-/// What the state file has: by upstream.
+/// The content of the state file, by upstream.
 pub(super) type Saved = BTreeMap<String, Changes>;
 
 #[derive(Serialize, Deserialize)]
@@ -408,7 +411,7 @@ struct StateFile {
     upstreams: Saved,
 }
 
-/// Reads the state file; one that is missing has nothing. Blocks.
+/// Reads the state file; a missing one is empty. Blocks.
 pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
     let failure = |word, text: String| Failure { word, text };
     let unreadable = |error: std::io::Error| failure("state-unreadable", error.to_string());
@@ -471,7 +474,7 @@ pub(super) fn write(path: &Path, saved: &Saved) -> std::io::Result<()> {
 
 /// Sets a file aside that could not be read, so that nothing in it is lost.
 pub(super) fn set_aside(path: &Path) {
-    // Where that fails, so does writing a new one.
+    // If this fails, writing a new file fails too.
     let _ = std::fs::rename(path, with_end(path, "bad"));
 }
 
@@ -536,7 +539,7 @@ mod tests {
             changes.summary(),
             "added 10.0.0.3:80; removed 10.0.0.1:80; set 10.0.0.2:80"
         );
-        // It is there again as it was written.
+        // The endpoint is listed again as it was written.
         let bare = || ListChange::Add(EndpointChange::default());
         note(&mut changes, "10.0.0.1:80", bare());
         note(&mut changes, "10.0.0.3:80", ListChange::Remove);
@@ -570,7 +573,7 @@ mod tests {
         }
         let mut endpoints: Vec<_> = LISTED.iter().filter_map(|it| endpoint(it)).collect();
         changes.apply(&mut endpoints);
-        // Of what was not said, the list holds.
+        // The list holds for all other settings.
         assert_eq!(endpoints[0].max_in_flight, Some(100));
         // One that a source lists after it was added.
         let mut changes = Changes::default();

@@ -1,5 +1,5 @@
-//! What operators have changed of lists, beside another configuration: what of it stays,
-//! and what is lost.
+//! The changes of operators to lists, beside another configuration: changes that stay, and
+//! changes that are lost.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use super::Discovery;
 use super::changes::{Changes, STAY_OUT};
 use crate::config::Config;
 
-/// What operators have changed of the list of an upstream, and what becomes of it under
-/// another configuration.
+/// The changes of operators to the list of an upstream, and their fate under another
+/// configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorChange {
     upstream: String,
@@ -22,7 +22,7 @@ enum Fate {
     Stays {
         saved: String,
         unsaved: String,
-        /// What is saved and does not hold now: it was undone.
+        /// Saved changes that do not hold now: they were undone.
         undone: String,
     },
     /// The list is another one, and holds.
@@ -82,7 +82,7 @@ impl fmt::Display for OperatorChange {
     }
 }
 
-/// What is changed of a list as it stays, beside what is saved for it.
+/// The changes to a list that stays, beside its saved changes.
 fn staying(changes: &Changes, saved: Option<&Changes>, weights: Option<String>) -> Fate {
     let none = Changes::default();
     let (changes, saved) = (changes.unsigned(), saved.unwrap_or(&none).unsigned());
@@ -98,8 +98,7 @@ fn staying(changes: &Changes, saved: Option<&Changes>, weights: Option<String>) 
 }
 
 impl Discovery {
-    /// What operators have changed of lists so far, and what becomes of it under this
-    /// configuration.
+    /// The changes of operators to lists so far, and their fate under this configuration.
     pub fn operator_changes(&self, now: &Config) -> Vec<OperatorChange> {
         let state = self.state();
         let none = Changes::default();

@@ -1,8 +1,8 @@
-//! Files of endpoints: what stands in them, and when they change.
+//! Files of endpoints: their content, and when they change.
 //!
 //! A JSON array of our own, `[{"address": "10.0.0.9:8080", "weight": 2}, …]`, or Envoy's
-//! `ClusterLoadAssignment` as JSON. Whoever writes one replaces it as a whole, by a
-//! rename: the folder is watched, not the file.
+//! `ClusterLoadAssignment` as JSON. Programs replace such a file as a whole, by a rename: the
+//! folder is watched, not the file.
 
 use std::collections::HashSet;
 use std::io;
@@ -123,8 +123,8 @@ fn own_table(object: &Map<String, Value>) -> Result<Endpoint, String> {
     Ok(made)
 }
 
-/// What Envoy calls `envoy.config.endpoint.v3.ClusterLoadAssignment`. A key that is not
-/// in it is a mistake, for what it was meant to say would be lost.
+/// Reads Envoy's `envoy.config.endpoint.v3.ClusterLoadAssignment`. An unknown key is a mistake,
+/// because its meaning would be lost.
 fn envoy(assignment: &Value) -> Result<Vec<Endpoint>, String> {
     let keys = ["cluster_name", "endpoints", "named_endpoints", "policy"];
     only(assignment, "the assignment", &keys)?;

@@ -1,8 +1,8 @@
-//! What discovery leaves to the process that takes over: the last answers of sources,
-//! and what operators have changed of lists.
+//! The part of discovery that a process leaves to the next: the last answers of sources, and the
+//! changes of operators to lists.
 //!
-//! A source that can't be asked at that moment keeps its last list there too. Parts that
-//! are not understood are left out: they are asked anew.
+//! A source that can't be asked at that moment keeps its last list there too. Parts that are not
+//! understood are left out: they are asked again.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -26,13 +26,13 @@ pub struct SourcesKept {
     files: BTreeMap<PathBuf, Value>,
 }
 
-/// What operators have changed of the lists of all upstreams, by name.
+/// The changes of operators to the lists of all upstreams, by name.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChangesKept {
-    /// The state file that is taken into account.
+    /// The state file that these changes include.
     state_file: Option<PathBuf>,
-    /// Also of lists that nobody has changed.
+    /// Includes lists without changes.
     upstreams: BTreeMap<String, Changes>,
 }
 
@@ -79,7 +79,7 @@ struct TargetKept {
 }
 
 impl NameKept {
-    /// `None` where nothing is to be kept: how this machine is reached is found at once.
+    /// `None` where nothing is to be kept: the address of this machine is found at once.
     fn of(question: &Question, said: &Said<Answer>) -> Option<Self> {
         let (asked, family) = match question {
             Question::Host { host, family } => (AskedKept::Host(host.clone()), family),
@@ -181,8 +181,8 @@ impl Discovery {
         SourcesKept::of(&self.state())
     }
 
-    /// Goes on from what the sources have answered to the process before. To be called
-    /// before [`prepare`](Self::prepare).
+    /// Goes on from the answers that sources gave to the process before. To be called before
+    /// [`prepare`](Self::prepare).
     pub fn restore_sources(&self, kept: &SourcesKept) {
         let mut state = self.state();
         for name in &kept.names {
@@ -210,7 +210,7 @@ impl Discovery {
         }
     }
 
-    /// What operators have changed of lists.
+    /// The changes of operators to lists.
     pub fn keep_changes(&self) -> ChangesKept {
         let state = self.state();
         let upstreams = state.upstreams.iter().map(|(name, known)| {
@@ -224,8 +224,8 @@ impl Discovery {
         }
     }
 
-    /// Has the changes of the process before hold, where a list is written as it was
-    /// there. What that process had of the state file it has changed since. May block.
+    /// Has the changes of the process before hold, where a list is written as it was there. They
+    /// include that process's view of the state file, which it has changed since. May block.
     pub fn restore_changes(&self, kept: ChangesKept) {
         let mut state = self.state();
         let file = state.saved.as_mut();

@@ -1,4 +1,4 @@
-//! The list of an upstream, put together of what its sources have said.
+//! The list of an upstream, put together from the answers of its sources.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::config::{Endpoint, EndpointSource, NameSource, ResolveTo, ServiceSour
 use crate::net::Address;
 use crate::observe::discovered::SourceFigures;
 
-/// What an upstream consists of.
+/// The endpoints of an upstream, and their sources.
 #[derive(Debug, Default)]
 pub(super) struct List {
     /// In the order of the configuration. Each name is there once.
@@ -23,7 +23,7 @@ pub(super) struct List {
 }
 
 impl State {
-    /// The list of an upstream with these sources, of which operators have changed this.
+    /// The list of an upstream with these sources and these changes of operators.
     pub(super) fn assemble(
         &self,
         sources: &[EndpointSource],
@@ -103,8 +103,8 @@ impl State {
         list
     }
 
-    /// The endpoint that the sources of an upstream list under a name, whatever operators
-    /// have changed.
+    /// The endpoint that the sources of an upstream list under a name, without the changes of
+    /// operators.
     pub(super) fn listed(&self, known: &Known, name: &str) -> Option<Endpoint> {
         let is_it = |it: &Endpoint| it.name == name;
         let of_source = |source: &EndpointSource| {

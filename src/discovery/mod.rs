@@ -1,11 +1,11 @@
-//! Discovery: where the endpoints of upstreams come from while the program runs.
+//! Discovery: the sources of endpoints while the program runs.
 //!
-//! Owns the list of each upstream: addresses as written, names and services that are
-//! looked up (`names`), files (`file`), and what operators change (`changes`, `by_hand`).
-//! [`Discovery`] puts them together (`list`), leaves them to a process that takes over
-//! (`kept`), and hands the list to the [`SharedUpstream`], which keeps what is known of endpoints
-//! that stay. One for the process. Tasks of the control thread ask the sources; workers
-//! never wait for them.
+//! Owns the list of each upstream. Its sources are addresses as written, names and services that
+//! are looked up (`names`), and files (`file`). Operators change lists (`changes`, `by_hand`).
+//!
+//! [`Discovery`] puts a list together (`list`) and hands it to the [`SharedUpstream`], which
+//! keeps the state of endpoints that stay. It leaves lists to a process that takes over (`kept`).
+//! One for the process. Tasks of the control thread ask the sources; workers never wait for them.
 //!
 //! Invariant: a source that fails never takes an endpoint away. Its last list stays,
 //! and how old that is can be seen.
@@ -43,29 +43,29 @@ pub use kept::{ChangesKept, SourcesKept};
 use list::List;
 use names::{Answer, Names, Question};
 
-/// How long the start waits for the first answers. Endpoints whose names are answered
-/// later join then.
+/// How long the start waits for the first answers. Endpoints whose names are answered later join
+/// later.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 /// How long a configuration that is prepared waits for files: a disk may not answer.
 const FILES_LOOK: Duration = Duration::from_secs(10);
 /// The shortest and the longest time between two looks, whatever a TTL says.
 const MIN_TTL: Duration = Duration::from_secs(1);
 const MAX_TTL: Duration = Duration::from_secs(3600);
-/// Time from a failure to the next look; twice that after each further one.
+/// Time from a failure to the next look; doubled after each further failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Endpoints that join or leave at once beyond these are one line of the event log.
+/// If more endpoints join or leave at once, they share one line of the event log.
 const MOST_LINES: usize = 8;
 
 /// The lists of endpoints of all upstreams.
 #[derive(Debug, Default)]
 pub struct Discovery {
     state: Mutex<State>,
-    /// What others see of it.
+    /// The part that figures show.
     shown: Arc<Discovered>,
     /// Hears of another configuration.
     configured: Notify,
-    /// Whose turn it is to change a list by hand.
+    /// Held while an operator changes a list.
     changing: tokio::sync::Mutex<()>,
     folders: Arc<WatchedFolders>,
 }
@@ -78,12 +78,12 @@ struct Failure {
     text: String,
 }
 
-/// What a source has said.
+/// The answers of a source.
 #[derive(Debug, Clone)]
 struct Said<T> {
     /// Its last good answer.
     last: Option<(T, SystemTime)>,
-    /// When it is to be asked next.
+    /// When it is asked next.
     due: Option<Instant>,
     failures: u64,
     failing: Option<Failure>,
@@ -101,8 +101,8 @@ impl<T> Default for Said<T> {
 }
 
 impl<T> Said<T> {
-    /// Notes what came of asking. Whether it begins or ends to fail, or fails in another
-    /// way.
+    /// Notes an answer or a failure. Whether the source begins to fail, recovers, or fails in
+    /// another way.
     fn note(&mut self, outcome: Result<T, Failure>) -> bool {
         match outcome {
             Ok(answer) => {
@@ -139,7 +139,7 @@ impl<T> Said<T> {
 }
 
 impl Said<Answer> {
-    /// Hosts of a service that its last answer had no address of.
+    /// Hosts of a service without an address in its last answer.
     fn absent(&self) -> &[String] {
         self.last.as_ref().map_or(&[], |(it, _)| &it.absent)
     }
@@ -147,46 +147,46 @@ impl Said<Answer> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In place of the system's name servers, if there are any.
+    /// Name servers that replace the system's, if there are any.
     resolvers: Vec<SocketAddr>,
     upstreams: BTreeMap<String, Known>,
     answers: HashMap<Question, Said<Answer>>,
     files: HashMap<PathBuf, Said<Vec<Endpoint>>>,
-    /// What operators have changed, by upstream.
+    /// The changes of operators, by upstream.
     changes: BTreeMap<String, Changes>,
     /// The state file, where the configuration names one.
     saved: Option<SavedFile>,
-    /// Those of configurations that are being prepared, by path, where they are others.
+    /// State files of configurations that are being prepared, by path, if they are others.
     saved_next: BTreeMap<PathBuf, SavedFile>,
     /// The process drains: another one may have the state file.
     is_draining: bool,
 }
 
 impl State {
-    /// What the upstreams ask.
+    /// The questions of all upstreams.
     fn questions(&self) -> HashSet<Question> {
         let sources = self.upstreams.values().flat_map(|it| &it.sources);
         sources.filter_map(Question::of).collect()
     }
 
-    /// Whether there is an answer that holds. Nobody asks again what none of the upstreams
-    /// follows: that holds for as long as it said.
+    /// Whether there is an answer that holds. An answer that no upstream follows is not renewed:
+    /// it holds for its TTL.
     fn is_known(&self, question: &Question, followed: &HashSet<Question>, now: Instant) -> bool {
         let Some(said) = self.answers.get(question) else {
             return false;
         };
-        // A start goes by what the process before was answered.
+        // A start relies on the answers to the process before.
         let is_followed = self.upstreams.is_empty() || followed.contains(question);
         said.last.is_some() && (is_followed || said.due.is_some_and(|it| it > now))
     }
 
-    /// The files that list their endpoints.
+    /// The files of endpoints of all upstreams.
     fn paths(&self) -> HashSet<PathBuf> {
         let files = self.upstreams.values();
         files.filter_map(|it| it.file.clone()).collect()
     }
 
-    /// Keeps of the sources those that the upstreams have.
+    /// Forgets sources that no upstream has.
     fn forget_others(&mut self) {
         let (questions, paths) = (self.questions(), self.paths());
         self.answers.retain(|it, _| questions.contains(it));
@@ -207,18 +207,18 @@ struct Known {
 }
 
 impl Discovery {
-    /// The folders that are watched for files of endpoints, and may be for others.
+    /// The folders that are watched for files of endpoints, and maybe for other files.
     pub fn folders(&self) -> &Arc<WatchedFolders> {
         &self.folders
     }
 
-    /// What others see of it.
+    /// The part that figures show.
     pub fn shown(&self) -> &Arc<Discovered> {
         &self.shown
     }
 
-    /// Asks every source of the configuration of which no answer holds, for a moment,
-    /// and fills in the endpoints that each upstream has now.
+    /// Asks every source of the configuration without a valid answer, waits for a moment, and
+    /// fills in the present endpoints of each upstream.
     ///
     /// # Cancellation
     /// Nothing is lost by dropping the future.
@@ -244,7 +244,7 @@ impl Discovery {
             });
         }
         let all = async { while looks.join_next().await.is_some() {} };
-        // What is not answered by then is asked again by its task.
+        // The task of a question asks again if no answer has come by then.
         let _ = timeout(FIRST_LOOK, all).await;
         for question in &unknown {
             let is_open = !self.state().answers.contains_key(question);
@@ -262,13 +262,13 @@ impl Discovery {
         }
     }
 
-    /// Takes over a configuration that was [prepared](Self::prepare), with the upstreams
-    /// that the workers share, in its order. Upstreams that are no more are forgotten.
+    /// Takes over a configuration that was [prepared](Self::prepare), with the upstreams that the
+    /// workers share, in its order. Upstreams that are gone are forgotten.
     pub fn configure(&self, config: &Config, shared: &[Arc<SharedUpstream>]) {
         let mut state = self.state();
         let resolvers = resolvers(config);
         if resolvers != state.resolvers {
-            // Others may answer otherwise.
+            // Other name servers may answer otherwise.
             state.answers.values_mut().for_each(|it| it.due = None);
             state.resolvers = resolvers;
         }
@@ -282,7 +282,7 @@ impl Discovery {
                 self.note_failing(&state, upstream);
                 new.push(upstream.name.as_str());
             }
-            // Where the list is written as before, its members are.
+            // A list that is written as before keeps its members.
             let is_listed = |it: &Known| it.listed == upstream.listed;
             if let Some(other) = staying.as_ref().filter(|it| !is_listed(it)) {
                 let then = upstream.endpoints.iter();
@@ -313,15 +313,15 @@ impl Discovery {
         self.configured.notify_one();
     }
 
-    /// Forgets what was [prepared](Self::prepare) for a configuration that does not come
-    /// into force: by the next one that would be old.
+    /// Forgets the answers that were [prepared](Self::prepare) for a configuration that does not
+    /// come into force: they would be old for the next one.
     pub fn forget_prepared(&self) {
         let mut state = self.state();
         state.saved_next.clear();
         state.forget_others();
     }
 
-    /// Saves nothing more: the process drains, and another one may save what it knows.
+    /// Saves nothing more: the process drains, and another one may save its own changes.
     pub fn leave_state_file(&self) {
         self.state().is_draining = true;
     }
@@ -364,7 +364,7 @@ impl Discovery {
                 sleep(due.saturating_duration_since(Instant::now())).await;
             }
             if question.is_local() && !self.is_lost(&question) {
-                // It is well where it is.
+                // The address of this machine works as it is.
                 sleep(MIN_TTL).await;
                 continue;
             }
@@ -398,7 +398,7 @@ impl Discovery {
         })
     }
 
-    /// Notes what came of a question, and has the upstreams follow that ask it.
+    /// Notes the answer to a question, and has the upstreams follow that ask it.
     fn note_answer(&self, question: &Question, answer: Result<Answer, Failure>) {
         let mut state = self.state();
         let said = state.answers.entry(question.clone()).or_default();
@@ -431,7 +431,7 @@ impl Discovery {
         }
     }
 
-    /// Reads a file of endpoints, and has the upstreams follow that have it.
+    /// Reads a file of endpoints, and has the upstreams follow that use it.
     async fn read_file(&self, path: &Path) {
         let owned = path.to_owned();
         let read = tokio::task::spawn_blocking(move || file::read(&owned)).await;
@@ -451,8 +451,8 @@ impl Discovery {
         }
     }
 
-    /// Reads the files of endpoints of a configuration. Those that take too long are read
-    /// by their tasks.
+    /// Reads the files of endpoints of a configuration. Files that take too long are read by
+    /// their tasks.
     async fn read_files(&self, config: &Config) {
         let files = config.upstreams.iter();
         let files = files.filter_map(|it| it.endpoints_file.clone());
@@ -476,7 +476,7 @@ impl Discovery {
         }
     }
 
-    /// Counts that a source of an upstream fails, if it does.
+    /// Counts a failure if the source of an upstream fails.
     fn count_failure(&self, upstream: &str, failing: Option<&Failure>) {
         if let Some(failure) = failing {
             self.shown.source_failures(upstream).note(failure.word);
@@ -493,7 +493,7 @@ impl Discovery {
         }
     }
 
-    /// Has the workers see the list of an upstream as it is now.
+    /// Publishes the present list of an upstream to the workers.
     fn publish(&self, state: &mut State, name: &str) {
         let Some(known) = state.upstreams.get(name) else {
             return;
@@ -527,7 +527,7 @@ impl Discovery {
         }
     }
 
-    /// Why the endpoints of a list left, that are there for no reason now.
+    /// Why the endpoints of a list left that have no reason to be there now.
     fn left(
         &self,
         upstream: &str,
@@ -555,7 +555,7 @@ impl Discovery {
         left.collect()
     }
 
-    /// For each source of a new upstream that could not be read: a line, and a count.
+    /// Logs and counts each source of a new upstream that could not be read.
     fn note_failing(&self, state: &State, upstream: &Upstream) {
         let asked = upstream.sources.iter().filter_map(|source| {
             let said = state.answers.get(&Question::of(source)?)?;
@@ -579,8 +579,7 @@ impl Discovery {
 }
 
 impl State {
-    /// Has endpoints of an upstream take part or not, as operators want it, that were not
-    /// there before.
+    /// Has new endpoints of an upstream take part or not, as operators want it.
     fn set_admin(&self, upstream: &str, before: &[Endpoint]) {
         let (Some(changes), Some(known)) =
             (self.changes.get(upstream), self.upstreams.get(upstream))
@@ -617,7 +616,7 @@ fn not_read_yet() -> String {
     format!("it is not read within {} s", FILES_LOOK.as_secs())
 }
 
-/// Ends the tasks of what is gone, and begins those of what is new.
+/// Ends the tasks of removed items, and begins tasks of new ones.
 fn follow<K: Eq + std::hash::Hash>(
     tasks: &mut HashMap<K, AbortHandle>,
     wanted: HashSet<K>,
@@ -639,7 +638,7 @@ fn resolvers(config: &Config) -> Vec<SocketAddr> {
     config.server.resolvers.clone().unwrap_or_default()
 }
 
-/// What the configuration asks, each once.
+/// The questions of the configuration, each once.
 fn questions(config: &Config) -> Vec<Question> {
     let sources = config
         .upstreams
@@ -649,7 +648,7 @@ fn questions(config: &Config) -> Vec<Question> {
     questions.into_iter().collect()
 }
 
-/// One line where a source begins to fail, or ends to.
+/// One line where a source begins to fail, or recovers.
 fn log_source(upstream: &str, source: &str, failing: Option<&Failure>, stays: bool) {
     match failing {
         Some(Failure { word, text }) => {

@@ -1,7 +1,7 @@
 //! Names and services, asked of name servers as the system would ask.
 //!
-//! Search domains, `/etc/hosts` and the system's name servers are read again when their
-//! files change. `server.resolvers` takes the place of the name servers.
+//! Search domains, `/etc/hosts` and the system's name servers are read again when their files
+//! change. `server.resolvers` replaces the name servers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,8 +31,8 @@ use crate::config::{EndpointSource, Family};
 const MOST_ADDRESSES: usize = 1024;
 /// Questions that are asked at once.
 const MOST_AT_ONCE: usize = 64;
-/// Longest time for one question: of the system's servers, and of the configuration's. All
-/// names of the search list and both families of addresses are within it.
+/// Longest time for one question, to the system's servers and to the configuration's. All names
+/// of the search list and both families of addresses are within it.
 const LONGEST_LOOK: Duration = Duration::from_secs(15);
 const OWN_LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// How long a server of the configuration has for an answer, and how often it is asked.
@@ -40,12 +40,12 @@ const OWN_TIMEOUT: Duration = Duration::from_secs(2);
 const OWN_ATTEMPTS: usize = 2;
 /// Time for the address of this machine to accept.
 const LOCAL_TIMEOUT: Duration = Duration::from_millis(250);
-/// For how long lines of `/etc/hosts` hold: they have no TTL.
+/// How long lines of `/etc/hosts` hold: they have no TTL.
 const HOSTS_TTL: Duration = Duration::from_secs(30);
 /// Hosts of a service that are asked for at once.
 const HOSTS_AT_ONCE: usize = 32;
 
-/// What is asked of name servers.
+/// A question to name servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Question {
     /// The addresses of a host.
@@ -67,7 +67,7 @@ pub(super) enum Question {
 pub(super) struct Answer {
     /// At least one, in an order that stays.
     pub targets: Vec<Target>,
-    /// For how long it holds.
+    /// How long it holds.
     pub ttl: Duration,
     /// Hosts of a service that no name server knows an address of.
     pub absent: Vec<String>,
@@ -99,7 +99,7 @@ impl Target {
     }
 }
 
-/// Whether a name is that of this machine: RFC 6761, 6.3.
+/// Whether a name is this machine's: RFC 6761, 6.3.
 pub(super) fn is_local(host: &str) -> bool {
     host.trim_end_matches('.').eq_ignore_ascii_case("localhost")
 }
@@ -111,7 +111,7 @@ const LOCAL: [IpAddr; 2] = [
 ];
 
 impl Question {
-    /// What a source asks; `None` for an address.
+    /// The question of a source; `None` for an address.
     pub fn of(source: &EndpointSource) -> Option<Question> {
         Some(match source {
             EndpointSource::Fixed(_) => return None,
@@ -145,20 +145,20 @@ impl Question {
     }
 }
 
-/// Whom questions are asked of.
+/// The name servers that questions go to.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
-    /// In place of the system's name servers, if there are any.
+    /// Name servers that replace the system's, if there are any.
     servers: Arc<[SocketAddr]>,
     built: Arc<Mutex<Option<Built>>>,
     permits: Arc<Semaphore>,
 }
 
-/// A resolver for each choice of addresses, and what they were built of.
+/// A resolver for each choice of addresses, and the files they were built from.
 #[derive(Debug)]
 struct Built {
     files: SystemFiles,
-    /// What stands in `/etc/hosts`.
+    /// The lines of `/etc/hosts`.
     hosts: Arc<Hosts>,
     by_strategy: Vec<(LookupIpStrategy, TokioResolver)>,
 }
@@ -171,7 +171,7 @@ struct SystemFiles {
 }
 
 impl SystemFiles {
-    /// One that is missing is as an empty one, as for the system.
+    /// A missing file counts as an empty one, as for the system.
     fn read() -> Self {
         SystemFiles {
             resolv_conf: std::fs::read("/etc/resolv.conf").unwrap_or_default(),
@@ -185,7 +185,7 @@ impl SystemFiles {
         hosts: Arc<Hosts>,
         strategy: LookupIpStrategy,
     ) -> Result<TokioResolver, NetError> {
-        // Without a server the system asks that of this machine.
+        // Without a server the system asks this machine's.
         let local = || {
             let server = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
             let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
@@ -203,7 +203,7 @@ impl SystemFiles {
             }
         };
         options.ip_strategy = strategy;
-        // How old an answer is matters here.
+        // The age of an answer matters here.
         options.cache_size = 0;
         options.use_hosts_file = ResolveHosts::Never;
         let provider = TokioRuntimeProvider::default();
@@ -215,7 +215,7 @@ impl SystemFiles {
 
     fn hosts(&self) -> Hosts {
         let mut hosts = Hosts::default();
-        // Lines that can't be read are none.
+        // Malformed lines are skipped.
         let _ = hosts.read_hosts_conf(&self.hosts[..]);
         hosts
     }

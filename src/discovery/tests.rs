@@ -194,7 +194,7 @@ fn one_of_each_host_of_a_service() {
     }
 }
 
-/// What the operator has set stays until the list says something else.
+/// A weight that the operator has set stays until the list gives another.
 #[test]
 fn weights_follow_the_list_where_it_changes() {
     let keys = |weight| {
@@ -250,7 +250,7 @@ impl Run {
         said.await.unwrap_or_else(|error| error)
     }
 
-    /// What is changed, as `diff` has it.
+    /// The changes, as `diff` shows them.
     fn changed(&self, keys: &str) -> String {
         let changes = self.discovery.operator_changes(&config(keys, None));
         let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
@@ -298,7 +298,7 @@ fn what_is_saved_holds_whenever_its_list_is_configured() {
              one: removed {ONE} (saved: it holds again with the list of before)"
         )
     );
-    // What is undone until the program ends stays so with the same list.
+    // A change that is undone until the program ends stays undone with the same list.
     wait(run.change(
         ONE,
         ListChange::Add(EndpointChange::default()),
@@ -322,7 +322,7 @@ fn all_of_an_endpoint_is_saved() {
     wait(run.change(THREE, ListChange::Set(limited), Keep::Saved));
     wait(run.change(TWO, ListChange::Remove, Keep::Running));
     wait(run.change(TWO, ListChange::Add(EndpointChange::default()), Keep::Saved));
-    // It is not what was saved.
+    // The present state is not the saved one.
     wait(run.change(ONE, ListChange::Remove, Keep::Running));
     let next = Run::of(LIST, &file);
     let expected = [(ONE, 1, 0), (TWO, 5, 0), (THREE, 3, 0)];
@@ -498,7 +498,7 @@ fn a_process_that_drains_saves_nothing() {
     let failures = run.discovery.shown().state_failures().read();
     assert_eq!(failures.iter().find(|it| it.1 > 0), Some(("draining", 1)));
     assert_eq!(names(&Run::of(LIST, &file).shared), [TWO, THREE]);
-    // What is for this process alone it still does.
+    // Changes for this process alone are still made.
     wait(run.change(TWO, ListChange::Remove, Keep::Running));
     assert_eq!(names(&run.shared), [""; 0]);
 }

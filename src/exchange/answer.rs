@@ -25,7 +25,7 @@ use crate::net::clock;
 use crate::net::stream::Follow;
 use crate::observe::figures::EndpointStatus;
 
-/// An answer that is not an endpoint's.
+/// An answer of our own.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer<'a> {
     /// Status code.
@@ -34,18 +34,18 @@ pub struct Answer<'a> {
     pub content_type: &'a str,
     /// Value of `Location`, for redirects.
     pub location: Option<&'a str>,
-    /// Value of `Allow`, where the method is not.
+    /// Value of `Allow`, for a method that is not allowed.
     pub allow: Option<&'a str>,
     /// Value of `Retry-After`, in seconds.
     pub retry_after_s: Option<u32>,
-    /// Further fields, none of which is written anyway: names and values.
+    /// Further fields, as names and values. None of them is written elsewhere.
     pub headers: &'a [(String, String)],
     /// The body.
     pub body: &'a [u8],
 }
 
 impl Answer<'_> {
-    /// An answer that says nothing but its status.
+    /// An answer with only a status.
     pub const EMPTY: Self = Answer {
         status: 200,
         content_type: TEXT,
@@ -57,13 +57,13 @@ impl Answer<'_> {
     };
 }
 
-/// Bodies up to this length are copied behind their heads, in bytes.
+/// Bodies up to this length, in bytes, are copied behind their heads.
 const COPIED_LEN: usize = 16 * 1024;
 
-/// Sends `answer`, and counts what was sent.
+/// Sends `answer`, and counts the bytes.
 ///
 /// # Errors
-/// The client closed, or took nothing until the timer fired.
+/// The client has closed, or has read nothing until the timer fired.
 pub async fn send(
     exchange: &mut Exchange<'_>,
     answer: &Answer<'_>,
@@ -78,8 +78,8 @@ pub async fn send(
         _ if exchange.head.method == Method::Head => &[],
         _ => answer.body,
     };
-    // A long body is not copied: it is the configuration's, and a client that is
-    // slow would hold a copy of its own.
+    // A long body belongs to the configuration. It is not copied, as a slow client would hold the
+    // copy.
     let (joined, rest) = match body.len() {
         ..=COPIED_LEN => (body, &[][..]),
         _ => (&[][..], body),
@@ -98,11 +98,11 @@ pub async fn send(
     put(exchange, rest, 0, follow).await
 }
 
-/// Sends a part of an answer made here, the first `head_len` bytes of which
-/// belong to its head, and counts what was sent.
+/// Sends a part of our own answer, and counts the bytes. The first `head_len` bytes belong to its
+/// head.
 ///
 /// # Errors
-/// The client closed, or took nothing for its `timeouts.body`.
+/// The client has closed, or has read nothing for its `timeouts.body`.
 pub(crate) fn put(
     exchange: &mut Exchange<'_>,
     bytes: &[u8],
@@ -112,7 +112,7 @@ pub(crate) fn put(
     put_or(exchange, bytes, head_len, follow)
 }
 
-/// The same for callers with other errors. To map one would hold the future twice.
+/// The same for callers with another error type. Mapping the error would hold the future twice.
 pub(crate) fn put_or<E: From<Failure>>(
     exchange: &mut Exchange<'_>,
     bytes: &[u8],
@@ -130,22 +130,22 @@ pub(crate) fn put_or<E: From<Failure>>(
     }
 }
 
-/// Why a part of a file did not go out whole.
+/// Why a part of a file was not sent whole.
 #[derive(Debug)]
 pub(crate) enum UnsentFile {
-    /// The file is shorter than it was.
+    /// The file has become shorter.
     Short,
-    /// It can't be read.
+    /// The file can't be read.
     Unreadable(std::io::Error),
-    /// The client closed, or took nothing for its `timeouts.body`.
+    /// The client has closed, or has read nothing for its `timeouts.body`.
     Client(Failure),
 }
 
-/// Sends a part of a file without copying it, and counts what was sent. For clients that
-/// [files can be sent to](super::ClientSide::can_send_file).
+/// Sends a part of a file without a copy, and counts the bytes. For clients to which [files can
+/// be sent](super::ClientSide::can_send_file).
 ///
 /// # Errors
-/// Not all of it was sent.
+/// The part was not sent whole.
 pub(crate) async fn put_file(
     exchange: &mut Exchange<'_>,
     file: BorrowedFd<'_>,
@@ -188,7 +188,7 @@ pub(crate) async fn put_file(
     result
 }
 
-/// Whether an error of sending a file is that of the client's connection.
+/// Whether an error of sending a file comes from the client's connection.
 fn is_of_connection(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut,
@@ -229,8 +229,7 @@ fn write_head(out: &mut Vec<u8>, worker: &Worker, answer: &Answer<'_>) {
     }
 }
 
-/// Writes the status line, and the fields that every answer made here begins
-/// with.
+/// Writes the status line, and the first fields of all our own answers.
 pub fn begin_head(out: &mut Vec<u8>, worker: &Worker, status: u16, now: Instant) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(&write::status_digits(status));
@@ -239,8 +238,8 @@ pub fn begin_head(out: &mut Vec<u8>, worker: &Worker, status: u16, now: Instant)
     push_field(out, "Server: evenkeel\r\nDate: ", &date);
 }
 
-/// Writes the fields that every answer made here ends with, and the empty line; then the
-/// route's edits are made. The head begins at the front of `out`.
+/// Writes the last fields of all our own answers, and the empty line. Then makes the route's
+/// edits. The head begins at the front of `out`.
 pub fn end_head(out: &mut Vec<u8>, exchange: &Exchange<'_>, persistence: Persistence) {
     let mut room = ROOM;
     let identity = exchange.progress.identity;
@@ -270,14 +269,12 @@ fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// How an answer of our own says what becomes of the connection. Nothing was read of
-/// the request's body.
+/// The persistence of the connection for our own answer, where no body was read.
 pub(crate) fn persistence(exchange: &Exchange<'_>) -> Persistence {
     exchange.persistence(rest_of_body(exchange))
 }
 
-/// The outcome of an exchange with an answer of our own: nothing of the request's
-/// body was read.
+/// The outcome of an exchange with our own answer, where no body was read.
 pub(crate) fn outcome(exchange: &Exchange<'_>, end: End, persistence: Persistence) -> Outcome {
     let head = exchange.head;
     let has_body = head.wire.framing != BodyFraming::None;
@@ -289,7 +286,7 @@ pub(crate) fn outcome(exchange: &Exchange<'_>, end: End, persistence: Persistenc
     }
 }
 
-/// The answer to a connection that is refused before its request was read.
+/// The answer to a connection that is refused before its request is read.
 pub fn refusal(worker: &Worker, end: End) -> Vec<u8> {
     let text = refusal_text(end.status(), end, "");
     let answer = Answer {
@@ -306,7 +303,7 @@ pub fn refusal(worker: &Worker, end: End) -> Vec<u8> {
     bytes
 }
 
-/// What a refused request is answered with, but for fields of that refusal.
+/// The page of a refusal, without the fields of that refusal.
 struct Page<'a> {
     status: u16,
     content_type: &'a str,
@@ -314,15 +311,14 @@ struct Page<'a> {
     body: Cow<'a, [u8]>,
 }
 
-/// The page that the route has for an error, if it has one: with what came of it where it is
-/// to be asked for.
+/// The route's page for an error, fetched where it comes from an upstream.
 struct OwnPage<'a> {
     settings: &'a ErrorPage,
     fetched: Option<Rc<FetchedPage>>,
 }
 
 impl<'a> OwnPage<'a> {
-    /// `None` where there is none, or no upstream brings it.
+    /// `None` where the route has no page, or its upstream gives none.
     async fn of(exchange: &Exchange<'a>, end: End, status: u16) -> Option<Self> {
         let settings = own_page(exchange, end, status)?;
         let fetched = match settings.source {
@@ -345,7 +341,7 @@ impl<'a> OwnPage<'a> {
 }
 
 impl Page<'_> {
-    /// The value of `Retry-After`, unless the page has one of its own.
+    /// The value of `Retry-After`, unless the page has its own.
     fn retry_after_s(&self, seconds: Option<u32>) -> Option<u32> {
         let mut names = self.headers.iter().map(|(name, _)| name);
         let has_own = names.any(|it| it.eq_ignore_ascii_case("retry-after"));
@@ -353,8 +349,7 @@ impl Page<'_> {
     }
 }
 
-/// The page that the route has for an error, or else a short text that says why: with
-/// `detail` at its end.
+/// The route's page for an error, or a short text with the reason, which ends in `detail`.
 fn page<'p>(own: Option<&'p OwnPage<'_>>, end: End, status: u16, detail: &str) -> Page<'p> {
     match own {
         Some(own) => own.page(status),
@@ -367,34 +362,32 @@ fn page<'p>(own: Option<&'p OwnPage<'_>>, end: End, status: u16, detail: &str) -
     }
 }
 
-/// The page that the route has for an error.
+/// The route's page for an error, if it has one.
 fn own_page<'a>(exchange: &Exchange<'a>, end: End, status: u16) -> Option<&'a ErrorPage> {
     let mut pages = exchange.route()?.error_pages.iter();
     pages.find(|it| it.errors.has(end.word(), status))
 }
 
-/// What the body of a refusal says.
+/// The text of a refusal.
 fn refusal_text(status: u16, end: End, detail: &str) -> String {
     let phrase = reason_phrase(status);
     let why = reason_text(end, detail);
     format!("{status} {phrase}\n\n{why}\n")
 }
 
-/// Why a request is refused, in the log's word and in words.
+/// The reason of a refusal: the log's word, and words for people.
 fn reason_text(end: End, detail: &str) -> String {
     let (word, words) = (end.word(), end.text());
     format!("{word}: {words}{detail}")
 }
 
-/// The type of such bodies.
+/// The type of such texts.
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Refuses a request: a short answer that says why, in the log's word. `unread`
-/// tells what was read of the body and of the next request, where that is more than
-/// stands in the client's buffer.
+/// Refuses a request with a short answer, which has the reason as the log's word. `unread` is the
+/// rest of the body, and the next request, if more was read than the client's buffer has.
 ///
-/// Gives the end to be logged: that of the refusal, whether or not the client
-/// stayed to hear it.
+/// Returns the end for the log: that of the refusal, whether or not the client stayed for it.
 pub async fn refuse(exchange: &mut Exchange<'_>, end: End, unread: Option<Box<Unread>>) -> Outcome {
     let head = exchange.head_read();
     let consumed = head.map_or(exchange.bytes.len(), |head| head.wire.end);
@@ -444,8 +437,8 @@ pub async fn refuse(exchange: &mut Exchange<'_>, end: End, unread: Option<Box<Un
     }
 }
 
-/// Refuses a request of which nothing but the head was read, with these fields besides; a
-/// text that says why ends in `detail`.
+/// Refuses a request of which only the head was read, with these further fields. A text with the
+/// reason ends in `detail`.
 pub(crate) async fn refuse_with(
     exchange: &mut Exchange<'_>,
     end: End,
@@ -470,7 +463,7 @@ pub(crate) async fn refuse_with(
                 body: &page.body,
                 ..Answer::EMPTY
             };
-            // The listener may be closing since.
+            // The listener may have started to close meanwhile.
             let persistence = self::persistence(exchange);
             (send(exchange, &answer, persistence).await, persistence)
         }
@@ -481,7 +474,7 @@ pub(crate) async fn refuse_with(
     }
 }
 
-/// Sends the refusal of a request: what is configured for it, or a page that says why.
+/// Sends the refusal of a request: the configured answer, or a page with the reason.
 async fn send_refusal(
     exchange: &mut Exchange<'_>,
     end: End,
@@ -497,7 +490,7 @@ async fn send_refusal(
             .map(|(_, files)| &files.overload),
         _ => upstream.map(|upstream| &upstream.queue.answer),
     };
-    // What is configured for who gets no slot.
+    // The configured answer for requests without a slot.
     let overload = queue_answer.filter(|_| is_overload(end));
     let status = match overload {
         Some(answer) => answer.status,
@@ -530,7 +523,7 @@ async fn send_refusal(
     let is_for_now = status == 503 || overload.is_some();
     let mut headers = page.headers.to_vec();
     if end == End::Failure(Failure::CodedRequest) {
-        // What a client may send instead (RFC 9110 §12.5.3).
+        // The coding that the client may send instead (RFC 9110 §12.5.3).
         headers.push(("Accept-Encoding".to_owned(), "identity".to_owned()));
     }
     let answer = Answer {
@@ -546,8 +539,8 @@ async fn send_refusal(
     send(exchange, &answer, persistence).await
 }
 
-/// Passes on the status of a call that an endpoint has refused, and that could not be tried
-/// elsewhere. All of the request had been read.
+/// Forwards the status of a gRPC call that an endpoint has refused and that could not be retried.
+/// The whole request was read.
 pub(super) async fn pass_status(exchange: &mut Exchange<'_>) -> Outcome {
     let persistence = exchange.persistence(RestOfBody::Read);
     let end = match exchange.answer_refused_call(persistence).await {
@@ -563,16 +556,16 @@ pub(super) async fn pass_status(exchange: &mut Exchange<'_>) -> Outcome {
 
 /// The body of a request that is refused.
 enum Body {
-    /// Nothing of it was read beyond what came with the head.
+    /// No more was read than came with the head.
     Untouched,
     /// More was read.
     Partly(Box<Unread>),
-    /// Its end is not known, or will not come.
+    /// Its end is unknown, or will not come.
     Lost,
 }
 
-/// The states of endpoints, as the end of a sentence: ": 2 down, 1 draining".
-/// Their addresses are nobody else's business.
+/// The states of endpoints, as the end of a sentence: ": 2 down, 1 draining". Their addresses
+/// stay private.
 fn outage(states: &[Arc<EndpointState>]) -> String {
     let word_of = |state: &EndpointState| match EndpointStatus::of(state) {
         EndpointStatus::Up | EndpointStatus::Starting if state.is_refusing() => {
@@ -599,7 +592,7 @@ fn outage(states: &[Arc<EndpointState>]) -> String {
     }
 }
 
-/// The status of a refusal: for who gets no slot, what is configured.
+/// The status of a refusal: the configured one, where the request got no slot.
 pub fn refusal_status(end: End, upstream: Option<&Upstream>) -> u16 {
     match upstream {
         Some(upstream) if end == End::Failure(Failure::Busy) => upstream.busy_status,
@@ -624,11 +617,11 @@ fn is_overload(end: End) -> bool {
     )
 }
 
-/// Whether the next request can follow a refused one, once its body is read.
+/// Whether another request can follow a refused one, once its body is read.
 fn leaves_connection_usable(head: &RequestHead, end: End) -> bool {
     let is_well_formed = match end {
         End::Response(_) => true,
-        // The body did not come, or nothing more is served.
+        // The body did not come, or the program or the generation ends.
         End::Failure(failure) => !matches!(
             failure,
             Failure::BodyTimeout

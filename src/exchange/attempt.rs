@@ -1,5 +1,5 @@
-//! One attempt at one endpoint: connect, send, wait for the response's head,
-//! then relay it.
+//! One attempt at one endpoint: connects, sends, waits for the response's head, and relays the
+//! response.
 
 mod connect;
 mod finish;
@@ -45,24 +45,24 @@ use crate::observe::counters::EndpointCounters;
 use crate::observe::sessions::Stage;
 use crate::upstream::{Bond, Slot};
 
-/// What is read of a response with its head where a long one is to be expected,
-/// in bytes: the rest need not be copied.
+/// Most bytes that are read with a head where a long body is likely, so that the rest need not be
+/// copied.
 const SHORT_READ_LEN: usize = 16 * 1024;
-/// Bodies from this length on are long ones.
+/// Length from which a body counts as long.
 const LONG_LEN: u64 = SHORT_READ_LEN as u64 + SPLICED_MIN;
 
-/// Which connection an attempt may use.
+/// The connections that an attempt may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UpstreamConnection {
-    /// An idle one where there is one.
+    /// An idle one, if there is one.
     AnyIdle,
-    /// One that was never used.
+    /// Only a new one.
     New,
 }
 
-/// A kind of attempts: what is done at an endpoint that has a slot.
+/// A kind of attempt: the work at an endpoint, once it has a slot.
 pub(super) trait Attempting {
-    /// What an attempt leaves that has not failed.
+    /// The result of an attempt that has not failed.
     type Done;
 
     /// Makes one attempt.
@@ -78,7 +78,7 @@ pub(super) trait Attempting {
     ) -> impl Future<Output = Attempt<Self::Done>>;
 }
 
-/// Attempts that send a request and relay its response.
+/// Attempts that send a request and relay the response.
 pub(super) struct Requests;
 
 impl Attempting for Requests {
@@ -104,7 +104,7 @@ impl Attempting for Requests {
             };
             sent.exchange.progress.figures.phase = Phase::Response;
             if sent.send_head().is_err() {
-                // The endpoint took none of it, so it can't have acted on it.
+                // The endpoint has taken no byte of it, so it can't have acted on it.
                 return sent.lost_connection(Sending::Nothing);
             }
             sent.set_timeout();
@@ -122,20 +122,20 @@ impl Attempting for Requests {
     }
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug)]
 pub(super) enum Attempt<T = Outcome> {
-    /// It has not failed: a response was relayed, whole or not.
+    /// Not failed: a response was relayed, whole or in part.
     Finished(T),
-    /// No response has begun.
+    /// Failed before any response.
     Failed {
-        /// What to answer if there is no further attempt.
+        /// The end of the exchange, if this is the last attempt.
         end: End,
-        /// Whether there may be one.
+        /// Whether and where to retry.
         retry: Retry,
-        /// Whether the endpoint is to blame, and has not been yet.
+        /// Whether to blame the endpoint, if it was not blamed yet.
         is_blamed: bool,
-        /// The rest of the request, if more was read than came with its head.
+        /// The rest of the request, if more was read than the first buffer.
         unread: Option<Box<Unread>>,
     },
 }
@@ -147,13 +147,13 @@ pub(super) enum Retry {
     Never,
     /// Only the connection was at fault.
     OnNewConnection,
-    /// The endpoint has said that it has done nothing for the request (RFC 9113 §8.7).
+    /// The endpoint has reported that it did nothing for the request (RFC 9113 §8.7).
     Untouched,
-    /// The same, as the endpoint has ended a connection that had served others.
+    /// The same: the endpoint has ended a connection that had served others.
     Ended,
     /// At an endpoint not tried yet.
     Elsewhere,
-    /// At any endpoint with room: the backlog was full, and nothing was sent.
+    /// At any endpoint with room: the backlog was full, so nothing was sent.
     WhereThereIsRoom,
 }
 
@@ -176,8 +176,7 @@ impl Attempt {
         }
     }
 
-    /// The same, with the rest of the request, and whether the failure says
-    /// nothing of the endpoint.
+    /// Adds the rest of the request, and whether the failure is not the endpoint's fault.
     fn concluded(mut self, is_excused: bool, read: Option<Box<Unread>>) -> Self {
         if let Attempt::Failed {
             is_blamed, unread, ..
@@ -191,7 +190,7 @@ impl Attempt {
 }
 
 impl<T> Attempt<T> {
-    /// There is no connection to the endpoint.
+    /// A failure to get a connection to the endpoint.
     fn not_opened(failure: Failure) -> Self {
         let retry = match failure {
             Failure::TotalTimeout
@@ -210,43 +209,42 @@ impl<T> Attempt<T> {
     }
 }
 
-/// The endpoint's side while its response is awaited.
+/// The endpoint's side of the exchange, until its response.
 struct Sent<'a, 'e> {
     exchange: &'a mut Exchange<'e>,
     slot: &'a Slot<'a>,
-    /// Of the endpoint that the slot is at.
+    /// The counters of the slot's endpoint.
     counters: &'a EndpointCounters,
     request: &'a RequestBody<'a>,
     stream: Stream,
     is_reused: bool,
     /// Who may use the connection after this exchange.
     belongs_to: BelongsTo,
-    /// The rest of the request, while there is some that was not written; the
-    /// endpoint may take no more of it.
+    /// Writes the rest of the request, if there is any. The endpoint may have stopped reading.
     pump: Option<Box<Pump>>,
-    /// The interim responses so far.
+    /// Interim responses so far.
     interim: Interim,
-    /// When all of the request that was there had been sent.
+    /// End of sending the first part of the request, or the whole request.
     sent_at: Instant,
-    /// What was read beyond the request's body.
+    /// Bytes read beyond the request's body.
     leftover: Option<Buffer>,
     watch: &'a mut ClientWatch,
 }
 
-/// Who may use the endpoint's connection after an exchange.
+/// The exchanges that may use the endpoint's connection next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BelongsTo {
     /// Any exchange.
     Pool,
-    /// Those of the same client.
+    /// Exchanges of the same client.
     Client(Bond),
-    /// None: it told of a client that a trusted proxy named, whose next request may be
-    /// another's.
+    /// None: the connection has named a client of a trusted proxy, and the proxy's next request
+    /// may be of another client.
     Nobody,
 }
 
 impl BelongsTo {
-    /// The same for a connection that began with a PROXY header.
+    /// The same after a PROXY header.
     #[cold]
     fn after_header(self, client: &Client) -> Self {
         match self {
@@ -257,35 +255,35 @@ impl BelongsTo {
     }
 }
 
-/// What ended a wait for the response.
+/// The end of a wait for the response.
 enum Event {
     Request(PumpEnd),
-    /// What a read brought, behind what the buffer held before.
+    /// The result of a read. The bytes follow the earlier ones in the buffer.
     Read(io::Result<usize>, Buffer),
     ClientGone,
     ClientSlow,
     TimedOut,
 }
 
-/// How a response begins.
+/// The start of a response.
 enum Begun {
-    /// A head and what came of the body, in a buffer.
+    /// A head, and a part of the body, in a buffer.
     Response(Response, Buffer),
-    /// A head of this length and the tunnel's first bytes, in a buffer.
+    /// A head of this length and the first bytes of the tunnel, in a buffer.
     Tunnel(usize, Buffer),
 }
 
-/// How much of a request went to the endpoint before its connection was lost.
+/// How much of a request was sent before the connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sending {
     Nothing,
-    /// Something, for which the endpoint has done nothing.
+    /// Some of it, for which the endpoint did nothing.
     InVain,
     Something,
 }
 
 impl<'a, 'e> Sent<'a, 'e> {
-    /// Nothing is sent yet.
+    /// The state before anything is sent.
     fn new(
         exchange: &'a mut Exchange<'e>,
         slot: &'a Slot<'a>,
@@ -311,7 +309,7 @@ impl<'a, 'e> Sent<'a, 'e> {
             stream: opened.stream,
             pump: None,
             interim: Interim::default(),
-            // On an idle connection it is sent as soon as it is there.
+            // An idle connection sends each part as soon as it is there.
             sent_at: match opened.origin {
                 Origin::New(opened_at) => opened_at,
                 _ if figures.attempts == 1 && figures.times.queue.is_none() => watch.request_end,
@@ -323,8 +321,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
     }
 
-    /// Writes the head and what is there of the body; what does not go at once
-    /// is left to a pump.
+    /// Writes the head and the first part of the body. A pump writes the rest.
     ///
     /// # Errors
     /// The endpoint had closed the connection.
@@ -389,8 +386,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         Ok(())
     }
 
-    /// Which fields tell the endpoint of the client. Another exchange that asks for itself
-    /// tells what every server that is asked expects.
+    /// The fields that describe the client to the endpoint. Forward auth always sends those that
+    /// auth servers expect.
     fn told(&self) -> Forward {
         let forward = self.slot.upstream().config().forward;
         Forward {
@@ -399,7 +396,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
     }
 
-    /// What is read at once of the response, at most.
+    /// Most bytes of the response to read at once.
     fn read_len_max(&self) -> usize {
         if self.slot.upstream().last_body_len() < LONG_LEN {
             usize::MAX
@@ -412,7 +409,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         self.exchange.patience(self.slot.upstream())
     }
 
-    /// The pump of the rest of the request, while the endpoint takes it.
+    /// The pump of the rest of the request, while the endpoint reads it.
     fn pumping(&self) -> Option<&Pump> {
         self.pump.as_deref().filter(|pump| !pump.sink_is_closed())
     }
@@ -427,14 +424,14 @@ impl<'a, 'e> Sent<'a, 'e> {
             && self.request.bytes.len() <= head.wire.end
     }
 
-    /// What the rest of the request waits for; `None` where it is the endpoint's
-    /// turn to answer: the request is sent, or the client waits for 100 (Continue).
+    /// The side that the rest of the request waits for. `None` where the endpoint has to respond:
+    /// the request is sent, or the client waits for 100 (Continue).
     fn waits_for(&self) -> Option<WaitsFor> {
         let waits_for = self.pumping().map(Pump::waits_for);
         waits_for.filter(|&side| side == WaitsFor::Sink || !self.awaits_continue())
     }
 
-    /// What becomes of the rest of the request's body.
+    /// The fate of the rest of the request's body.
     fn rest_of_body(&self) -> RestOfBody {
         let Some(pump) = &self.pump else {
             return RestOfBody::Read;
@@ -447,8 +444,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         body.rest(self.exchange, pump.decoder())
     }
 
-    /// How long the present wait may take: for the client's body, for the
-    /// endpoint to take it, or for its response.
+    /// Sets the limit of the present wait: for the client's body, for the endpoint to read it, or
+    /// for its response.
     fn set_timeout(&mut self) {
         let timeout = match self.waits_for() {
             Some(WaitsFor::Source) => self.exchange.listener().timeouts.body,
@@ -521,7 +518,7 @@ impl<'a, 'e> Sent<'a, 'e> {
                     self.set_timeout();
                 }
             }
-            // Wait first, take a buffer then.
+            // Waits first, and takes a buffer only for a read.
             if self.stream.poll_read_ready(cx).is_ready() {
                 let mut buffer = held
                     .take()
@@ -530,13 +527,13 @@ impl<'a, 'e> Sent<'a, 'e> {
                 let room_len = (room.len() - TAILROOM).min(self.read_len_max());
                 match self.stream.poll_read(cx, &mut room[..room_len]) {
                     Poll::Ready(read) => return Poll::Ready(Event::Read(read, buffer)),
-                    // There was nothing after all.
+                    // The event was false: there was nothing to read.
                     Poll::Pending => *held = (!buffer.is_empty()).then_some(buffer),
                 }
             }
             let gone = match self.pumping() {
                 None => self.watch.poll_gone(cx, &mut self.exchange.side),
-                // An end shows in a read, once the endpoint takes more.
+                // A read shows an end, once the endpoint reads more.
                 Some(_) => self.exchange.side.poll_broken(cx),
             };
             if gone.is_ready() {
@@ -556,7 +553,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         })
     }
 
-    /// The request's body is at its end, one way or another.
+    /// Handles the end of the request's body, whole or not.
     fn request_ended(&mut self, end: PumpEnd) -> Result<(), End> {
         match end {
             PumpEnd::Done => {
@@ -568,7 +565,7 @@ impl<'a, 'e> Sent<'a, 'e> {
                 progress.track.enter(Stage::Wait);
                 progress.track.set_bytes_in(progress.figures.bytes_in);
                 self.leftover = pump.into_leftover();
-                // The next request's.
+                // These bytes are of the next request.
                 progress.figures.bytes_in -= self.leftover.as_ref().map_or(0, Buffer::len) as u64;
                 self.sent_at = clock::now();
                 self.watch.restart(self.sent_at);
@@ -576,7 +573,7 @@ impl<'a, 'e> Sent<'a, 'e> {
                     self.watch.leave_fin_to_next();
                 }
             }
-            // It may have answered before it closed.
+            // The endpoint may have responded before it closed.
             PumpEnd::SinkClosed | PumpEnd::SinkReset => {}
             PumpEnd::SourceCut => return Err(Failure::ClientGone.into()),
             PumpEnd::Malformed(error) => return Err(error.into()),
@@ -600,12 +597,12 @@ impl<'a, 'e> Sent<'a, 'e> {
         self.exchange.timed_out(failure).into()
     }
 
-    /// What came is not the head of a response.
+    /// Handles bytes that are not the head of a response.
     #[cold]
     fn unreadable(&self, end: End) -> Attempt {
         let is_no_head = end == End::Response(ResponseError::StatusLine);
         match self.lost_connection(Sending::Something) {
-            // Bytes that an earlier exchange left behind say nothing of this one.
+            // They may be left from an earlier exchange, and say nothing of this one.
             Attempt::Failed {
                 retry: retry @ Retry::OnNewConnection,
                 is_blamed,
@@ -621,15 +618,15 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
     }
 
-    /// Whether the endpoint refuses the handshake of a new connection: in TLS 1.3 it does so
-    /// only after that has ended here.
+    /// Whether the endpoint refuses the handshake of a new connection. In TLS 1.3 the refusal
+    /// arrives after the handshake has ended here.
     #[cold]
     fn is_refused(&self, error: &io::Error) -> bool {
         let alert = error.get_ref().and_then(|it| it.downcast_ref());
         !self.is_reused && self.interim.count == 0 && alert.is_some_and(is_handshake_refusal)
     }
 
-    /// The endpoint has done nothing for the request, which may be made again so.
+    /// The endpoint did nothing for the request, which may be retried by `again`.
     #[cold]
     fn untouched(&self, again: Retry) -> Attempt {
         let mut attempt = self.lost_connection(Sending::InVain);
@@ -645,7 +642,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         attempt
     }
 
-    /// The endpoint has cut off the exchange alone, on a connection that goes on.
+    /// The endpoint has reset this exchange alone; its connection stays open.
     #[cold]
     fn cut_off(&self) -> Attempt {
         let mut attempt = self.lost_connection(Sending::Something);
@@ -665,7 +662,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         attempt
     }
 
-    /// The endpoint refuses the handshake.
+    /// The endpoint has refused the handshake.
     #[cold]
     fn refused(&self) -> Attempt {
         let mut attempt = self.lost_connection(Sending::Something);
@@ -675,8 +672,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         attempt
     }
 
-    /// Whether the client repeats a request that its connection is closed under: it
-    /// does where the connection has carried one before.
+    /// Whether the client repeats a request after its connection is closed. Clients do so if the
+    /// connection has carried a request before.
     #[cold]
     fn may_repeat(&self) -> bool {
         let Exchange {
@@ -686,8 +683,8 @@ impl<'a, 'e> Sent<'a, 'e> {
             && context.sessions.requests(client.session) > 1
     }
 
-    /// Whether all of the request that was sent is still there: what was read of its body
-    /// beyond the first buffer is gone.
+    /// Whether the sent part of the request is still here. Body bytes beyond the first buffer are
+    /// gone.
     fn can_replay(&self) -> bool {
         match &self.pump {
             Some(pump) => pump.bytes_read == 0,
@@ -697,7 +694,7 @@ impl<'a, 'e> Sent<'a, 'e> {
 
     /// The endpoint closed before the first byte of its response.
     fn lost_connection(&self, sending: Sending) -> Attempt {
-        // An interim response came on a connection that was well.
+        // After an interim response, the connection was not stale.
         let is_stale = self.is_reused && self.interim.count == 0;
         let can_replay = sending == Sending::Nothing || self.can_replay();
         let is_allowed = sending != Sending::Something || self.request.head.method.is_idempotent();
@@ -715,15 +712,15 @@ impl<'a, 'e> Sent<'a, 'e> {
         Attempt::Failed {
             end: failure.into(),
             retry,
-            // A connection that had gone stale says nothing of the endpoint.
+            // A stale connection says nothing of the endpoint.
             is_blamed: !is_stale,
             unread: None,
         }
     }
 }
 
-/// Leaves out of the part of a body that begins at `start` what does not go on. `decoder`
-/// stands at the beginning of the body.
+/// Removes the parts of a body, from `start` on, that are not forwarded. `decoder` stands at the
+/// start of the body.
 #[cold]
 fn restate_body(scratch: &mut Vec<u8>, start: usize, mut decoder: BodyDecoder) {
     let restated = decoder.restate(&mut scratch[start..]);

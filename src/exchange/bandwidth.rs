@@ -1,7 +1,6 @@
-//! The bandwidth of a route: whose rate a response has, and what is told of it.
+//! The bandwidth of a route: the rate of a response, and its key.
 //!
-//! What holds the response back is its [`Throttle`], which all ways of writing to the
-//! client go through.
+//! A [`Throttle`] holds the response back. All ways of writing to the client go through it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use crate::metrics::quantity::bytes;
 use crate::net::clock;
 
 impl Exchange<'_> {
-    /// Has the response keep to the bandwidth of its route, if that has any.
+    /// Applies the bandwidth of the route to the response, if there is one.
     pub(crate) fn keep_to_bandwidth(&mut self, route: usize) {
         if !self.context.config().routes[route].bandwidth.is_empty() {
             self.throttle(route);
@@ -40,7 +39,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Its part in a bandwidth; `None` where that does not count it.
+    /// The exchange's share of a bandwidth; `None` if it is not counted there.
     fn share_of(&self, of: &Arc<RouteBandwidth>) -> Option<Share> {
         let Some(by) = &of.settings.key else {
             return Some(Share::new(of, b""));
@@ -53,8 +52,8 @@ impl Exchange<'_> {
         })
     }
 
-    /// Whether it waits for the bandwidth of its route, and not for its client. Its timer
-    /// is set anew then.
+    /// Whether the response waits for the route's bandwidth, and not for its client. If so,
+    /// restarts the timer.
     #[cold]
     pub(super) fn is_held_back(&self) -> bool {
         let is_over = self.total_deadline <= self.context.wheel.now();
@@ -66,8 +65,7 @@ impl Exchange<'_> {
     }
 }
 
-/// A bandwidth that holds for a request, in a few words; with how long its key waits now,
-/// where that is known.
+/// A bandwidth for a request, in a few words; with its key's present wait, where that is known.
 pub(crate) fn bandwidth_text(
     of: &Bandwidth,
     running: Option<&RouteBandwidth>,

@@ -1,12 +1,11 @@
 //! The source and the sink of a body.
 //!
-//! The protocol of the client and that of the upstream each hand the exchange a head
-//! with a [`BodySource`], and a [`BodySink`] for the other direction. A
-//! [`Pump`](super::pump::Pump) moves bytes between the two. The fast ways are agreed
-//! between both ends: see [`Way`].
+//! The protocols of client and upstream each give the exchange a head with a [`BodySource`], and
+//! a [`BodySink`] for the other direction. A [`Pump`](super::pump::Pump) moves bytes between
+//! them. Both ends agree on the fast ways: see [`Way`].
 //!
-//! HTTP/1 is the only framing so far, and a variant of its own in each enum. A
-//! [`Carrier`], which is lent for each poll, moves the bytes.
+//! HTTP/1 is the only framing so far, with its own variant in each enum. A [`Carrier`], lent for
+//! each poll, moves the bytes.
 
 use std::io::{self, ErrorKind};
 use std::task::{Context, Poll};
@@ -20,35 +19,35 @@ use crate::net::buffer::Buffer;
 use crate::net::pipe::Pipe;
 use crate::net::stream::Follow;
 
-/// Room left behind what is read: for the end of a chunk and of a chunked body.
+/// Room kept after a read: for the ends of a chunk and of a chunked body.
 pub const TAILROOM: usize = 16;
-/// Chunks of a read above which the next reads are short: their decoding keeps the
-/// worker.
+/// After a read with more chunks than this, the next reads are short, as decoding chunks keeps
+/// the worker busy.
 const TINY_CHUNKS: u64 = 1024;
-/// Length of a read of a body in tiny chunks, in bytes.
+/// Length of a read from a body in tiny chunks, in bytes.
 const TINY_CHUNKS_READ_LEN: usize = 16 * 1024;
-/// A rest of a body from this length on goes by way of a pipe, in bytes. A shorter one
-/// is copied in the time that two more system calls take.
+/// Least rest of a body, in bytes, that goes through a pipe. A shorter one is copied in the time
+/// of the two further system calls.
 pub const SPLICED_MIN: u64 = 64 * 1024;
-/// A read of this length tells that a body without a length comes in bulk, in bytes: what
-/// follows goes by way of a pipe, until a turn brings less.
+/// Length of a read, in bytes, that shows bulk in a body without a length. The next bytes go
+/// through a pipe, until a turn brings less.
 const BULKY_MIN: usize = SPLICED_MIN as usize;
-/// Most that is spliced of a body without a length in a turn: whatever the pipe takes.
+/// Most bytes of a body without a length to splice in a turn: as many as the pipe takes.
 const UNKNOWN_LEN: u64 = 1 << 30;
-/// Longest line with the size of a chunk, in bytes.
+/// Longest line with a chunk's size, in bytes.
 pub const CHUNK_SIZE_LINE_LEN: usize = b"0000000000000000\r\n".len();
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// How a pump stopped.
+/// Why a pump stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PumpEnd {
     /// The whole body was written.
     Done,
     /// The source closed before the body's end.
     SourceCut,
-    /// The sink takes nothing more.
+    /// The sink accepts nothing more.
     SinkClosed,
-    /// The same, for its peer has reset the connection.
+    /// The same, as its peer has reset the connection.
     SinkReset,
     /// The body is malformed.
     Malformed(BodyError),
@@ -66,14 +65,14 @@ pub enum BodySource {
 /// The body of a message on a connection of HTTP/1.
 #[derive(Debug, Clone)]
 pub struct Http1Source {
-    /// Stands behind the bytes that were read and taken.
+    /// The decoder, after the bytes that were read and taken.
     decoder: BodyDecoder,
     is_done: bool,
-    /// Whether what was read last came in chunks of a few bytes each.
+    /// Whether the last read brought chunks of a few bytes each.
     has_tiny_chunks: bool,
-    /// Most content of a chunked body.
+    /// Most content of a chunked body, in bytes.
     limit_bytes: Option<u64>,
-    /// Whether it comes in bulk, where its length is unknown: by its last read.
+    /// Whether the last read of a body without a length showed bulk.
     is_bulky: bool,
 }
 
@@ -84,28 +83,28 @@ pub enum BodySink {
     Http1(Http1Sink),
 }
 
-/// The body of a message that is written to a connection of HTTP/1.
+/// The body of a message for a connection of HTTP/1.
 #[derive(Debug, Clone)]
 pub struct Http1Sink {
     transcode: Transcode,
     /// The next thing on the connection after the body's last byte.
     follow: Follow,
-    /// Whether it takes nothing more: what still comes is dropped.
+    /// Whether it accepts nothing more: later bytes are dropped.
     is_closed: bool,
 }
 
-/// How the next bytes go from a source to a sink.
+/// The way of the next bytes from a source to a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// By way of a buffer.
+    /// Through a buffer.
     Copied,
-    /// By way of a pipe: the kernel moves them.
+    /// Through a pipe: the kernel moves them.
     Spliced,
 }
 
 impl Way {
-    /// The way of what comes next. Both ends must agree to splice, and the body must
-    /// be long enough to be worth it.
+    /// The way of the next bytes. They are spliced if both ends agree and the body is long
+    /// enough.
     pub fn between(
         source: &BodySource,
         from: &Carrier<'_>,
@@ -122,7 +121,7 @@ impl Way {
 }
 
 impl BodySource {
-    /// A body that stands at `decoder`.
+    /// A body whose next byte is for `decoder`.
     pub fn http1(decoder: BodyDecoder) -> Self {
         BodySource::Http1(Http1Source {
             is_done: decoder.is_done(),
@@ -133,20 +132,20 @@ impl BodySource {
         })
     }
 
-    /// Refuses a chunked body of more content than this.
+    /// Limits the content of a chunked body.
     pub fn with_limit(mut self, limit_bytes: Option<u64>) -> Self {
         let BodySource::Http1(http1) = &mut self;
         http1.limit_bytes = limit_bytes;
         self
     }
 
-    /// Whether nothing more of the body comes.
+    /// Whether the whole body was read.
     pub fn is_done(&self) -> bool {
         let BodySource::Http1(http1) = self;
         http1.is_done
     }
 
-    /// Bytes that are still to be read of the body, where that is known.
+    /// Bytes of the body that are still to be read, where that is known.
     pub fn unseen_len(&self) -> u64 {
         let BodySource::Http1(http1) = self;
         http1.decoder.unseen_len()
@@ -158,19 +157,19 @@ impl BodySource {
         http1.is_bulky
     }
 
-    /// Chunks that were decoded so far.
+    /// Number of chunks decoded so far.
     pub fn chunks(&self) -> u64 {
         let BodySource::Http1(http1) = self;
         http1.decoder.chunks()
     }
 
-    /// The decoder, which stands behind the bytes that were read and taken.
+    /// The decoder, after the bytes that were read and taken.
     pub fn decoder(&self) -> &BodyDecoder {
         let BodySource::Http1(http1) = self;
         &http1.decoder
     }
 
-    /// Notes how many chunks the last turn brought.
+    /// Notes the number of chunks in the last turn.
     pub fn note_chunks(&mut self, count: u64) {
         let BodySource::Http1(http1) = self;
         http1.has_tiny_chunks = count > TINY_CHUNKS;
@@ -182,8 +181,8 @@ impl BodySource {
         from.poll_read_ready(cx)
     }
 
-    /// Moves bytes into a pipe: how many. `None` where they can't be spliced, or a
-    /// read says what is wrong.
+    /// Moves bytes into a pipe, and returns how many. `None` where they can't be spliced, or a
+    /// read will show the error.
     pub fn poll_splice(
         &mut self,
         cx: &Context<'_>,
@@ -199,7 +198,7 @@ impl BodySource {
         };
         from.poll_read_into(cx, pipe, unseen_len)
             .map(|read| match read {
-                // A read says that it is the end.
+                // A read will show whether this is the end.
                 Ok(0) if is_bulky => Ok(None),
                 Ok(0) => Err(PumpEnd::SourceCut),
                 Ok(len) if is_bulky => {
@@ -213,13 +212,12 @@ impl BodySource {
                     Ok(Some(len))
                 }
                 Err(error) if can_be_read(&error) => Ok(None),
-                // A read would say that it is the end: an error is told once.
+                // An error shows only once: a read would now show a plain end.
                 Err(_) => Err(PumpEnd::SourceCut),
             })
     }
 
-    /// Reads up to `len_max` bytes behind the filled ones of `buffer`. Gives how many
-    /// came.
+    /// Reads up to `len_max` bytes behind the filled ones of `buffer`. Returns the length.
     pub fn poll_read(
         &self,
         cx: &Context<'_>,
@@ -240,8 +238,8 @@ impl BodySource {
         polled
     }
 
-    /// Takes what `buffer` holds, in the form that `sink` wants. Gives the number of
-    /// bytes at its front that may be written; what follows them was not taken.
+    /// Takes bytes from `buffer`, in the form that `sink` wants. Returns the number of bytes at
+    /// its front that may be written. The bytes after them were not taken.
     ///
     /// # Errors
     /// The body is malformed, or over the limit.
@@ -251,24 +249,24 @@ impl BodySource {
         let taken = take_front(&mut http1.decoder, to.transcode, buffer);
         let ready = taken.map_err(PumpEnd::Malformed)?;
         http1.is_done = http1.decoder.is_done();
-        // What goes on as it is, and has no end but that of the connection.
+        // Unchanged bytes of a body that only the connection ends.
         http1.is_bulky = ready >= BULKY_MIN
             && to.transcode == Transcode::Raw
             && matches!(http1.decoder, BodyDecoder::UntilClose);
         Ok(ready)
     }
 
-    /// Whether more content was announced than it may have.
+    /// Whether the announced content is over the limit.
     pub fn is_too_large(&self) -> bool {
         let BodySource::Http1(http1) = self;
         let announced = http1.decoder.announced_bytes().unwrap_or(0);
         http1.limit_bytes.is_some_and(|limit| announced > limit)
     }
 
-    /// The source has closed. Gives the bytes with which the body ends for `sink`.
+    /// Handles the end of the source. Returns the bytes that end the body for `sink`.
     ///
     /// # Errors
-    /// It was not at its end.
+    /// The body was not complete.
     pub fn end(&mut self, sink: &BodySink) -> Result<&'static [u8], PumpEnd> {
         let BodySource::Http1(http1) = self;
         let BodySink::Http1(to) = sink;
@@ -282,7 +280,7 @@ impl BodySource {
         })
     }
 
-    /// The decoder, for whoever reads on.
+    /// The decoder, for reading on elsewhere.
     pub fn into_decoder(self) -> BodyDecoder {
         let BodySource::Http1(http1) = self;
         http1.decoder
@@ -290,7 +288,7 @@ impl BodySource {
 }
 
 impl BodySink {
-    /// A message of which the body is written so.
+    /// A message whose body is written with this transcoding.
     pub fn http1(transcode: Transcode) -> Self {
         BodySink::Http1(Http1Sink {
             transcode,
@@ -299,8 +297,8 @@ impl BodySink {
         })
     }
 
-    /// That of a client that speaks `version`, for a response framed so: what both
-    /// protocols know goes on as it is.
+    /// The sink of a client that speaks `version`, for a response with this framing. A framing
+    /// that both protocols know stays unchanged.
     pub fn of_client(version: Version, framing: BodyFraming) -> Self {
         Self::http1(match (framing, version.knows_chunks()) {
             (BodyFraming::Chunked, false) => Transcode::Strip,
@@ -309,39 +307,39 @@ impl BodySink {
         })
     }
 
-    /// One that takes nothing: what comes is dropped.
+    /// A sink that drops everything.
     pub fn closed() -> Self {
         let mut sink = Self::http1(Transcode::Raw);
         sink.close();
         sink
     }
 
-    /// Says what comes on the connection after the body's last byte.
+    /// Sets what comes on the connection after the body's last byte.
     pub fn followed_by(mut self, follow: Follow) -> Self {
         let BodySink::Http1(http1) = &mut self;
         http1.follow = follow;
         self
     }
 
-    /// How the framing changes on the way.
+    /// The change of the framing.
     pub fn transcode(&self) -> Transcode {
         let BodySink::Http1(http1) = self;
         http1.transcode
     }
 
-    /// Whether it takes nothing more.
+    /// Whether it accepts nothing more.
     pub fn is_closed(&self) -> bool {
         let BodySink::Http1(http1) = self;
         http1.is_closed
     }
 
-    /// It takes nothing more.
+    /// Marks it as accepting nothing more.
     pub fn close(&mut self) {
         let BodySink::Http1(http1) = self;
         http1.is_closed = true;
     }
 
-    /// The next thing on the connection after the bytes of a write.
+    /// What comes on the connection after the bytes of a write.
     pub fn follow(&self, source: &BodySource) -> Follow {
         let BodySink::Http1(http1) = self;
         if source.is_done() {
@@ -351,7 +349,7 @@ impl BodySink {
         }
     }
 
-    /// Writes a part of `bytes`, which `follow` follows.
+    /// Writes a part of `bytes`, followed by `follow`.
     pub fn poll_write(
         &self,
         cx: &Context<'_>,
@@ -363,7 +361,7 @@ impl BodySink {
         written(to.poll_write(cx, bytes, follow))
     }
 
-    /// Writes a part of what is in a pipe, which `follow` follows.
+    /// Writes a part of a pipe's bytes, followed by `follow`.
     pub fn poll_splice(
         &self,
         cx: &Context<'_>,
@@ -376,7 +374,7 @@ impl BodySink {
     }
 }
 
-/// Whether what could not be spliced may come by a read still.
+/// Whether a read may still work after a failed splice.
 fn can_be_read(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -384,7 +382,7 @@ fn can_be_read(error: &io::Error) -> bool {
     )
 }
 
-/// What a write came to: how many bytes it took, or that there is no more use.
+/// The result of a write: its length, or that the sink is closed.
 fn written(polled: Poll<io::Result<usize>>) -> Poll<Result<usize, PumpEnd>> {
     polled.map(|written| match written {
         Ok(len) if len > 0 => Ok(len),
@@ -393,8 +391,8 @@ fn written(polled: Poll<io::Result<usize>>) -> Poll<Result<usize, PumpEnd>> {
     })
 }
 
-/// Runs the filled bytes of `buffer` through the decoder and gives the number
-/// of bytes at its front that may be written; what follows them was not taken.
+/// Runs the filled bytes of `buffer` through the decoder. Returns the number of bytes at its
+/// front that may be written. The bytes after them were not taken.
 ///
 /// # Errors
 /// The body is malformed.
@@ -426,7 +424,7 @@ fn take_front(
     }
 }
 
-/// Moves what was not taken up to what was kept; gives the length of that.
+/// Moves the untaken bytes up to the kept ones. Returns the length of the latter.
 fn close_gap(buffer: &mut Buffer, advance: Advance) -> usize {
     if advance.kept < advance.consumed {
         let bytes = buffer.filled_mut();
@@ -437,8 +435,7 @@ fn close_gap(buffer: &mut Buffer, advance: Advance) -> usize {
     advance.kept
 }
 
-/// Writes the size of a chunk into `line`, which ends in CRLF, and gives what
-/// of it counts.
+/// Writes the size of a chunk into `line`, which ends in CRLF. Returns the used part of the line.
 fn chunk_size_line(line: &mut [u8; CHUNK_SIZE_LINE_LEN], len: usize) -> &[u8] {
     let mut rest = len;
     let mut start = 16;

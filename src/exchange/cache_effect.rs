@@ -1,6 +1,6 @@
-//! What a response that goes past a cache means for what is stored: an unsafe request
-//! makes it out of date (RFC 9111 §4.4), and the answer to a HEAD renews it or shows that
-//! it is stale (§4.3.5).
+//! Effects on a cache of responses that go past it. An unsafe request invalidates stored
+//! responses (RFC 9111 §4.4). The response to a HEAD renews a stored response, or shows that it
+//! is stale (§4.3.5).
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::cache::Cache;
 use crate::config::Caching;
 use crate::net::clock;
 
-/// Watches for the response to a request that may concern what a cache has.
+/// Waits for the response to a request that may affect a cache.
 #[derive(Debug)]
 pub struct CacheEffect {
     cache: Arc<Cache>,
     caching: Arc<Caching>,
-    /// Of a HEAD.
+    /// The key of a HEAD.
     head_of: Option<Key>,
     asked: Instant,
 }
 
 impl CacheEffect {
-    /// Of a request that goes to an endpoint now. `head_of` is the key of one with HEAD.
+    /// For a request that goes to an endpoint now. `head_of` is the key of a HEAD.
     pub fn new(cache: Arc<Cache>, caching: Arc<Caching>, head_of: Option<Key>) -> Self {
         CacheEffect {
             cache,
@@ -36,7 +36,7 @@ impl CacheEffect {
         }
     }
 
-    /// The head of the response is at the front of `bytes`.
+    /// Applies the head of the response, at the front of `bytes`.
     pub(super) fn apply(&self, exchange: &Exchange<'_>, bytes: &[u8], head: &ResponseHead) {
         let request = Request {
             head: exchange.head,

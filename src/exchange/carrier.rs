@@ -1,10 +1,9 @@
 //! The carriers of a body's bytes: a connection of its own, or its share of one.
 //!
-//! A side lends its carrier for each poll. A [`BodySource`](super::body::BodySource) and
-//! a [`BodySink`](super::body::BodySink) know how the bytes are framed; a carrier only
-//! moves them. A stream of a multiplexed connection is a further variant: it carries
-//! content, and its end is a read of 0 bytes. A write with
-//! [`Follow::Close`] ends it, or [`Carrier::close_notify`] alone.
+//! A side lends its carrier for each poll. A [`BodySource`](super::body::BodySource) and a
+//! [`BodySink`](super::body::BodySink) know the framing of the bytes; a carrier only moves them.
+//! A stream of a multiplexed connection carries plain content. Its end is a read of 0 bytes. A
+//! write with [`Follow::Close`] ends it, or [`Carrier::close_notify`] alone.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -20,19 +19,19 @@ use crate::net::stream::{Follow, Stream};
 /// The carrier of a body's bytes, lent for a poll.
 #[derive(Debug)]
 pub enum Carrier<'a> {
-    /// A connection, which carries nothing else meanwhile.
+    /// A connection with one exchange at a time.
     Connection(&'a mut Stream),
-    /// A connection, of which somebody else gets what is read.
+    /// A connection whose reads are recorded.
     Recorded(RecordedStream<'a, Stream>),
     /// One of many streams on a connection.
     Multiplexed(&'a mut Http2Stream),
-    /// The same, of which somebody else gets what is read.
+    /// A stream whose reads are recorded.
     RecordedMultiplexed(RecordedStream<'a, Http2Stream>),
-    /// The same of a client whose route has a bandwidth.
+    /// A connection of a client whose route has a bandwidth.
     Paced(&'a mut Http1Side),
-    /// A cache, which takes a response.
+    /// A cache that takes a response.
     Store(&'a mut StoreSide),
-    /// Another exchange, which keeps a response.
+    /// Another exchange that keeps a response.
     Subrequest(&'a mut Subrequest),
 }
 
@@ -42,8 +41,7 @@ impl<'a> From<&'a mut Stream> for Carrier<'a> {
     }
 }
 
-/// Runs an expression for whatever a carrier is; one that is paced reads as its connection
-/// does.
+/// Runs an expression for each kind of carrier. A paced one reads as its connection does.
 macro_rules! with_carrier {
     ($carrier:expr, $it:ident => $result:expr, $paced:ident => $of_paced:expr) => {
         match $carrier {
@@ -58,10 +56,10 @@ macro_rules! with_carrier {
     };
 }
 
-/// The methods of [`Stream`] with these names explain them.
+/// [`Stream`] documents the methods of the same names.
 impl Carrier<'_> {
     pub fn can_splice(&self) -> bool {
-        // A paced one writes as much as it may, and no more than that.
+        // A paced carrier writes as much as it may now.
         with_carrier!(self, it => it.can_splice(), _it => false)
     }
 
@@ -86,8 +84,8 @@ impl Carrier<'_> {
         )
     }
 
-    /// How much is to be read for it at once. A stream of many takes no more than its
-    /// connection has room for, and would hold the rest meanwhile.
+    /// Most bytes to read for it at once. A stream accepts no more than its connection has room
+    /// for, and the rest would have to be held.
     pub fn read_len_max(&self) -> usize {
         match self {
             Carrier::Multiplexed(stream) => stream.read_len_max(),
@@ -125,7 +123,7 @@ impl Carrier<'_> {
         with_carrier!(
             self,
             it => it.poll_write_from(cx, pipe, follow),
-            // Nothing is spliced to it.
+            // Nothing is spliced to a stream.
             _it => Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
         )
     }
@@ -135,14 +133,14 @@ impl Carrier<'_> {
     }
 }
 
-/// What carries a request's body, and is recorded as it is read. Nothing is written to it.
+/// A carrier of a request's body that records what is read. Nothing is written to it.
 #[derive(Debug)]
 pub struct RecordedStream<'a, S> {
     pub stream: &'a mut S,
     pub recording: &'a mut Recording,
 }
 
-/// What it has of a carrier.
+/// Implements the methods of a carrier.
 macro_rules! recorded {
     ($stream:ty) => {
         impl RecordedStream<'_, $stream> {

@@ -1,4 +1,4 @@
-//! The client of an exchange: whom its request is from, and by which listener it came.
+//! The client of an exchange, and the listener that it came through.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -19,22 +19,22 @@ use crate::observe::sessions::{NO_SESSION, SessionKey};
 /// The facts about a client from its TLS handshake.
 #[derive(Debug, Clone, Default)]
 pub struct TlsClient {
-    /// The name of the server that it asked for (SNI); empty where it named none.
+    /// The server name that the client asked for (SNI); empty without one.
     pub server_name: Box<str>,
-    /// Identities in its certificate, each with its kind in front, such as `dns:a.test`.
+    /// Identities in its certificate, each with its kind, such as `dns:a.test`.
     pub identities: Vec<Box<[u8]>>,
-    /// The value of `Client-Cert`, where endpoints get that.
+    /// The value of `Client-Cert`, where endpoints get that field.
     pub certificate_field: Option<Box<[u8]>>,
-    /// The request in hand came before the end of the handshake: it may be a copy that
-    /// somebody else has sent (0-RTT).
+    /// Whether the present request came before the end of the handshake (0-RTT). It may then be a
+    /// replay.
     pub is_early: bool,
-    /// The tick of the wheel by which the handshake is to be over.
+    /// The wheel's tick at which the handshake times out.
     pub handshake_deadline: u64,
 }
 
 impl TlsClient {
-    /// The name of the server that a client asked for (SNI): in a handshake here, or in one
-    /// that goes on to the endpoint. Empty where it named none.
+    /// The server name that a client asked for (SNI), in a handshake here or in one that is
+    /// passed through to the endpoint. Empty without one.
     pub fn server_name<'a>(tls: Option<&'a Self>, hello: Option<&'a ClientHello>) -> &'a [u8] {
         match tls {
             Some(tls) => tls.server_name.as_bytes(),
@@ -51,29 +51,29 @@ impl TlsClient {
 /// The client of an exchange.
 #[derive(Debug)]
 pub struct Client {
-    /// Who connected.
+    /// The peer of the connection.
     pub peer: Remote,
-    /// The scheme that the connection itself stands for.
+    /// The scheme of the connection itself.
     scheme: Scheme,
-    /// Whether a PROXY header left open who the client is: what its requests say
-    /// of the client is a stranger's word, whatever address the proxy has.
+    /// Whether a PROXY header left the client open. Its requests then say nothing that can be
+    /// trusted, whatever the proxy's address.
     is_unnamed: bool,
-    /// The address that it connected to, where a PROXY header told it.
+    /// The address that the client connected to, from a PROXY header.
     told_destination: Option<Box<SocketAddr>>,
     /// Facts from its TLS handshake.
     tls: Option<Rc<TlsClient>>,
-    /// The client of the request in hand, where a trusted proxy sent that.
+    /// The client of the present request, if a trusted proxy sent it.
     relayed: Option<Box<RelayedClient>>,
     /// The listener that accepted it.
     pub listener: Rc<ListenerSide>,
-    /// Its entry among the worker's open connections.
+    /// Key of its entry in the worker's open connections.
     pub session: SessionKey,
-    /// Counts its connection, where its listener has a limit on those of a client.
+    /// Counts its connection, where the listener limits the connections of a client.
     pub(crate) counted: Option<Box<CountedConnection>>,
 }
 
 impl Client {
-    /// Whoever connected to a listener.
+    /// The peer of a new connection to a listener.
     pub fn new(
         peer: Remote,
         scheme: Scheme,
@@ -93,11 +93,10 @@ impl Client {
         }
     }
 
-    /// Takes the peer of the socket for a proxy, and the client for the one that its
-    /// PROXY header tells of.
+    /// Replaces the peer by the client of its PROXY header, as the socket's peer is a proxy.
     ///
-    /// Invariant: whoever asks for the client's address gets the same one: the
-    /// connection's entry has it too.
+    /// Invariant: all readers of the client's address get the same one; the connection's entry
+    /// has it too.
     pub fn stands_for(&mut self, worker: &Worker, told: &Connection<'_>) {
         if told.extensions.ssl.is_some_and(|it| it.is_encrypted()) {
             self.scheme = Scheme::Https;
@@ -112,18 +111,18 @@ impl Client {
         sessions.set_client(self.session, source.ip(), source.port());
     }
 
-    /// Its connection is encrypted from here on.
+    /// Notes that its connection is encrypted from here on.
     pub fn is_encrypted(&mut self, tls: TlsClient) {
         self.scheme = Scheme::Https;
         self.tls = Some(Rc::new(tls));
     }
 
-    /// Notes whether the request in hand came before the end of the handshake.
+    /// Notes whether the present request came before the end of the handshake.
     pub fn is_early(&mut self, is_early: bool) {
         if let Some(tls) = &mut self.tls
             && tls.is_early != is_early
         {
-            // Only its connection has it, whose requests come one after the other.
+            // Only this connection shares it, and its requests are sequential.
             Rc::make_mut(tls).is_early = is_early;
         }
     }
@@ -138,8 +137,8 @@ impl Client {
         TlsClient::server_name(self.tls(), hello)
     }
 
-    /// The same client, for a request that does not have its connection to itself: one that
-    /// a cache makes for it and for others, or that came with others.
+    /// The same client, for a request without a connection of its own: a cache's fetch, or one of
+    /// several concurrent requests.
     pub fn for_fetch(&self) -> Self {
         Client {
             peer: self.peer,
@@ -154,12 +153,12 @@ impl Client {
         }
     }
 
-    /// The address that it connected to, where a PROXY header told it.
+    /// The address that the client connected to, from a PROXY header.
     pub fn told_destination(&self) -> Option<SocketAddr> {
         self.told_destination.as_deref().copied()
     }
 
-    /// Takes over whom a request is from, where a trusted proxy sends it.
+    /// Reads the client of a request that a trusted proxy sent.
     pub fn asks(&mut self, context: &Context, bytes: &[u8], head: &RequestHead) {
         let trusted = &context.listener().trusted_proxies;
         if trusted.contains(self.peer.address) && !self.is_unnamed {
@@ -171,12 +170,12 @@ impl Client {
         }
     }
 
-    /// What comes next is no request, and so from whoever connected.
+    /// The next input is not a request, so its client is the peer.
     pub fn asks_nothing(&mut self) {
         self.relayed = None;
     }
 
-    /// Who the request in hand is from.
+    /// The client of the present request.
     pub fn remote(&self) -> &Remote {
         match &self.relayed {
             None => &self.peer,
@@ -190,14 +189,14 @@ impl Client {
         told.unwrap_or(self.scheme)
     }
 
-    /// What a trusted proxy said of the client, for endpoints.
+    /// A trusted proxy's statement about the client, for endpoints.
     pub fn relayed(&self) -> Option<write::Relayed<'_>> {
         self.relayed.as_ref().map(|it| it.relayed())
     }
 }
 
 impl Context {
-    /// What a request is called that came at `started`, where that is wanted.
+    /// The identity of a request that arrived at `started`, where the listener wants one.
     pub fn identify(&self, started: Instant, bytes: &[u8], head: &RequestHead) -> Option<Identity> {
         let settings = &self.listener().identity;
         settings.is_on().then(|| {

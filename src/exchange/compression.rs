@@ -1,8 +1,8 @@
-//! Content codings that responses of an upstream get on their way to the client.
+//! Content codings for an upstream's responses, on their way to the client.
 //!
-//! A route says what may be coded; the response's head and the request decide. A body
-//! that is coded goes through a [`CodedBody`], which takes it piece by piece and holds no
-//! more than its encoder does. Per worker.
+//! The route says which responses may be coded; the response's head and the request decide. The
+//! body then goes through a [`CodedBody`] piece by piece. It holds no more than its encoder does.
+//! Per worker.
 //!
 //! ```text
 //! head ─▶ not for a coding ────────────────▶ as it is
@@ -11,7 +11,7 @@
 //!                                            a weak `ETag`
 //! ```
 //!
-//! What a cache stores is the response as it came: it is coded on its way to each client.
+//! A cache stores the response without our coding. Each client's response is coded on its way.
 
 use std::sync::Arc;
 
@@ -30,25 +30,25 @@ use crate::upstream::Upstream;
 
 pub(crate) use super::encoder::EncoderFailed;
 
-/// Most that an encoder takes at once, in bytes: other connections have a turn after it.
+/// Most bytes that an encoder takes at once; other connections have a turn after it.
 pub(crate) const SLICE_LEN: usize = 32 * 1024;
 
-/// Bytes from which on what was encoded is worth a chunk of its own.
+/// Least length of encoded output, in bytes, for a chunk of its own.
 const CHUNK_MIN: usize = 4 * 1024;
 
-/// What a response's head decides.
+/// The decision on a response, from its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// It goes on as it is.
+    /// Unchanged.
     AsItIs,
-    /// Its head changes alone.
+    /// Only the head changes.
     Head(Recoding),
-    /// Its body gets this coding.
+    /// The body gets this coding.
     Body(Coding),
 }
 
 impl Decision {
-    /// The coding of the body, where that gets one.
+    /// The body's coding, if it gets one.
     pub fn coding(self) -> Option<Coding> {
         match self {
             Decision::Body(coding) => Some(coding),
@@ -56,7 +56,7 @@ impl Decision {
         }
     }
 
-    /// What the head says to a client that speaks `version`.
+    /// The changes of the head for a client that speaks `version`.
     pub fn recoding(self, version: Version) -> Option<Recoding> {
         match self {
             Decision::AsItIs => None,
@@ -69,7 +69,7 @@ impl Decision {
     }
 }
 
-/// How a client that speaks `version` knows the end of a body with a coding.
+/// The end of a coded body for a client that speaks `version`.
 fn coded_end(version: Version) -> CodedEnd {
     if version.knows_chunks() {
         CodedEnd::Chunks
@@ -78,31 +78,31 @@ fn coded_end(version: Version) -> CodedEnd {
     }
 }
 
-/// A response as the decision needs it.
+/// A response, as far as the decision needs it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseFacts<'r> {
     /// Its status.
     pub status: u16,
     /// Its fields.
     pub fields: Codable<'r>,
-    /// The length of its body, where that is known otherwise than by its fields.
+    /// The length of its body, where that is known apart from its fields.
     pub len: Option<u64>,
 }
 
 impl<'a> Exchange<'a> {
-    /// How its route compresses responses, if it does, and the response goes to a client.
+    /// The route's settings for compression, if it has any and the response goes to a client.
     pub(crate) fn compression(&self) -> Option<&'a ResponseCompression> {
         let compression = self.route()?.compression.as_deref()?;
         (!self.side.is_store()).then_some(compression)
     }
 
-    /// Whether its route refuses what it has for a body.
+    /// Whether the route refuses a request with a coded body.
     pub(crate) fn has_refused_coding(&self) -> bool {
         let coded = self.route().map(|it| it.coded_requests);
         coded == Some(CodedRequests::Refuse) && is_coded(self.head, self.bytes)
     }
 
-    /// Decides what becomes of a response.
+    /// Decides on a response.
     #[cold]
     pub(crate) fn decide_coding(
         &self,
@@ -114,7 +114,7 @@ impl<'a> Exchange<'a> {
             return self.decide_unmodified(settings, &conditions, response.fields);
         }
         if response.status == 206 && response.fields.is_of(&settings.types) {
-            // The whole, which other requests are for, would have it.
+            // A part is never coded, but a request for the whole body might get a coding.
             return Decision::Head(Recoding::Negotiated);
         }
         let (types, min) = (&settings.types, settings.min_bytes);
@@ -137,7 +137,7 @@ impl<'a> Exchange<'a> {
         Decision::Body(coding)
     }
 
-    /// A 304 says the entity tag that the client knows: a weak one where the body had a
+    /// For a 304: gives the entity tag that the client knows, a weak one if the body had a
     /// coding.
     fn decide_unmodified(
         &self,
@@ -154,8 +154,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Whether more requests wait for the upstream, or more responses are compressed, than
-    /// the settings allow.
+    /// Whether the upstream's queue, or the number of compressed responses, is above its limit in
+    /// the settings.
     fn is_too_busy(&self, settings: &ResponseCompression) -> bool {
         let waiting: usize = self.upstreams_of_route().map(|it| it.waiting()).sum();
         let is_full = self.context.encoders.in_use() >= settings.at_once;
@@ -184,11 +184,11 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// A body that gets this coding from now on, for the client of this exchange. `len` is
-    /// its length, where that is known: it has no other.
+    /// Starts a coded body for this exchange's client. `len` is the length of the plain body,
+    /// where that is known; the body then has exactly this length.
     ///
     /// # Errors
-    /// There is no memory for an encoder.
+    /// No memory for an encoder.
     pub(crate) fn coded_body(
         &self,
         coding: Coding,
@@ -212,7 +212,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// The coding that a request asks for, of those of a route, for `explain`.
+/// The coding that a request prefers, among those of a route, for `explain`.
 pub(crate) fn wanted_coding(
     settings: &ResponseCompression,
     head: &RequestHead,
@@ -232,37 +232,37 @@ pub(crate) fn is_coded(head: &RequestHead, bytes: &[u8]) -> bool {
     })
 }
 
-/// Takes `head`, which is whole, and gives what the client gets in its place.
+/// Takes `head`, a whole head, and returns the head for the client.
 pub(crate) fn recoded(head: &[u8], recoding: Recoding) -> Vec<u8> {
     let mut out = Vec::with_capacity(head.len() + 128);
     recode_head(&mut out, head, recoding);
     out
 }
 
-/// A body on its way through an encoder, framed for the client.
+/// A body that goes through an encoder, framed for the client.
 #[derive(Debug)]
 pub(crate) struct CodedBody<'c> {
     context: &'c Context,
-    /// `None` once it is idle again.
+    /// `None` once the encoder is idle again.
     encoder: Option<Encoder>,
     level: u32,
     framing: CodedEnd,
-    /// What was encoded, and is too little for a chunk.
+    /// Encoded bytes that are too few for a chunk.
     pending: Vec<u8>,
     counters: Option<Arc<CompressionCounters>>,
 }
 
 impl CodedBody<'_> {
-    /// Whether the client lacks some of what was taken.
+    /// Whether the client still lacks bytes that were taken.
     pub fn is_holding(&self) -> bool {
         self.encoder.as_ref().is_some_and(Encoder::is_holding)
     }
 
-    /// Takes a piece of the body, at most [`SLICE_LEN`] of it. What comes of it is
-    /// appended to `out`. Gives how much was taken.
+    /// Takes a piece of the body, at most [`SLICE_LEN`] long. Appends the output to `out`.
+    /// Returns the length of the piece.
     ///
     /// # Errors
-    /// There is no memory: the body can't go on.
+    /// No memory: the body can't continue.
     pub fn take(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<usize, EncoderFailed> {
         let piece = &body[..body.len().min(SLICE_LEN)];
         if let Some(counters) = &self.counters {
@@ -276,10 +276,10 @@ impl CodedBody<'_> {
         Ok(piece.len())
     }
 
-    /// Appends what it holds to `out`.
+    /// Appends the encoder's pending bytes to `out`.
     ///
     /// # Errors
-    /// As of [`take`](Self::take).
+    /// The same as for [`take`](Self::take).
     pub fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), EncoderFailed> {
         let encoder = self.encoder.as_mut().ok_or(EncoderFailed)?;
         encoder.flush(&mut self.pending)?;
@@ -290,7 +290,7 @@ impl CodedBody<'_> {
     /// Appends the end of the body to `out`.
     ///
     /// # Errors
-    /// As of [`take`](Self::take).
+    /// The same as for [`take`](Self::take).
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), EncoderFailed> {
         let encoder = self.encoder.as_mut().ok_or(EncoderFailed)?;
         encoder.finish(&mut self.pending)?;
@@ -301,7 +301,7 @@ impl CodedBody<'_> {
         Ok(())
     }
 
-    /// Appends what is pending to `out`, in a chunk where there are chunks.
+    /// Appends the pending output to `out`, as a chunk if the body is chunked.
     fn push_chunk(&mut self, out: &mut Vec<u8>) {
         let len = self.pending.len();
         if len == 0 {

@@ -1,7 +1,7 @@
 //! The context of an exchange: its worker, and the generation that it began with.
 //!
-//! Owned by one worker. A [`Worker`] lives as long as its thread; a [`Generation`]
-//! as long as it is the newest, or an exchange that began with it goes on.
+//! Owned by one worker. A [`Worker`] lives as long as its thread. A [`Generation`] lives as long
+//! as it is the newest one or an exchange uses it.
 
 mod listener;
 mod pages;
@@ -54,51 +54,51 @@ pub struct Worker {
     pub listeners: ListenerSides,
     /// Timeouts.
     pub wheel: Wheel,
-    /// Counters of nothing smaller than the worker, which is their only writer.
+    /// Counters of the worker as a whole. The worker is their only writer.
     pub counters: Arc<WorkerCounters>,
-    /// Lines of access logs on their way to the writer.
+    /// Lines of access logs that are not handed over yet.
     pub access_log: AccessLog,
-    /// Memory in which bodies are held for slow clients, over all workers.
+    /// Memory for the bodies of slow clients, shared by all workers.
     pub buffer_memory: Arc<BufferMemory>,
-    /// Where request ids and traces come from.
+    /// Source of request ids and traces.
     pub ids: IdSource,
-    /// What the process calls itself to endpoints.
+    /// The name of this process in `CDN-Loop`.
     pub loop_id: LoopId,
-    /// Whether the worker is finishing what it has.
+    /// Whether the worker drains.
     pub is_draining: Cell<bool>,
-    /// Whether idle connections may bring one more request although it is.
+    /// Whether idle connections may bring one more request during a drain.
     pub is_lingering: Cell<bool>,
-    /// Whether tunnels end, although exchanges go on.
+    /// Whether tunnels end, although exchanges continue.
     pub ends_tunnels: Cell<bool>,
-    /// Connections of clients that are open here.
+    /// Number of open client connections.
     pub open_count: Cell<usize>,
-    /// Heads of requests to be filled again.
+    /// Request heads for reuse.
     pub heads: Heads,
-    /// What a connection of TCP has in the place of a head.
+    /// The empty head of a TCP connection.
     pub no_head: RequestHead,
-    /// Where heads are written before they are sent; never held over a wait.
+    /// Scratch buffer for heads to send. Invariant: never borrowed across an await.
     pub scratch: RefCell<Vec<u8>>,
-    /// Where a head is kept while it is edited; never held over a wait.
+    /// Copy of a head during its edits. Invariant: never borrowed across an await.
     pub unedited: RefCell<Vec<u8>>,
-    /// Where a response's head is read into; never held over a wait.
+    /// The parsed head of a response. Invariant: never borrowed across an await.
     pub response_head: RefCell<ResponseHead>,
     /// The worker's open connections.
     pub sessions: Sessions,
-    /// The last exchanges that failed.
+    /// The last failed exchanges.
     pub failures: Failures,
-    /// Streams whose clients take nothing.
+    /// Streams whose clients read nothing.
     pub stalled: Rc<StalledStreams>,
-    /// What is known of room for connections.
+    /// Knowledge about room for connections.
     pub room: Room,
     /// Connections to endpoints that belong to one client each.
     pub pinned: PinnedConnections,
-    /// Encoders of responses to be used again.
+    /// Encoders of responses, for reuse.
     pub encoders: Encoders,
-    /// What fetches error pages.
+    /// Fetches error pages.
     fetch_page: FetchPage,
 }
 
-/// The parts of a worker that it does not make itself.
+/// The parts of a worker that its creator supplies.
 #[derive(Debug)]
 pub struct WorkerParts {
     /// The first generation.
@@ -109,15 +109,15 @@ pub struct WorkerParts {
     pub buffer_memory: Arc<BufferMemory>,
     /// See [`Worker::room`].
     pub room: Room,
-    /// What fetches error pages.
+    /// Fetches error pages.
     pub fetch_page: FetchPage,
 }
 
-/// What a worker makes a generation of: what all workers share of it, and what this
-/// one counts.
+/// The parts of a generation for one worker: those that all workers share, and the worker's
+/// counters.
 #[derive(Debug, Clone)]
 pub struct GenerationPlan {
-    /// How often another configuration was loaded.
+    /// Number of configurations loaded before.
     pub number: u32,
     /// The configuration.
     pub config: Arc<Config>,
@@ -129,25 +129,24 @@ pub struct GenerationPlan {
     pub caches: Vec<Arc<Cache>>,
     /// The limits of its routes.
     pub limits: RouteLimits,
-    /// What of it is under maintenance.
+    /// The routes and upstreams under maintenance.
     pub maintenance: Arc<Maintenance>,
-    /// What verifies passwords.
+    /// Verifies passwords.
     pub passwords: Arc<Passwords>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
     /// The disks that its files are on.
     pub disks: Arc<Disks>,
-    /// Where log lines and spans go.
+    /// Receives log lines and spans.
     pub outlets: Outlets,
-    /// This worker's counters of it.
+    /// This worker's counters.
     pub counters: Arc<Counters>,
 }
 
-/// State that follows from one configuration. It is replaced as a whole when another
-/// is loaded.
+/// The state of one configuration. A reload replaces it as a whole.
 #[derive(Debug)]
 pub struct Generation {
-    /// Tells it from others of the worker.
+    /// Identifies the generation on its worker.
     pub number: u32,
     /// The configuration.
     pub config: Arc<Config>,
@@ -157,31 +156,31 @@ pub struct Generation {
     pub caches: Vec<Arc<Cache>>,
     /// The limits of its routes.
     pub limits: RouteLimits,
-    /// What of it is under maintenance.
+    /// The routes and upstreams under maintenance.
     pub maintenance: Arc<Maintenance>,
-    /// What verifies passwords.
+    /// Verifies passwords.
     pub passwords: Arc<Passwords>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
-    /// Of whom its certificates are ordered, if any are.
+    /// Orders its certificates, if any are ordered.
     pub acme: Option<Arc<Acme>>,
     /// The worker's counters of its routes and upstreams.
     pub counters: Arc<Counters>,
     /// Its access logs.
     pub logs: Logs,
-    /// Where spans go, if they go anywhere.
+    /// Receives spans, if there is a collector.
     pub spans: Option<SpanSender>,
     /// The files that its routes serve.
     pub files: Rc<Files>,
-    /// Its error pages that come from upstreams.
+    /// Error pages from upstreams.
     fetched_pages: FetchedPages,
-    /// Exchanges of it that are tunnels.
+    /// Number of its exchanges that are tunnels.
     tunnels: Cell<u64>,
-    /// Whether its exchanges are to end at once.
+    /// Whether its exchanges have to end at once.
     is_over: Cell<bool>,
 }
 
-/// A tunnel that is counted as long as it goes on.
+/// Counts a tunnel until dropped.
 #[derive(Debug)]
 pub(super) struct CountedTunnel<'a>(&'a Cell<u64>);
 
@@ -192,8 +191,8 @@ impl Drop for CountedTunnel<'_> {
 }
 
 impl Generation {
-    /// The worker's `sides` of upstreams that it has already are taken over, and what it
-    /// keeps of files in the generation `before`.
+    /// A generation that takes over the worker's `sides` of known upstreams, and the cached files
+    /// of the generation `before`.
     fn new(plan: &GenerationPlan, sides: &UpstreamSides, before: Option<&Generation>) -> Self {
         let mut seeds = fastrand::Rng::new();
         let GenerationPlan {
@@ -237,25 +236,25 @@ impl Generation {
         }
     }
 
-    /// Counts a tunnel for as long as that is kept.
+    /// Counts a tunnel until the result is dropped.
     pub(super) fn count_tunnel(&self) -> CountedTunnel<'_> {
         self.tunnels.update(|it| it + 1);
         CountedTunnel(&self.tunnels)
     }
 }
 
-/// A worker's newest generation, and those before it that go on.
+/// A worker's newest generation, and former ones that are still in use.
 #[derive(Debug)]
 pub struct CurrentGeneration {
     newest: RefCell<Rc<Generation>>,
-    /// Those that were replaced, while an exchange has them.
+    /// The former generations. Only exchanges keep them alive.
     replaced: RefCell<Vec<Replaced>>,
 }
 
 #[derive(Debug)]
 struct Replaced {
     generation: Weak<Generation>,
-    /// Tick of the worker's wheel at which another one came.
+    /// Tick of the worker's wheel when it was replaced.
     at: u64,
 }
 
@@ -267,7 +266,7 @@ impl CurrentGeneration {
         }
     }
 
-    /// Each that lives, the newest first.
+    /// All generations in use, the newest first.
     fn all(&self) -> Vec<Rc<Generation>> {
         let replaced = self.replaced.borrow();
         let replaced = replaced.iter().rev();
@@ -275,15 +274,15 @@ impl CurrentGeneration {
         std::iter::once(self.get()).chain(replaced).collect()
     }
 
-    /// The one with this number, if it is the newest or an exchange has it.
+    /// The generation with this number, if it is the newest or an exchange uses it.
     fn numbered(&self, number: u32) -> Option<Rc<Generation>> {
         self.all().into_iter().find(|it| it.number == number)
     }
 
-    /// The newest one, to be kept for as long as an exchange takes.
+    /// The newest generation. The caller keeps it for one exchange.
     ///
-    /// Invariant: idle connections keep none. A generation that was replaced goes
-    /// with its last exchange.
+    /// Invariant: idle connections keep no generation. A former generation ends with its last
+    /// exchange.
     pub fn get(&self) -> Rc<Generation> {
         self.newest.borrow().clone()
     }
@@ -297,12 +296,12 @@ impl CurrentGeneration {
             at: now,
         });
         drop(replaced);
-        // It is dropped once nothing is borrowed.
+        // Dropped last: its drop may borrow `replaced`.
         drop(old);
     }
 
-    /// Has the exchanges of those end that were replaced by this tick; whether there are
-    /// any.
+    /// Ends the exchanges of generations that were replaced up to this tick. Returns whether
+    /// there were any new ones.
     fn end_replaced(&self, until: u64) -> bool {
         let replaced = self.replaced.borrow();
         let over = replaced.iter().filter(|it| it.at <= until);
@@ -311,21 +310,21 @@ impl CurrentGeneration {
     }
 }
 
-/// Heads of requests to be filled again.
+/// Request heads for reuse.
 #[derive(Debug, Default)]
 #[expect(clippy::vec_box, reason = "taken and given back by moving a pointer")]
 pub struct Heads(RefCell<Vec<Box<RequestHead>>>);
 
-/// Heads kept for reuse.
+/// Most heads that are kept.
 const HEADS_KEPT: usize = 512;
 
 impl Heads {
-    /// One that was used before, if there is one.
+    /// A used head, if there is one.
     pub fn take(&self) -> Box<RequestHead> {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps one for reuse.
+    /// Keeps a head for reuse.
     pub fn keep(&self, head: Box<RequestHead>) {
         let mut heads = self.0.borrow_mut();
         if heads.len() < HEADS_KEPT {
@@ -335,7 +334,7 @@ impl Heads {
 }
 
 impl Worker {
-    /// A worker without a connection, made of these parts.
+    /// A worker without connections, made of these parts.
     pub fn new(parts: WorkerParts) -> Self {
         let upstreams = UpstreamSides::default();
         let generation = Rc::new(Generation::new(&parts.plan, &upstreams, None));
@@ -370,12 +369,12 @@ impl Worker {
         }
     }
 
-    /// Shows what goes on with each generation, and ends what goes on for too long with
-    /// one that was replaced. To be called now and then.
+    /// Counts the exchanges of each generation. Ends those that stay too long with a former one.
+    /// To be called regularly.
     pub fn look_at_generations(&self) {
         let newest = self.generation.get();
         for generation in self.generation.all() {
-            // This one, the newest one's places, and listeners.
+            // Other holders: this loop, two for the newest generation, and listeners.
             let newest = if Rc::ptr_eq(&generation, &newest) {
                 2
             } else {
@@ -397,8 +396,8 @@ impl Worker {
         }
     }
 
-    /// The names of an exchange's route, and of where it goes; `None` where the exchange
-    /// has ended, and its generation with it.
+    /// The names of an exchange's route, upstream and endpoint; `None` where the exchange has
+    /// ended, and its generation with it.
     pub fn names_of(&self, routed: &Routed) -> Option<RoutedNames> {
         let generation = self.generation.numbered(routed.generation)?;
         let route = &generation.config.routes[routed.route];
@@ -412,8 +411,8 @@ impl Worker {
         })
     }
 
-    /// Has nothing accepted that comes from now on, and what is open finished. A
-    /// worker without a client has no other occasion to close idle connections.
+    /// Starts to drain: accepts nothing new, and finishes the open exchanges. Closes idle
+    /// connections to endpoints here, as a worker without clients has no other occasion for it.
     pub fn drain(&self) {
         self.is_draining.set(true);
         self.listeners.close();
@@ -421,10 +420,9 @@ impl Worker {
         self.wheel.wake_all();
     }
 
-    /// Has exchanges begin with another generation from now on. Gives the worker's sides
-    /// of its listeners, in the order of its configuration. A listener that is none of
-    /// them takes nothing new. Exchanges in flight keep the generation that they began
-    /// with.
+    /// Switches new exchanges to another generation. Returns the worker's sides of its listeners,
+    /// in the order of its configuration. All other listeners accept nothing new. Exchanges in
+    /// flight keep their own generation.
     pub fn follow(&self, plan: &GenerationPlan) -> Vec<Rc<ListenerSide>> {
         let before = self.generation.get();
         let generation = Generation::new(plan, &self.upstreams, Some(&before));
@@ -446,8 +444,8 @@ impl Worker {
         self.wheel.set(timer, self.wheel.deadline(timeout));
     }
 
-    /// Why a timer fired: the program stops, the exchange has taken too long in
-    /// all, or else `failure`.
+    /// Why a timer fired: the program stops, the exchange has used up its total time, or else
+    /// `failure`.
     pub(crate) fn timed_out(&self, total_deadline: u64, failure: Failure) -> Failure {
         if self.wheel.is_stopped() {
             Failure::Stopped
@@ -464,7 +462,7 @@ impl Worker {
 pub struct Context {
     worker: Rc<Worker>,
     generation: Rc<Generation>,
-    /// Where the client's listener stands in that generation's configuration.
+    /// Index of the client's listener in that generation's configuration.
     listener: usize,
 }
 
@@ -477,7 +475,7 @@ impl Deref for Context {
 }
 
 impl Context {
-    /// For an exchange that begins now, of a client of this listener.
+    /// For an exchange that starts now, of a client of this listener.
     pub fn new(worker: Rc<Worker>, side: &ListenerSide) -> Self {
         let (generation, listener) = side.generation();
         Context {
@@ -487,8 +485,8 @@ impl Context {
         }
     }
 
-    /// For the next exchange of the same listener: with the newest generation that has
-    /// it.
+    /// For the next exchange of the same listener, with the newest generation that has the
+    /// listener.
     pub fn renew(&mut self, side: &ListenerSide) {
         if !side.is_of(&self.generation) {
             (self.generation, self.listener) = side.generation();
@@ -510,22 +508,22 @@ impl Context {
         &self.generation.counters.listeners[self.listener]
     }
 
-    /// Its worker, for what outlives it.
+    /// The worker, for users that outlive the exchange.
     pub fn worker(&self) -> Rc<Worker> {
         self.worker.clone()
     }
 
-    /// The generation that the exchange began with.
+    /// The generation of the exchange.
     pub fn generation(&self) -> &Generation {
         &self.generation
     }
 
-    /// Whether the timer has fired, or the exchange is to end at once.
+    /// Whether the timer has fired, or the exchange has to end at once.
     pub fn has_fired(&self, timer: &Timer) -> bool {
         self.wheel.has_fired(timer) || self.generation.is_over.get()
     }
 
-    /// Waits for `future`, at most until the timer fires, or the exchange is to end at once.
+    /// Waits for `future`, until the timer fires or the exchange has to end at once.
     ///
     /// # Errors
     /// [`TimedOut`], with the future dropped.
@@ -543,7 +541,7 @@ impl Context {
         .await
     }
 
-    /// Why the exchange is to end at once, where it is.
+    /// Why the exchange has to end at once, if it has to.
     pub fn cut_off(&self) -> Option<Failure> {
         if self.wheel.is_stopped() {
             Some(Failure::Stopped)
@@ -560,7 +558,7 @@ impl Context {
         self.cut_off().unwrap_or_else(other)
     }
 
-    /// The configuration that the exchange began with.
+    /// The configuration of the exchange.
     pub fn config(&self) -> &Config {
         &self.generation.config
     }

@@ -1,5 +1,5 @@
-//! The fate of the rest of a request's body when its answer comes first, and the
-//! bounds within which that rest is read (`drain` of a listener).
+//! The rest of a request's body after an early answer, and the limits for reading it (`drain` of
+//! a listener).
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use evenkeel_proto::http1::BodyDecoder;
 use super::{Context, Exchange, RestOfBody};
 use crate::config;
 
-/// How much longer a client is read from.
+/// Limits on reading further from a client.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     silence: Duration,
-    /// Tick at which it has taken too long in all.
+    /// Tick at which the total time is used up.
     until: u64,
     bytes: u64,
 }
 
 impl Bounds {
-    /// The bounds of the client's listener, from now on and until `deadline`.
+    /// The limits of the client's listener, from now until `deadline`.
     pub fn new(context: &Context, deadline: u64) -> Self {
         let config::Drain {
             silence,
@@ -32,36 +32,36 @@ impl Bounds {
         }
     }
 
-    /// Tick at which a silence that begins now is too long.
+    /// Tick at which a silence that starts now is too long.
     pub fn silence(&self, context: &Context) -> u64 {
         context.wheel.deadline(self.silence).min(self.until)
     }
 
-    /// Whether so many bytes are more than are read.
+    /// Whether this many bytes are over the limit.
     pub fn are_too_many(&self, bytes_read: u64) -> bool {
         bytes_read > self.bytes
     }
 }
 
-/// Whether a body that stands at `decoder` can be read to its end within the
-/// listener's bounds, as far as its announced length tells.
+/// Whether a body can be read to its end within the listener's limits, by its announced length.
+/// `decoder` is at its present position.
 pub(super) fn is_within_bounds(exchange: &Exchange<'_>, decoder: &BodyDecoder) -> bool {
     let most = exchange.listener().drain.bytes;
     decoder.is_done() || (most > 0 && decoder.unseen_len() <= most)
 }
 
-/// A body that is not read to its end yet.
+/// The state of a body that is not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
-    /// It is on its way.
+    /// The client is sending it.
     Comes,
-    /// Its client asked for a 100, and has sent nothing of it without one: it may
-    /// never come (RFC 9110 §10.1.1).
+    /// Its client waits for 100 (Continue), and has sent none of it. It may never come (RFC 9110
+    /// §10.1.1).
     MayNotCome,
 }
 
 impl Body {
-    /// What becomes of it after an answer. It stands at `decoder`.
+    /// The fate of the body after an answer. `decoder` is at its present position.
     pub fn rest(self, exchange: &Exchange<'_>, decoder: &BodyDecoder) -> RestOfBody {
         let comes = self == Body::Comes && is_within_bounds(exchange, decoder);
         if decoder.is_done() || comes {
@@ -72,8 +72,7 @@ impl Body {
     }
 }
 
-/// What becomes of the body of a request of which nothing was read beyond the head,
-/// if an answer of our own is sent first.
+/// The fate of a request's body, if our own answer is sent when only the head was read.
 pub(crate) fn rest_of_body(exchange: &Exchange<'_>) -> RestOfBody {
     let head = exchange.head;
     let body = if head.wire.expect_continue && exchange.bytes.len() <= head.wire.end {

@@ -1,8 +1,7 @@
-//! What a route changes of requests on their way to an endpoint, and of responses on their
-//! way to the client.
+//! A route's edits of requests to an endpoint, and of responses to the client.
 //!
-//! Fields are changed in heads that are text already: that of a request as the endpoint
-//! would get it, and that of a response as it came from the endpoint or was made here.
+//! Edits change fields in heads that are already text: in a request's head as the endpoint would
+//! get it, and in a response's head as it arrived or was made here.
 
 use evenkeel_policy::route::path;
 use evenkeel_policy::route::rewriting::{AmbiguousPath, rewrite, without_prefix};
@@ -15,13 +14,13 @@ use super::{Exchange, SetField};
 use crate::config::{Edits, FieldEdit};
 
 impl<'a> Exchange<'a> {
-    /// What its route changes, if it changes anything.
+    /// The route's edits, if it has any.
     pub(crate) fn edits(&self) -> Option<&'a Edits> {
         self.route()?.edits.as_deref()
     }
 
-    /// The edits of responses, where there are any and the response goes to a client: a
-    /// cache stores it as it came.
+    /// The edits of responses, if there are any and the response goes to a client. A cache stores
+    /// the unedited response.
     pub(super) fn response_edits(&self) -> Option<&'a [FieldEdit]> {
         let edits = &self.edits()?.response;
         (!edits.is_empty() && !self.side.is_store()).then_some(edits)
@@ -36,21 +35,21 @@ impl<'a> Exchange<'a> {
         (!edits.iter().any(is_of_field)).then_some(value)
     }
 
-    /// A decoder at the start of a request's body. Where its route sets or removes fields, no
-    /// trailer field goes on: a server may take it for one of the head.
+    /// A decoder at the start of a request's body. It drops trailer fields if the route sets or
+    /// removes fields, as a server may read a trailer field as one of the head.
     pub(super) fn request_decoder(&self, framing: BodyFraming) -> BodyDecoder {
         decoder(framing, self.edits().map(|it| &it.request[..]))
     }
 
-    /// The same of a response's body.
+    /// The same for a response's body.
     pub(super) fn response_decoder(&self, framing: BodyFraming) -> BodyDecoder {
         decoder(framing, self.response_edits())
     }
 
-    /// Checks the path that an endpoint gets, before anything is asked of one.
+    /// Checks the path for the endpoint, before an endpoint is asked.
     ///
     /// # Errors
-    /// A server might read it as a path that the route does not stand for.
+    /// A server might read it as a path that the route does not match.
     pub(crate) fn check_path(&self) -> Result<(), AmbiguousPath> {
         match self.edits() {
             Some(edits) if edits.change_path() => {
@@ -71,8 +70,8 @@ fn decoder(framing: BodyFraming, edits: Option<&[FieldEdit]>) -> BodyDecoder {
     }
 }
 
-/// Makes the edits of requests in the head that stands in `out` from `start` on. It is kept
-/// in `head` meanwhile.
+/// Makes the edits in the request's head, which is in `out` from `start` on. `head` is scratch
+/// room.
 #[cold]
 pub(crate) fn edit_request(
     out: &mut Vec<u8>,
@@ -89,7 +88,7 @@ pub(crate) fn edit_request(
             let method = values.head.method_span.of(values.bytes);
             Some([method, b" ", &target[..], b" HTTP/1.1"].concat())
         }
-        // What is refused was so before.
+        // An ambiguous path was refused before.
         Ok(None) | Err(AmbiguousPath) => None,
     };
     edit_fields(
@@ -102,10 +101,9 @@ pub(crate) fn edit_request(
     );
 }
 
-/// Has fields of the request in the head that stands in `out` from `start` on have these
-/// values alone. It is kept in `head` meanwhile.
+/// Sets fields in the request's head, which is in `out` from `start` on. `head` is scratch room.
 ///
-/// Invariant: nothing that the client sent under one of these names goes on, in whichever
+/// Invariant: no field that the client sent under one of these names is forwarded, in any
 /// spelling.
 #[cold]
 pub(crate) fn set_request_fields(
@@ -137,7 +135,7 @@ pub(crate) fn set_request_fields(
     });
 }
 
-/// Appends the head of a response with the edits made.
+/// Appends the head of a response, with the edits made.
 #[cold]
 pub(super) fn edit_response(
     out: &mut Vec<u8>,
@@ -158,7 +156,7 @@ fn edit_fields(
     same: SameName,
 ) {
     let is_host = |it: &FieldEdit| it.name.eq_ignore_ascii_case("host");
-    // A request goes on with a host, and with its own where its route's can't be one.
+    // A request always keeps a host: its own, where the edited value is invalid.
     let keeps_host = edits.iter().filter(|it| is_host(it)).any(|it| {
         let mut value = Vec::new();
         expand(&mut value, &it.value, values, head);
@@ -166,7 +164,7 @@ fn edit_fields(
     });
     let is_void = |it: &FieldEdit| keeps_host && is_host(it);
     let named = edits.iter().map(|it| edit::FieldEdit {
-        // What adds nothing does nothing.
+        // An `Add` without a value changes nothing.
         kind: if is_void(it) { EditKind::Add } else { it.kind },
         name: it.name.as_bytes(),
     });
@@ -177,8 +175,7 @@ fn edit_fields(
     });
 }
 
-/// The target that an endpoint gets in the place of the request's; `None` where that
-/// stays.
+/// The target for the endpoint in place of the request's; `None` where it stays.
 ///
 /// # Errors
 /// See [`Exchange::check_path`].

@@ -1,7 +1,7 @@
 //! Encoders of content codings that take a body piece by piece.
 //!
-//! Per exchange. An encoder is made for one body; those that are slow to make are used
-//! again by way of [`Encoders`], one for each worker.
+//! An encoder is made for one body. Encoders that are slow to make are reused through
+//! [`Encoders`]; each worker has one.
 
 mod brotli_state;
 
@@ -17,27 +17,27 @@ use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 use crate::config::ResponseCompression;
 use brotli_state::BrotliState;
 
-/// Room that is made for what an encoder writes, in bytes.
+/// Room for the output of an encoder, in bytes.
 const ROOM: usize = 16 * 1024;
-/// Window of gzip, as a power of two: the largest that there is.
+/// Window of gzip, as a power of two: the largest possible.
 const GZIP_WINDOW: u8 = 15;
-/// Windows of the others, as a power of two. Larger ones cost each exchange megabytes,
-/// and gain little where a response is not itself of megabytes.
+/// Windows of the other codings, as a power of two. Larger ones cost each exchange megabytes, and
+/// gain little for responses shorter than that.
 const BROTLI_WINDOW: u32 = 18;
-/// Smaller ones save nothing.
+/// Smallest window that saves anything.
 const BROTLI_WINDOW_MIN: u32 = 16;
 const ZSTD_WINDOW: u32 = 18;
-/// Idle encoders that a worker keeps of each coding.
+/// Most idle encoders that a worker keeps for each coding.
 const IDLE_MAX: usize = 4;
 
-/// An encoder can't go on: it has no memory.
+/// An encoder can't continue, for want of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EncoderFailed;
 
 /// The encoder of one body.
 pub(super) struct Encoder {
     state: State,
-    /// Whether it holds bytes that were given to it.
+    /// Whether it holds bytes of the body.
     is_holding: bool,
 }
 
@@ -47,14 +47,14 @@ enum State {
     Zstd(Box<CCtx<'static>>),
 }
 
-/// What is to become of the bytes that an encoder holds.
+/// The fate of the bytes that an encoder holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It may keep them.
+    /// Keep them.
     GoOn,
-    /// They are written, so that a decoder has all that was given.
+    /// Write them, so that a decoder has the whole input.
     Flush,
-    /// They are written, and the body ends.
+    /// Write them, and end the body.
     Finish,
 }
 
@@ -68,11 +68,11 @@ impl fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// An encoder of this coding, with the effort that the settings say, for a body of
-    /// `len` bytes where that is known.
+    /// An encoder of this coding with the settings' effort, for a body of `len` bytes, where that
+    /// is known.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// No memory for the encoder.
     pub fn new(
         coding: Coding,
         settings: &ResponseCompression,
@@ -109,11 +109,10 @@ impl Encoder {
         })
     }
 
-    /// Says how long the body will be, where that is known: what zstd begins with is
-    /// smaller for a short one.
+    /// Sets the length of the body, where that is known. zstd needs less memory for a short body.
     ///
     /// # Errors
-    /// It is in the middle of a body.
+    /// The encoder is within a body.
     fn expect(&mut self, len: Option<u64>) -> Result<(), EncoderFailed> {
         match &mut self.state {
             State::Zstd(context) => {
@@ -133,12 +132,12 @@ impl Encoder {
         }
     }
 
-    /// Whether it holds bytes that a decoder does not have yet.
+    /// Whether it holds bytes that a decoder lacks.
     pub fn is_holding(&self) -> bool {
         self.is_holding
     }
 
-    /// Takes all of `input`, and appends what it writes to `out`.
+    /// Takes all of `input`, and appends the output to `out`.
     ///
     /// # Errors
     /// It can't go on.
@@ -147,7 +146,7 @@ impl Encoder {
         self.run(input, out, Then::GoOn)
     }
 
-    /// Appends what it holds to `out`.
+    /// Appends the pending bytes to `out`.
     ///
     /// # Errors
     /// It can't go on.
@@ -156,7 +155,7 @@ impl Encoder {
         self.run(&[], out, Then::Flush)
     }
 
-    /// Ends the body, and appends what is left of it to `out`.
+    /// Ends the body, and appends the last bytes to `out`.
     ///
     /// # Errors
     /// It can't go on.
@@ -173,7 +172,7 @@ impl Encoder {
         }
     }
 
-    /// Makes it as new, for another body; `None` for one that can't be used again.
+    /// Resets the encoder for another body; `None` if it can't be reused.
     fn renewed(mut self) -> Option<Self> {
         match &mut self.state {
             State::Gzip(compress) => compress.reset(),
@@ -262,10 +261,10 @@ fn run_zstd(
     }
 }
 
-/// A worker's encoders: those that no body uses, and how many are in use.
+/// A worker's encoders: the idle ones, and the number in use.
 #[derive(Debug, Default)]
 pub struct Encoders {
-    /// As they are after [`Encoder::renewed`].
+    /// Idle encoders, after [`Encoder::renewed`].
     idle: RefCell<Vec<Idle>>,
     in_use: Cell<usize>,
 }
@@ -273,21 +272,20 @@ pub struct Encoders {
 #[derive(Debug)]
 struct Idle {
     encoder: Encoder,
-    /// What it was made with.
+    /// The effort that it was made with.
     level: u32,
 }
 
 impl Encoders {
-    /// How many bodies are being encoded.
+    /// Number of bodies that are being encoded.
     pub(super) fn in_use(&self) -> usize {
         self.in_use.get()
     }
 
-    /// An encoder that is idle, or a new one, for a body of `len` bytes where that is
-    /// known.
+    /// An idle encoder or a new one, for a body of `len` bytes, where that is known.
     ///
     /// # Errors
-    /// There is no memory for one.
+    /// No memory for an encoder.
     pub(super) fn take(
         &self,
         coding: Coding,
@@ -306,7 +304,7 @@ impl Encoders {
         Ok(encoder)
     }
 
-    /// Keeps an encoder whose body has ended, or was given up.
+    /// Keeps an encoder whose body has ended or was given up.
     pub(super) fn put(&self, encoder: Encoder, level: u32) {
         self.in_use.update(|it| it - 1);
         let coding = encoder.coding();
@@ -324,7 +322,7 @@ impl Encoders {
     }
 }
 
-/// The effort of a coding by these settings.
+/// The effort for a coding in these settings.
 pub(super) fn level(coding: Coding, settings: &ResponseCompression) -> u32 {
     match coding {
         Coding::Gzip => settings.gzip_level,
@@ -339,10 +337,10 @@ mod tests {
 
     use super::*;
 
-    /// Decodes a body, which may be cut off.
+    /// Decodes a body that may be truncated.
     fn decoded(bytes: &[u8], coding: Coding) -> Vec<u8> {
         let mut out = Vec::new();
-        // A decoder of a part gives what it has, and then an error.
+        // For a truncated body the decoder returns its output first, and then an error.
         let _ = match coding {
             Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out),
             Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out),
@@ -441,7 +439,7 @@ mod tests {
             }
             assert_eq!(found[0], found[1], "{coding:?}");
             assert_eq!(found[0], found[2], "{coding:?}");
-            // One that is given up in the middle of a body.
+            // An encoder that is given up within a body.
             let mut encoder = idle.take(coding, &settings, None).expect("memory");
             encoder
                 .take(&text(99_999), &mut Vec::new())

@@ -6,7 +6,7 @@
 //!                                       └▶ else: a short text
 //! ```
 //!
-//! What is kept of pages is the context's, and the fetch is `page_fetch`'s.
+//! The context keeps the pages, and `page_fetch` fetches them.
 
 use std::rc::Rc;
 
@@ -14,20 +14,20 @@ use super::Exchange;
 use super::context::FetchedPage;
 use crate::config::ErrorPage;
 
-/// The page of its upstream; `None` where there is none, which is counted. It waits where
-/// none has come before, and no longer than the page's `timeout`.
+/// The page from its upstream; `None` if there is none, which is counted. Waits only if no page
+/// has come before, and at most for the page's `timeout`.
 pub(super) async fn fetched(exchange: &Exchange<'_>, page: &ErrorPage) -> Option<Rc<FetchedPage>> {
     let source = page.source.as_ref()?;
-    // A cache or another exchange only hears that it failed.
+    // A cache or another exchange only gets the failure.
     if exchange.side.is_store() {
         return None;
     }
     let context = exchange.context;
     let fetch = context.fetch_of_page(&exchange.client.listener, source);
-    // The last page does until the next one is there.
+    // The last page is used until the next one arrives.
     if let (Some(fetch), None) = (fetch, context.last_page(source)) {
         exchange.set_timeout(source.timeout);
-        // Its end has no word, and a late page is for the next error.
+        // Ignored: the fetch returns nothing, and a late page is for the next error.
         let _ = context.until_deadline(&exchange.timer, fetch).await;
     }
     let found = context.last_page(source);

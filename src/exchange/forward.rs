@@ -1,5 +1,5 @@
-//! Forwards one request to an upstream: attempts until one brings a response
-//! or HTTP allows no further one.
+//! Forwards one request to an upstream: makes attempts until one brings a response, or HTTP
+//! permits no other.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -27,11 +27,11 @@ use crate::net::clock;
 use crate::observe::access_log::{Phase, Reason};
 use crate::upstream::{Chosen, Endpoint, NoSlot, Refusal, Slot, Upstream, Wanted};
 
-/// Forwards the request, and sends the client a response: an endpoint's, or a
-/// refusal that says why. `key` is for balancers that go by one.
+/// Forwards the request, and sends the client a response: an endpoint's, or a refusal with the
+/// reason. `key` is for balancers by key.
 ///
 /// # Cancellation
-/// Dropping the future abandons the exchange and gives its slot back.
+/// Dropping the future abandons the exchange and frees its slot.
 pub fn forward(
     exchange: &mut Exchange<'_>,
     proxying: &Proxying,
@@ -74,19 +74,19 @@ pub fn forward(
             return box_cold(answer::pass_status(exchange)).await;
         }
         if end == End::Failure(Failure::UpstreamStale) {
-            // The client repeats a request that got no answer.
+            // The client repeats a request without a response.
             return Outcome::new(end, Next::Close, exchange.bytes.len());
         }
         box_cold(answer::refuse(exchange, end, unread)).await
     }
 }
 
-/// What is left of an exchange once its response was relayed: its slot is free.
+/// Frees the slot, as the response was relayed.
 fn outcome(_slot: Slot<'_>, outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// What the exchange wants of its upstream.
+/// The terms of the exchange to its upstream.
 pub(super) fn wanted(
     exchange: &Exchange<'_>,
     upstream: &Upstream,
@@ -122,8 +122,7 @@ fn line_of(exchange: &Exchange<'_>, upstream: &Upstream) -> u64 {
     with_key_or_client(Keyed::by_network(by), &values, address, room, line).unwrap_or_default()
 }
 
-/// Checks the part of the body that came with the head, so that nothing of a
-/// request that is malformed from the start reaches an endpoint.
+/// Checks the first part of the body, so that no malformed request reaches an endpoint.
 fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
     let (head, bytes) = (exchange.head, exchange.bytes);
     let mut decoder = exchange.request_decoder(head.wire.framing);
@@ -145,11 +144,11 @@ fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
     })
 }
 
-/// Reads the body before a slot is taken, as far as `buffer.request` allows,
-/// then goes on as with one that came with its head.
+/// Reads the body before a slot is taken, as far as `buffer.request` permits. Then continues as
+/// with a body that came with its head.
 ///
 /// # Errors
-/// As for [`try_endpoints`].
+/// The same as for [`try_endpoints`].
 async fn read_ahead(
     exchange: &mut Exchange<'_>,
     mut wanted: Wanted,
@@ -157,7 +156,7 @@ async fn read_ahead(
     body: &RequestBody<'_>,
 ) -> Result<Outcome, Unanswered> {
     let read = ReadAhead::read(exchange, upstream, body).await?;
-    // Its place in the queue is that of the moment.
+    // Its place in the queue counts from now.
     wanted.arrived = exchange.progress.arrived();
     let Some(ahead) = read else {
         return try_endpoints::<Requests, _>(exchange, &wanted, upstream, body, outcome).await;
@@ -179,8 +178,8 @@ async fn read_ahead(
     }
 }
 
-/// Goes from endpoint to endpoint until an attempt does not fail. `finished` makes of
-/// it and of its slot what the caller goes on with.
+/// Tries one endpoint after another, until an attempt does not fail. `finished` turns that
+/// attempt and its slot into the result.
 ///
 /// # Errors
 /// No response has begun.
@@ -262,7 +261,7 @@ pub(super) fn try_endpoints<'u, A: Attempting, T>(
             };
             match attempts.go_on(context, slot, end, retry) {
                 GoOn::Yes => {}
-                // Others have their turn before it begins again.
+                // Yields to other tasks before the next round.
                 GoOn::Around => tokio::task::yield_now().await,
                 GoOn::Busy => {
                     exchange.progress.figures.attempts -= 1;
@@ -274,32 +273,32 @@ pub(super) fn try_endpoints<'u, A: Attempting, T>(
     }
 }
 
-/// Whether there is a further attempt.
+/// Whether to make another attempt.
 enum GoOn {
     Yes,
-    /// At an endpoint that was tried already.
+    /// At an endpoint that was already tried.
     Around,
-    /// At any endpoint with room: nothing was attempted.
+    /// At any endpoint with room: there was no attempt yet.
     Busy,
     No,
 }
 
-/// How long an endpoint that refused a connection is not asked again by the same
-/// exchange: at first, and at most.
+/// Pause before an exchange retries an endpoint that refused a connection: the first and the
+/// longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Endpoints that an exchange was at, and leaves out for now.
+/// Endpoints that an exchange has tried, and skips for now.
 ///
-/// Invariant: each is held, so that its id names no other endpoint meanwhile. Few
-/// exchanges have any.
+/// Invariant: each endpoint is held, so that its id is not reused meanwhile. Few exchanges have
+/// any.
 #[derive(Default)]
 struct TriedEndpoints(Option<Box<TriedAndHeld>>);
 
 #[derive(Default)]
 struct TriedAndHeld {
     entries: Vec<Tried>,
-    /// Those of the entries, in the same order.
+    /// The endpoints of `entries`, in the same order.
     held: Vec<Rc<Endpoint>>,
 }
 
@@ -315,7 +314,7 @@ impl TriedEndpoints {
         held.push(slot.endpoint().clone());
     }
 
-    /// Forgets all but these.
+    /// Removes all entries except these.
     fn keep(&mut self, is_kept: impl Fn(&Tried) -> bool) {
         if let Some(tried) = &mut self.0 {
             let mut kept = tried.entries.iter().map(&is_kept);
@@ -325,9 +324,9 @@ impl TriedEndpoints {
     }
 }
 
-/// How often an endpoint may say that it has done nothing, before that counts.
+/// Most times that an endpoint may report an untouched request, before this counts as a retry.
 const UNTOUCHED_MAX: u32 = 3;
-/// The same of connections that end while others are served: each time that is progress.
+/// The same for connections that end while they serve others: each of them made progress.
 const ENDED_MAX: u32 = 100;
 
 /// The attempts of one exchange so far.
@@ -337,15 +336,15 @@ struct Attempts<'a> {
     /// The pause after the next refused connection.
     pause: Duration,
     retries_left: u32,
-    /// How often an endpoint has said that it has done nothing.
+    /// Number of untouched requests so far.
     untouched: u32,
-    /// Whether no endpoint was asked for yet.
+    /// Whether no attempt was made yet.
     is_first: bool,
     last_failure: Option<End>,
     connection: UpstreamConnection,
-    /// A slot that the next attempt stays at.
+    /// The slot for the next attempt, where it stays at its endpoint.
     kept: Option<Slot<'a>>,
-    /// Tick until which it may wait for a slot, once it had to.
+    /// The tick until which it may wait for a slot, after its first wait.
     queue_deadline: Option<u64>,
 }
 
@@ -365,7 +364,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The present; the first attempt follows the request at once.
+    /// The present time; for the first attempt, that of the request.
     fn now(&mut self, wanted: &Wanted) -> Instant {
         if std::mem::take(&mut self.is_first) {
             wanted.arrived
@@ -381,8 +380,7 @@ impl<'a> Attempts<'a> {
             .get_or_insert_with(|| context.wheel.deadline(timeout))
     }
 
-    /// The failure that brought the exchange here says more than that there is
-    /// no slot.
+    /// An earlier failure, where `end` says only that there is no slot.
     fn failure_behind(&self, end: End) -> End {
         match end {
             End::Failure(Failure::NoEndpoint | Failure::Saturated | Failure::Busy) => {
@@ -392,12 +390,13 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Decides about the next attempt.
+    /// Decides on the next attempt.
     fn go_on(&mut self, context: &Context, slot: Slot<'a>, end: End, retry: Retry) -> GoOn {
         if retry == Retry::WhereThereIsRoom {
-            // A full backlog is a busy endpoint: no failure, and no retry.
+            // A full backlog means a busy endpoint: it is neither a failure nor a retry.
             let now = clock::now();
-            // Asked as `Slot::connect` does: one of the two waits for room here.
+            // The same check as in `Slot::connect`, so that exactly one of the two waits for
+            // room.
             if slot.has_room_elsewhere(now) {
                 self.refused_by(&slot, now);
             }
@@ -409,7 +408,7 @@ impl<'a> Attempts<'a> {
             _ => 0,
         };
         if self.untouched < most {
-            // It costs nobody anything: the exchange stays where it has a slot.
+            // This costs nothing: the exchange keeps its slot.
             self.untouched += 1;
             self.last_failure = Some(end);
             self.connection = UpstreamConnection::AnyIdle;
@@ -426,8 +425,8 @@ impl<'a> Attempts<'a> {
             return GoOn::No;
         }
         let now = clock::now();
-        // What could not be connected to is soon found unreachable: while it
-        // is held, that bounds the attempts.
+        // An endpoint without connections is soon found unreachable. For a held exchange, that
+        // bounds the attempts.
         if !is_held && !self.upstream.may_retry(now) {
             let counters = &context.generation().counters.upstreams[self.upstream.index()];
             counters.retries_refused.add(1);
@@ -435,8 +434,7 @@ impl<'a> Attempts<'a> {
         }
         self.last_failure = Some(end);
         if retry == Retry::OnNewConnection {
-            // A connection that had gone stale says nothing of the endpoint:
-            // the exchange stays where it has a slot.
+            // A stale connection says nothing of the endpoint: the exchange keeps its slot.
             self.connection = UpstreamConnection::New;
             self.kept = Some(slot);
             return GoOn::Yes;
@@ -452,13 +450,13 @@ impl<'a> Attempts<'a> {
         if self.upstream.has_untried(self.tried.entries(), now) {
             return GoOn::Yes;
         }
-        // No other is left: the same ones again, each of them once.
+        // No endpoint is left: starts another round over all of them.
         self.tried.keep(|it| matches!(it, Tried::Refused { .. }));
         GoOn::Around
     }
 
-    /// Nothing was sent to this endpoint: it is asked again after a pause, or
-    /// once a connection to it opens.
+    /// Skips the endpoint, as nothing was sent to it. It is tried again after a pause, or once a
+    /// connection to it opens.
     fn refused_by(&mut self, slot: &Slot<'_>, now: Instant) {
         let endpoint = slot.id();
         self.tried.keep(|it| it.endpoint() != endpoint);
@@ -466,8 +464,8 @@ impl<'a> Attempts<'a> {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Whether the exchange waits in the queue rather than fail: no endpoint
-    /// can be reached, and none has seen anything of it.
+    /// Whether the exchange waits in the queue and does not fail: no endpoint can be reached, and
+    /// none has received a part of it.
     fn is_held(&mut self, context: &Context, end: End) -> bool {
         let queue = &self.upstream.config().queue.settings;
         is_unreachable(end)
@@ -489,7 +487,7 @@ fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Upstr
     let (context, progress) = (exchange.context, &mut exchange.progress);
     progress.endpoint = Some(slot.endpoint().clone());
     progress.figures.attempts += 1;
-    // It belongs to the endpoint that it was opened to.
+    // The connect time so far belongs to an earlier endpoint.
     progress.figures.times.connect = None;
     let track = &progress.track;
     track.set_attempt(slot.id(), progress.figures.attempts);
@@ -513,7 +511,7 @@ fn count_attempt(exchange: &mut Exchange<'_>, slot: &Slot<'_>, connection: Upstr
     }
 }
 
-/// How an exchange ends that an upstream refuses.
+/// The end of an exchange that an upstream refuses.
 pub(crate) fn refused_end(refusal: Refusal) -> End {
     End::Failure(match refusal {
         Refusal::Saturated => Failure::Saturated,

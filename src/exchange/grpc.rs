@@ -1,5 +1,4 @@
-//! Calls of gRPC: how long they may take, how they ended, and what a client of gRPC is told
-//! by an answer made here.
+//! gRPC calls: their deadlines, their status, and our own answers to gRPC clients.
 
 use std::rc::Rc;
 
@@ -17,13 +16,13 @@ use crate::upstream::Upstream;
 use crate::upstream::http2::Call;
 
 impl Exchange<'_> {
-    /// The call that it is, to an endpoint that speaks HTTP/2.
+    /// The gRPC call, to an endpoint that speaks HTTP/2.
     pub(super) fn call(&self) -> Option<&Rc<Call>> {
         self.rare.as_ref()?.call.as_ref()
     }
 
-    /// Notes what is asked for where that is a call: it then has the time that its client
-    /// gives it, and no more.
+    /// Notes the request if it is a gRPC call. Its total time is then at most the client's
+    /// timeout.
     pub(super) fn note_call(&mut self, upstream: &Upstream) {
         if upstream.config().protocol == EndpointProtocol::Http1 {
             return;
@@ -38,15 +37,15 @@ impl Exchange<'_> {
         self.rare().call = Some(Rc::new(call));
     }
 
-    /// Whether the time is over that its client gives it. The endpoint, which knows of it too,
-    /// may have ended the call for that.
+    /// Whether the client's timeout is over. The endpoint knows it too, and may have ended the
+    /// call for it.
     fn is_late(&self) -> bool {
         let timeout = self.call().and_then(|it| it.timeout);
         timeout.is_some_and(|it| clock::since(self.progress.arrived()) >= it)
     }
 
-    /// The code with which a response is reset that is cut off. Clients of gRPC take
-    /// `INTERNAL_ERROR` for a fault of the server, and `CANCEL` behind their deadline for that.
+    /// The error code for a cut response. gRPC clients take `INTERNAL_ERROR` for a server's
+    /// fault, and `CANCEL` after their deadline for a timeout.
     pub(crate) fn cut_code(&self) -> ErrorCode {
         if self.is_late() {
             ErrorCode::Cancel
@@ -55,7 +54,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// What its client speaks, if that is gRPC, by the head of its request.
+    /// The client's gRPC dialect, by the request's head; `None` for other clients.
     fn dialect(&self) -> Option<Dialect> {
         let head = self.head_read()?;
         let mut fields = head.fields.iter();
@@ -63,7 +62,7 @@ impl Exchange<'_> {
         Dialect::of(field.value.of(self.bytes))
     }
 
-    /// Answers a client of gRPC with a status of gRPC. `None` for any other client.
+    /// Answers a gRPC client with a gRPC status. `None` for any other client.
     pub(super) async fn answer_call(
         &mut self,
         end: End,
@@ -85,8 +84,8 @@ impl Exchange<'_> {
         )
     }
 
-    /// Tells the client the status of its call, where an endpoint has given one that was to be
-    /// tried again.
+    /// Sends the client the status of its call, after an endpoint gave one that was to be
+    /// retried.
     pub(super) async fn answer_refused_call(
         &mut self,
         persistence: Persistence,
@@ -123,7 +122,7 @@ impl Exchange<'_> {
     }
 }
 
-/// The status of an answer made here.
+/// The status of our own answer.
 fn status_of(end: End, status: u16) -> u32 {
     use Failure::{BodyTimeout, FirstByteTimeout, TotalTimeout, UpstreamStalled};
     match end {

@@ -1,4 +1,4 @@
-//! A client's connection of HTTP/1, and the bandwidth that writes to it keep to.
+//! A client's HTTP/1 connection, and the bandwidth of writes to it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,46 +7,46 @@ use std::task::{Context as TaskContext, Poll, ready};
 use super::throttle::Throttle;
 use crate::net::stream::{Follow, Stream};
 
-/// A connection of HTTP/1, as far as exchanges use it.
+/// An HTTP/1 connection, for exchanges.
 #[derive(Debug)]
 pub struct Http1Side {
     /// The connection.
     pub stream: Stream,
-    /// What few of them have: the others stay small.
+    /// State that few connections need; the others stay small.
     rare: Option<Box<Rare>>,
 }
 
-/// What few connections have.
+/// State that few connections need.
 #[derive(Debug, Default)]
 struct Rare {
     /// Whether the client has closed its sending side alone, and waits for its answer.
     is_half_closed: bool,
-    /// What holds the response back, where it has a bandwidth.
+    /// Holds the response back, where it has a bandwidth.
     throttle: Option<Throttle>,
 }
 
 impl Http1Side {
-    /// That of a connection which was accepted.
+    /// The side of an accepted connection.
     pub fn new(stream: Stream) -> Self {
         Http1Side { stream, rare: None }
     }
 
-    /// Whether the client was found to have closed its sending side alone.
+    /// Whether the client is known to have half-closed.
     pub(super) fn is_half_closed(&self) -> bool {
         self.rare.as_ref().is_some_and(|it| it.is_half_closed)
     }
 
-    /// The client has closed its sending side alone.
+    /// Notes that the client has half-closed.
     pub(super) fn set_half_closed(&mut self) {
         self.rare.get_or_insert_default().is_half_closed = true;
     }
 
-    /// Has the response held back.
+    /// Has the bandwidth hold the response back.
     pub(super) fn set_throttle(&mut self, throttle: Throttle) {
         self.rare.get_or_insert_default().throttle = Some(throttle);
     }
 
-    /// Ends what holds the response back.
+    /// Ends the bandwidth's hold on the response.
     pub(super) fn take_throttle(&mut self) -> Option<Throttle> {
         let rare = self.rare.as_mut()?;
         let throttle = rare.throttle.take();
@@ -56,7 +56,7 @@ impl Http1Side {
         throttle
     }
 
-    /// What holds the response back, where it has a bandwidth.
+    /// Holds the response back, where it has a bandwidth.
     #[inline]
     pub(super) fn throttle(&self) -> Option<&Throttle> {
         self.rare.as_ref()?.throttle.as_ref()
@@ -66,7 +66,7 @@ impl Http1Side {
         self.rare.as_mut()?.throttle.as_mut()
     }
 
-    /// How many of `len` bytes may be written now, at least one.
+    /// How many of `len` bytes may be written now; at least one.
     fn poll_allowed(&mut self, cx: &TaskContext<'_>, len: usize) -> Poll<usize> {
         match self.throttle_mut() {
             None => Poll::Ready(len),
@@ -80,7 +80,7 @@ impl Http1Side {
         }
     }
 
-    /// Writes a part of `bytes`, which `follow` follows, within the bandwidth.
+    /// Writes a part of `bytes`, followed by `follow`, within the bandwidth.
     pub(super) fn poll_write(
         &mut self,
         cx: &TaskContext<'_>,
@@ -89,7 +89,7 @@ impl Http1Side {
     ) -> Poll<io::Result<usize>> {
         let len = ready!(self.poll_allowed(cx, bytes.len()));
         let follow = if len < bytes.len() {
-            // The rest comes later: what there is goes out now.
+            // The rest comes later: these bytes are flushed now.
             Follow::Anything
         } else {
             follow
@@ -99,7 +99,7 @@ impl Http1Side {
         written
     }
 
-    /// The same as far as that goes at once.
+    /// The same, without waiting.
     pub(super) fn try_write(&mut self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
         let len = match self.throttle_mut() {
             None => bytes.len(),
@@ -117,9 +117,9 @@ impl Http1Side {
         Some(written)
     }
 
-    /// Ready when a write would not block, for the client or for the bandwidth.
+    /// Ready when a write would block neither for the client nor for the bandwidth.
     pub(super) fn poll_write_ready(&mut self, cx: &TaskContext<'_>) -> Poll<()> {
-        // Nothing is booked for what may not be written.
+        // Books no bytes that can't be written.
         if self.throttle().is_some_and(Throttle::is_waiting) {
             ready!(self.poll_allowed(cx, 1));
         }

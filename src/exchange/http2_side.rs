@@ -1,5 +1,4 @@
-//! A client's connection of HTTP/2, as far as exchanges use it: each has a stream. See
-//! [`crate::http2`].
+//! A client's connection of HTTP/2, for exchanges: each has a stream. See [`crate::http2`].
 
 use std::cell::Cell;
 use std::io;
@@ -22,24 +21,24 @@ use crate::net::pipe::Pipe;
 use crate::net::stream::Follow;
 use crate::observe::access_log::StreamPlace;
 
-/// What the streams of a client's connection share with its driver.
+/// The state that the streams of a client's connection share with its driver.
 #[derive(Debug)]
 pub struct Http2Connection {
-    /// Tells it from others of the process.
+    /// Identifies the connection in the process.
     number: u32,
     /// The address that the client connected to; `None` for a Unix socket.
     local_address: Option<SocketAddr>,
     shared: SharedConnection<Server>,
     worker: Rc<Worker>,
-    /// Counts what its client does.
+    /// Counts for the client's listener.
     listener: Rc<ListenerSide>,
-    /// Exchanges that wait in the queue of an upstream.
+    /// Number of exchanges in an upstream's queue.
     queued: Cell<u32>,
-    /// Streams that the client may have, as it was told, and the tick of that.
+    /// The stream limit that the client knows, and the tick when it was sent.
     told: Cell<(u32, u64)>,
 }
 
-/// An exchange waits in the queue of an upstream, until this is dropped.
+/// Counts an exchange in an upstream's queue until dropped.
 #[derive(Debug)]
 pub struct QueuedStream(Rc<Http2Connection>);
 
@@ -50,17 +49,17 @@ impl Drop for QueuedStream {
     }
 }
 
-/// Bytes that are read for a stream whose connection has no room: they fit a small buffer.
+/// Bytes to read for a stream while its connection has no room: they fit a small buffer.
 const LITTLE: usize = 12 * 1024;
 
-/// Bytes that a stream which was held up has to send to be so no longer.
+/// Bytes that a stalled stream has to send to count as moving again.
 const PROGRESS: usize = 1024;
 
-/// Streams that a client may have however long the queue is.
+/// Least stream limit, however long the queue is.
 const FEW_STREAMS: u32 = 4;
 
 impl Http2Connection {
-    /// A connection that has just begun.
+    /// A new connection.
     pub fn new(
         worker: Rc<Worker>,
         listener: Rc<ListenerSide>,
@@ -79,12 +78,12 @@ impl Http2Connection {
         })
     }
 
-    /// Tells the client to have fewer streams while some of its exchanges wait for an
-    /// endpoint: as many as are served. Step by step it may have all again afterwards, of
-    /// which there are `max`; at once where it has none. `now` is the worker's tick, in which
-    /// it is told once otherwise.
+    /// Adapts the client's stream limit to the queue. While exchanges wait, the limit falls to
+    /// the number in service. Afterwards it rises to `max` in steps, or at once if no stream is
+    /// open. `now` is the worker's tick. Apart from that jump, the limit changes at most once in
+    /// a tick.
     pub fn follow_queue(&self, max: u32, now: u64) {
-        /// Ticks between two steps up.
+        /// Ticks between two raises.
         const STEP_UP: u64 = 10;
         let (told, at) = self.told.get();
         let queued = self.queued.get();
@@ -106,8 +105,7 @@ impl Http2Connection {
         }
     }
 
-    /// Nothing more comes from the client, nor goes to it: what it has asked for and nobody
-    /// has begun is forgotten.
+    /// Ends all traffic with the client. Drops requests that have not started.
     pub fn give_up(&self) {
         if self.breaks() {
             self.protocol.borrow_mut().forget_waiting_blocks();
@@ -123,22 +121,22 @@ impl Deref for Http2Connection {
     }
 }
 
-/// One stream: a request and its response. Dropping it makes room for another one; a
-/// response that is not whole is reset then.
+/// One stream: a request and its response. Dropping it makes room for another, and resets an
+/// incomplete response.
 #[derive(Debug)]
 pub struct Http2Stream {
     connection: Rc<Http2Connection>,
     id: StreamId,
     body: BodyReading,
-    /// Whether it is asked to become a tunnel.
+    /// Whether it may become a tunnel.
     may_tunnel: bool,
-    /// How the response's body is framed that is written.
+    /// The framing of the response's body, as it is written here.
     response: BodyWriting,
-    /// What holds the response back, where it has a bandwidth.
+    /// Holds the response back, where it has a bandwidth.
     throttle: Option<Box<Throttle>>,
-    /// Present while its client takes nothing.
+    /// Present while the client reads nothing.
     stalled: Option<Box<StalledStream>>,
-    /// With which it is reset where it is dropped before its end.
+    /// The error code of a reset before its end.
     code: ErrorCode,
 }
 
@@ -158,8 +156,8 @@ impl Drop for Http2Stream {
 }
 
 impl Http2Stream {
-    /// The stream of a request whose head says that its body is framed so. `may_tunnel` says
-    /// whether it asks for a WebSocket.
+    /// The stream of a request with this framing of its body. `may_tunnel` says whether it asks
+    /// for a WebSocket.
     pub fn new(
         connection: Rc<Http2Connection>,
         id: StreamId,
@@ -183,14 +181,14 @@ impl Http2Stream {
         self.connection.local_address
     }
 
-    /// Its exchange waits in the queue of an upstream from now on.
+    /// Counts its exchange as waiting in an upstream's queue.
     pub(super) fn queue(&self) -> QueuedStream {
         self.connection.queued.update(|it| it + 1);
         self.connection.wake_driver();
         QueuedStream(self.connection.clone())
     }
 
-    /// Where it is among all.
+    /// The numbers of its connection and stream.
     pub(super) fn place(&self) -> StreamPlace {
         StreamPlace {
             connection: self.connection.number,
@@ -198,17 +196,17 @@ impl Http2Stream {
         }
     }
 
-    /// It is reset with this code where it is dropped before its end.
+    /// Sets the error code of a reset before its end.
     pub fn fails_with(&mut self, code: ErrorCode) {
         self.code = code;
     }
 
-    /// Whether it was cut off by either side.
+    /// Whether either side has reset it.
     pub(super) fn is_reset(&self) -> bool {
         self.connection.is_broken() || self.connection.incoming(self.id).is_none()
     }
 
-    /// Sends a head that is text of HTTP/1.
+    /// Sends a head that is given as text of HTTP/1.
     pub(super) fn send_head(&mut self, text: &[u8]) {
         let mut block = self.connection.block.borrow_mut();
         block.clear();
@@ -232,8 +230,8 @@ impl Http2Stream {
         self.connection.wake_driver();
     }
 
-    /// Sends a head in text, of which so many bytes are at the front of `bytes`, and what
-    /// follows it.
+    /// Sends a head, given as text, and the bytes after it. The text is the first `head_len`
+    /// bytes of `bytes`.
     pub(super) fn poll_write_text(
         &mut self,
         cx: &TaskContext<'_>,
@@ -252,7 +250,7 @@ impl Http2Stream {
         let written = match self.poll_write(cx, content, follow) {
             Poll::Ready(Ok(len)) => len,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            // The head is through.
+            // The head is sent.
             Poll::Pending => 0,
         };
         Poll::Ready(Ok(head_len + written))
@@ -285,7 +283,7 @@ impl Http2Stream {
         let incoming = protocol.incoming(self.id).map(|it| it.0);
         drop(protocol);
         if len > 0 {
-            // The client is told that it may send more.
+            // Permits the client to send more.
             if has_news {
                 self.connection.wake_driver();
             }
@@ -310,7 +308,7 @@ impl Http2Stream {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// How much is to be read for it at once: what there is room for, or a little.
+    /// Bytes to read at once: as many as there is room for, or a few.
     pub(super) fn read_len_max(&self) -> usize {
         room_of(&self.connection.protocol.borrow()).max(LITTLE)
     }
@@ -350,7 +348,7 @@ impl Http2Stream {
         self.write(&bytes[..len], follow_of_part(follow, bytes, len))
     }
 
-    /// It can send nothing for now.
+    /// Notes that the stream can't send now.
     fn stalls(&mut self, cx: &TaskContext<'_>) {
         if let Some(stalled) = &self.stalled {
             return stalled.register(cx);
@@ -359,7 +357,8 @@ impl Http2Stream {
         self.stalled = Some(Box::new(stalled.add(cx, wheel.now())));
     }
 
-    /// Whether it is to end, for its client takes nothing and there is no more room for that.
+    /// Whether the stream has to end: its client reads nothing, and the room for such streams is
+    /// used up.
     pub(super) fn gives_way(&self) -> bool {
         self.stalled.as_ref().is_some_and(|it| it.gives_way())
     }
@@ -415,23 +414,23 @@ impl Http2Stream {
         Ok(())
     }
 
-    /// Has the response held back.
+    /// Has the bandwidth hold the response back.
     pub(super) fn set_throttle(&mut self, throttle: Throttle) {
         self.throttle = Some(Box::new(throttle));
     }
 
-    /// Ends what holds the response back.
+    /// Ends the bandwidth's hold on the response.
     pub(super) fn take_throttle(&mut self) -> Option<Throttle> {
         self.throttle.take().map(|it| *it)
     }
 
-    /// What holds the response back, where it has a bandwidth.
+    /// Holds the response back, where it has a bandwidth.
     pub(super) fn throttle(&self) -> Option<&Throttle> {
         self.throttle.as_deref()
     }
 }
 
-/// What follows a part of `bytes`: their rest, unless it is all of them.
+/// What follows a part of `bytes`: more of them, or `follow` after the last.
 fn follow_of_part(follow: Follow, bytes: &[u8], len: usize) -> Follow {
     if len < bytes.len() {
         Follow::Anything

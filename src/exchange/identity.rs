@@ -1,7 +1,7 @@
-//! What a request is called: its id, and its place in a trace.
+//! The identity of a request: its id, and its place in a trace.
 //!
-//! Worked out once for each exchange of a listener that wants one; the texts
-//! are made where they are written.
+//! Computed once for each exchange, if its listener wants one. The texts are made where they are
+//! written.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
@@ -14,11 +14,11 @@ use fastrand::Rng;
 
 use crate::config::{self, Adopt};
 
-/// What a request is called.
+/// The identity of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity {
     request_id: RequestId,
-    /// Whether the client is told the id.
+    /// Whether the response has the id.
     responds: bool,
     /// Its place in a trace, where it has one.
     pub trace: Option<Trace>,
@@ -26,39 +26,39 @@ pub struct Identity {
 
 #[derive(Debug, Clone, Copy)]
 enum RequestId {
-    /// It has none, or one that is not looked at.
+    /// None, or one that is not read.
     None,
-    /// The client's.
+    /// The client's id.
     Sent(Span),
-    /// One that was made here.
+    /// An id that was made here.
     Made(Uuid),
 }
 
 /// A request's place in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
-    /// What the endpoint gets: the span in it is ours where spans are sent.
+    /// The trace for the endpoint. Its span is ours where spans are sent.
     pub sent: TraceParent,
-    /// The client's span, where it is the client's trace.
+    /// The client's span, if the trace is the client's.
     pub client_span: Option<u64>,
-    /// Whether a span of this exchange is sent to the collector.
+    /// Whether this exchange sends a span to the collector.
     pub is_recorded: bool,
 }
 
-/// What this process calls itself in `CDN-Loop`.
+/// The name of this process in `CDN-Loop`.
 pub fn loop_id() -> LoopId {
     static ID: LazyLock<LoopId> = LazyLock::new(|| LoopId::new(random()));
     *ID
 }
 
-/// From the system's randomness.
+/// A number from the system's randomness.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Where ids come from: unlike those of other workers and processes, but no
-/// secret. Two sequences of 64 bits that know nothing of each other, so that
-/// ids don't begin to repeat after the 2^32 that one of them would be good for.
+/// Source of ids that differ from those of other workers and processes, and need not be secret.
+/// It has two independent sequences of 64 bits. A single one would begin to repeat after some
+/// 2^32 ids.
 #[derive(Debug)]
 pub struct IdSource(RefCell<[Rng; 2]>);
 
@@ -75,7 +75,7 @@ impl IdSource {
         u128::from(high.u64(..)) << 64 | u128::from(low.u64(..))
     }
 
-    /// Never 0, which is no id.
+    /// Never 0, which stands for no id.
     fn span_id(&self) -> u64 {
         let [high, low] = &mut *self.0.borrow_mut();
         (high.u64(..) ^ low.u64(..)).max(1)
@@ -87,16 +87,16 @@ impl IdSource {
 }
 
 impl Identity {
-    /// That of a request that is not called anything.
+    /// A request without identity.
     pub const NONE: Self = Identity {
         request_id: RequestId::None,
         responds: false,
         trace: None,
     };
 
-    /// What the request is called on a listener with these settings;
-    /// `records` says whether spans are sent anywhere.
-    // Out of the way of listeners that want none.
+    /// The identity of a request on a listener with these settings. `records` says whether spans
+    /// are sent.
+    // Not inlined, as listeners without identities do not need it.
     #[inline(never)]
     pub fn of(
         settings: &config::Identity,
@@ -133,7 +133,7 @@ impl Identity {
         }
     }
 
-    /// The same, for a copy of the request that has this head. Its exchange has no span of
+    /// The identity of a copy of the request, with this head. The copy's exchange has no span of
     /// its own.
     pub fn of_copy(&self, head: &RequestHead) -> Self {
         let request_id = match self.request_id {
@@ -153,13 +153,13 @@ impl Identity {
         }
     }
 
-    /// Whether a span of the exchange is sent to the collector.
+    /// Whether the exchange sends a span to the collector.
     pub fn is_recorded(&self) -> bool {
         self.trace.is_some_and(|trace| trace.is_recorded)
     }
 
-    /// Its id, where it has one: of `bytes`, which are those of the request, or
-    /// made in `room`.
+    /// The request's id, if it has one. The text is in `bytes`, which are the request's, or in
+    /// `room`.
     pub fn request_id<'a>(&self, bytes: &'a [u8], room: &'a mut Room) -> Option<&'a [u8]> {
         match self.request_id {
             RequestId::None => None,
@@ -168,8 +168,7 @@ impl Identity {
         }
     }
 
-    /// As [`request_id`](Self::request_id), for a response: where the client
-    /// is told.
+    /// The request's id for the response, where the client gets it.
     pub fn response_id<'a>(&self, bytes: &'a [u8], room: &'a mut Room) -> Option<&'a [u8]> {
         if self.responds {
             self.request_id(bytes, room)
@@ -178,10 +177,10 @@ impl Identity {
         }
     }
 
-    /// What the endpoint gets in place of what the client sent.
+    /// The fields for the endpoint that replace the client's.
     pub fn marks<'a>(&self, room: &'a mut Room) -> Marks<'a> {
         Marks {
-            // The client's goes on as it came.
+            // The client's id is forwarded unchanged.
             request_id: self.made_id(room),
             trace: self.trace.and_then(Trace::mark),
         }
@@ -196,9 +195,9 @@ impl Identity {
     }
 }
 
-/// Where the text of an id is made.
+/// Room for the text of an id.
 pub type Room = [u8; Uuid::LEN];
-/// One with nothing in it yet.
+/// Empty room.
 pub const ROOM: Room = [0; Uuid::LEN];
 
 impl Trace {
@@ -232,7 +231,7 @@ impl Trace {
         }
     }
 
-    /// A client's trace in which no span is added goes on as it came.
+    /// A client's trace is forwarded unchanged where we add no span.
     fn mark(self) -> Option<TraceMark> {
         let continues = self.client_span.is_some();
         (!continues || self.is_recorded).then_some(TraceMark {
@@ -270,7 +269,7 @@ mod tests {
         let ids = IdSource::default();
         let share = |ppm| (0..100_000).filter(|_| ids.is_sampled(ppm)).count();
         assert_eq!((share(0), share(1_000_000)), (0, 100_000));
-        // Twenty times the standard deviation to both sides.
+        // Twenty standard deviations in both directions.
         assert!((8_000..12_000).contains(&share(100_000)));
     }
 }

@@ -1,4 +1,4 @@
-//! A worker's knowledge of room: whom it can ask, and what was asked in vain.
+//! A worker's knowledge of room: the other workers, and searches in vain.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,18 +13,17 @@ use crate::observe::sessions::Need;
 pub struct Room {
     /// The worker's index.
     pub(super) worker: usize,
-    /// The way to each worker, this one included.
+    /// Channels to all workers, including this one.
     pub(super) workers: Vec<Inquiry>,
-    /// For each worker, the tick before which it is not asked: it did not answer
-    /// in time.
+    /// For each worker, the tick before which it is not asked, as its last answer was late.
     pub(super) not_before: Vec<Cell<u64>>,
-    /// Of needs for which nothing could be closed: when that was, and how many
-    /// clients were idle here.
+    /// Needs for which nothing could be closed: when that was, and the number of idle clients
+    /// then.
     pub(super) full: RefCell<HashMap<Need, (Instant, usize)>>,
 }
 
 impl Room {
-    /// Of one of these workers, by index.
+    /// For the worker with this index.
     pub fn new(worker: usize, workers: Vec<Inquiry>) -> Self {
         Room {
             worker,

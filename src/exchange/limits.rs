@@ -1,6 +1,6 @@
-//! Holds requests against the limits of their route: they pass, wait or are refused.
+//! Checks requests against the limits of their route: they pass, wait or are refused.
 //!
-//! A request that passes takes no wait and allocates nothing.
+//! A request that passes does not wait, and allocates nothing.
 
 use std::fmt::Write;
 use std::future::pending;
@@ -22,29 +22,29 @@ use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::observe::counters::LimitCounters;
 
-/// What becomes of a request by the limits of its route.
+/// The verdict of the route's limits on a request.
 #[derive(Debug, Clone, Copy)]
 enum Judged {
-    /// It goes on.
+    /// Passes at once.
     Passes,
-    /// It goes on after this time.
+    /// Passes after this time.
     Waits(Duration),
-    /// It is refused.
+    /// Refused.
     Refused {
         /// Index of the limit among those of the route.
         limit: usize,
-        /// What its key has left.
+        /// The remaining quota of its key.
         standing: Standing,
-        /// Time after which it would pass.
+        /// Time until it would pass.
         retry_after: Duration,
     },
 }
 
-/// Holds a request against the limits of its route. What is left to do where it does not
-/// pass at once: it waits, or is refused, and that was its outcome.
+/// Checks a request against the limits of its route. Returns a future where the request does not
+/// pass at once: it waits, or is refused with the returned outcome.
 ///
 /// # Cancellation
-/// Safe: a request that leaves has used its turn.
+/// Safe: a request that leaves has still used its turn.
 pub(crate) fn held_up<'e>(
     exchange: &'e mut Exchange<'_>,
     route: usize,
@@ -58,8 +58,8 @@ pub(crate) fn held_up<'e>(
     }
 }
 
-/// Holds a request against the limits of its route, in their order. Each limit before one
-/// that refuses has counted it.
+/// Checks a request against the limits of its route, in order. The limits before a refusing one
+/// have counted it.
 fn judge(exchange: &mut Exchange<'_>, route: usize) -> Judged {
     let context = exchange.context;
     let limits = &context.generation().limits[route];
@@ -112,7 +112,7 @@ fn count(exchange: &Exchange<'_>, route: usize, counter: impl Fn(&LimitCounters)
     }
 }
 
-/// Has a request wait for its turn, or refuses it. `None` where it goes on.
+/// Has a request wait for its turn, or refuses it. `None` where it continues.
 async fn apply(exchange: &mut Exchange<'_>, judged: Judged) -> Option<Outcome> {
     let end = match judged {
         Judged::Passes => return None,
@@ -143,7 +143,7 @@ async fn refuse(
     let route = exchange.progress.figures.route.unwrap_or_default() as usize;
     let refusing = exchange.context.generation().limits[route][limit].clone();
     let mut headers = Vec::new();
-    // Otherwise all answers have them.
+    // Otherwise the common code writes these fields.
     if !refusing.settings.headers {
         headers.push(("RateLimit-Policy".to_owned(), policy(limit, &refusing)));
         headers.push((
@@ -157,13 +157,13 @@ async fn refuse(
 }
 
 impl Exchange<'_> {
-    /// Whether responses say what the limits of the route leave.
+    /// Whether responses have the remaining quotas of the route's limits.
     pub(super) fn tells_limits(&self) -> bool {
         let has_some = |it: &Route| it.limits.iter().any(|it| it.headers);
         self.route().is_some_and(has_some) && !self.side.is_store()
     }
 
-    /// Appends lines that say what the limits of the route leave.
+    /// Appends the lines with the remaining quotas of the route's limits.
     pub(super) fn push_limit_fields(&self, out: &mut Vec<u8>) {
         if !self.tells_limits() {
             return;
@@ -194,8 +194,8 @@ impl Exchange<'_> {
     }
 }
 
-/// The item of a limit in `RateLimit-Policy`: its quota and the seconds in which that comes
-/// back (draft-ietf-httpapi-ratelimit-headers-11).
+/// A limit's item in `RateLimit-Policy`: its quota, and the seconds in which that refills
+/// (draft-ietf-httpapi-ratelimit-headers-11).
 fn policy(index: usize, limit: &RouteLimit) -> String {
     let name = policy_name(index);
     match limit.settings.bound {
@@ -207,8 +207,8 @@ fn policy(index: usize, limit: &RouteLimit) -> String {
     }
 }
 
-/// The item of a limit in `RateLimit`: what is left, and the seconds in which there is no
-/// more. They end no later than `Retry-After`, as §6 of the draft asks for.
+/// A limit's item in `RateLimit`: the remaining quota, and the seconds until the next refill.
+/// They end no later than `Retry-After`, as §6 of the draft requires.
 fn service_limit(index: usize, limit: &RouteLimit, standing: Standing) -> String {
     let Standing { remaining, next } = standing;
     let mut item = format!("{};r={remaining}", policy_name(index));
@@ -227,12 +227,12 @@ fn policy_name(index: usize) -> String {
     name
 }
 
-/// Rounded up, and at least one.
+/// Rounded up; at least one.
 fn whole_seconds(duration: Duration) -> u64 {
     (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
 }
 
-/// What the key of a request has left; `None` where that is empty.
+/// The remaining quota of a request's key; `None` where the key is empty.
 pub(crate) fn standing_of(
     limit: &RouteLimit,
     values: &Values<'_>,

@@ -90,67 +90,66 @@ pub use subrequest::{KeptHead, KeptResponse, Subrequest};
 
 /// One request and its response, from the head's last byte to the line in the log.
 ///
-/// A connection of HTTP/1 has one at a time, and another protocol's may have many: see
-/// [`ClientSide`]. What still depends on HTTP/1 is the request's body: it is read by the
-/// framing that its head tells, and goes on to the endpoint as it came.
+/// A connection of HTTP/1 has one exchange at a time; other protocols may have many: see
+/// [`ClientSide`]. The request's body still depends on HTTP/1: it is read by the framing in its
+/// head, and forwarded unchanged.
 #[derive(Debug)]
 pub struct Exchange<'a> {
-    /// Its worker, and the generation that it began with.
+    /// The worker, and the exchange's generation.
     pub context: &'a Context,
     /// The client.
     pub client: &'a Client,
     /// The client's side.
     pub side: ClientSide<'a>,
-    /// The one timeout that it has at a time. HTTP/1 lends that of the connection.
+    /// The only timer: one timeout at a time. HTTP/1 lends the connection's timer.
     pub timer: Timer,
-    /// The client's buffer, which begins with the head. Over HTTP/2 other text stands in
-    /// front: the request line is at `head.wire.start`.
+    /// The client's buffer, which begins with the head. Over HTTP/2 it has other text before the
+    /// head: the request line is at `head.wire.start`.
     pub bytes: &'a [u8],
-    /// The request's head. One without a length was not read: see
+    /// The request's head. A head without a length was not read: see
     /// [`head_read`](Self::head_read).
     pub head: &'a RequestHead,
     /// Its result so far.
     pub progress: Progress<'a>,
-    /// What few exchanges have.
+    /// Fields that few exchanges need.
     pub rare: Option<Box<Rare>>,
-    /// What its routes go by that no request shows.
+    /// Facts for routing that are not in the request.
     pub moment: Moment,
-    /// Tick at which it has taken too long in all. `u64::MAX` until an upstream sets
-    /// it.
+    /// Tick at which the total time is used up. `u64::MAX` until an upstream sets it.
     pub total_deadline: u64,
 }
 
-/// What few exchanges have, apart from them so that the others stay small.
+/// Fields that few exchanges need. They are apart so that other exchanges stay small.
 #[derive(Debug, Default)]
 pub struct Rare {
-    /// What its response means for a cache that it goes past.
+    /// The effect of the response on a cache that it goes past.
     pub cache_effect: Option<CacheEffect>,
-    /// Where the limits of its route count it as in flight.
+    /// Counts the exchange as in flight for the limits of its route.
     pub in_flight: Vec<InFlight>,
-    /// The user, once the client has shown who it is.
+    /// The user, once the client is authenticated.
     pub user: Option<Box<str>>,
     /// Fields that an endpoint gets in place of the client's.
     pub set_fields: Option<Rc<[SetField]>>,
-    /// What bounds an exchange that another one makes for itself, in all.
+    /// Total time of an exchange that another exchange makes.
     total: Option<Duration>,
-    /// The call of gRPC that it is, to an endpoint that speaks HTTP/2.
+    /// The gRPC call, to an HTTP/2 endpoint.
     call: Option<Rc<Call>>,
-    /// The request, where a copy of it goes elsewhere and its body is yet to come.
+    /// Records the request for a copy, while its body arrives.
     recording: Option<recording::Recording>,
 }
 
-/// A field of a request that an endpoint gets with these values alone, whatever the client
-/// has sent under its name.
+/// A field of a request with replaced values. The endpoint gets no value from the client under
+/// its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetField {
     /// Its name.
     pub name: Box<str>,
-    /// Its values, a line each; none where the field is removed.
+    /// Its values, one line each; none to remove the field.
     pub values: Vec<Vec<u8>>,
 }
 
 impl<'a> Exchange<'a> {
-    /// An exchange that begins with this head, at the front of `bytes`.
+    /// A new exchange with this head, at the front of `bytes`.
     pub fn new(
         context: &'a Context,
         client: &'a Client,
@@ -174,12 +173,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// What few exchanges have, which this one has from now on.
+    /// The fields that few exchanges need; allocates them.
     pub fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
 
-    /// The user, if the client has shown who it is.
+    /// The user, if the client is authenticated.
     pub fn user(&self) -> Option<&str> {
         self.rare.as_ref()?.user.as_deref()
     }
@@ -195,17 +194,17 @@ impl<'a> Exchange<'a> {
         self.side.body_carrier(recording)
     }
 
-    /// The head, unless what came is none.
+    /// The head, unless the input was not a head.
     pub fn head_read(&self) -> Option<&'a RequestHead> {
         (self.head.wire.end > 0).then_some(self.head)
     }
 
-    /// Whether it is a connection of TCP, which has no head.
+    /// Whether this is a TCP connection, which has no head.
     pub fn is_tcp(&self) -> bool {
         self.listener().protocol == config::ClientProtocol::Tcp
     }
 
-    /// The route that the request takes, once it is known.
+    /// The route of the request, once it is known.
     pub fn route(&self) -> Option<&'a config::Route> {
         let route = self.progress.figures.route? as usize;
         Some(&self.context.config().routes[route])
@@ -221,26 +220,25 @@ impl<'a> Exchange<'a> {
         self.context.set_timeout(&self.timer, timeout);
     }
 
-    /// Sets the timer to fire after `timeout`, or when the exchange has taken too long
-    /// in all.
+    /// Sets the timer to fire after `timeout`, or when the total time is used up.
     pub fn set_bounded_timeout(&self, timeout: Duration) {
         self.set_deadline(self.context.wheel.deadline(timeout));
     }
 
-    /// Sets the timer to this tick, or to when the exchange has taken too long in all.
+    /// Sets the timer to this tick, or to the end of the total time.
     pub fn set_deadline(&self, deadline: u64) {
         let deadline = deadline.min(self.total_deadline);
         self.context.wheel.set(&self.timer, deadline);
     }
 
-    /// Whether the timer has fired, or it is to end at once. A wait for the bandwidth of
-    /// its route is no reason.
+    /// Whether the timer has fired, or the exchange has to end at once. A wait for the route's
+    /// bandwidth does not count.
     pub fn has_timed_out(&self) -> bool {
         self.context.has_fired(&self.timer) && !self.is_held_back()
     }
 
-    /// Why the timer fired: the program stops, the generation's time is up, the exchange
-    /// has taken too long in all, or else `failure`.
+    /// Why the timer fired: the program stops, the generation's time is up, the total time is
+    /// used up, or else `failure`.
     pub fn timed_out(&self, failure: Failure) -> Failure {
         self.context.timed_out(self.total_deadline, failure)
     }
@@ -253,8 +251,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The failure of an exchange whose client takes no more: it left, unless it was told
-    /// that it takes too little.
+    /// The failure of an exchange whose client reads no more: the client has left, or was cut off
+    /// for reading too little.
     pub fn client_left(&self) -> Failure {
         if self.side.gives_way() {
             Failure::ClientStalled
@@ -263,8 +261,8 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// What the response's head tells the client about its connection. `rest` is what
-    /// becomes of the request's body.
+    /// The persistence of the client's connection, for the response's head. `rest` is the fate of
+    /// the request's body.
     pub fn persistence(&self, rest: RestOfBody) -> Persistence {
         let listener = &self.client.listener;
         self.side.persistence(listener, self.head, rest)
@@ -279,35 +277,33 @@ impl<'a> Exchange<'a> {
 /// The fate of the part of a request's body that was not read before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestOfBody {
-    /// It is read, or there is none. The body's end is known.
+    /// It is read, or empty. The body's end is known.
     Read,
     /// It stays unread.
     Unread,
 }
 
-/// What becomes of the client's connection after an exchange.
+/// The next state of the client's connection after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It can carry another one.
+    /// Keep it for another exchange.
     KeepAlive,
-    /// Everything was sent, and nothing more comes: close.
+    /// Everything was sent, and the client sends no more: close.
     Close,
-    /// Everything was sent, but the client may still be sending: closing at
-    /// once would reset the connection and lose the answer.
+    /// Everything was sent, but the client may still be sending. An immediate close would reset
+    /// the connection and lose the answer.
     Linger {
-        /// Who is sending.
+        /// Why the client may still send.
         sender: Sender,
     },
-    /// Close in the middle of a response whose length the client knows. Over TLS nothing
-    /// says that all was sent.
+    /// Close within a response whose length the client knows. TLS sends no close_notify.
     Cut,
-    /// Cut it, so that the client can't take what it got for a whole answer.
+    /// Reset, so that the client can't take a part of a response for the whole.
     Abort,
 }
 
 impl Next {
-    /// The next thing on the connection after an answer that went to the client
-    /// whole.
+    /// The next state of the connection after an answer that was sent whole.
     pub fn after(persistence: Persistence, rest: RestOfBody) -> Self {
         match (persistence, rest) {
             (Persistence::Keep | Persistence::KeepTold | Persistence::Upgrade, _) => {
@@ -321,25 +317,25 @@ impl Next {
     }
 }
 
-/// Who goes on sending when its connection is to be closed.
+/// A client that may still send when its connection is to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
-    /// A client that may not have read its answer yet.
+    /// The client may not have read its answer yet.
     Answered,
-    /// A client that had its time, or sent more than its request.
+    /// The client has used up its time, or has sent more than its request.
     Late,
 }
 
-/// A wait was over before what it waited for came.
+/// A wait ended without its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimedOut;
 
 impl Exchange<'_> {
-    /// Writes all of `bytes`, the first `head_len` of which are the head of an answer
-    /// made here, or as much as the client takes until it closes or the timer fires. With
-    /// a `timeout` that is when it has taken nothing for so long; otherwise the timer
-    /// stays as whoever waits besides has set it. Gives the number written too.
-    // Not an `async fn`: that would hold its arguments twice.
+    /// Writes all of `bytes`, or as much as the client reads until it closes or the timer fires.
+    /// The first `head_len` bytes are the head of our own answer. `timeout` limits the time in
+    /// which the client reads nothing. Without it the caller has set the timer. Returns the
+    /// number of written bytes too.
+    // Not an `async fn`, which would hold its arguments twice.
     fn write_all(
         &mut self,
         bytes: &[u8],
@@ -374,11 +370,11 @@ impl Exchange<'_> {
         })
     }
 
-    /// Waits for `future` as long as the client stays, at most until the timer fires.
+    /// Waits for `future` while the client stays, until the timer fires.
     ///
     /// # Errors
-    /// The client left; or its timer fired, which is the future's to explain. The
-    /// future is dropped then.
+    /// The client has left, or the timer has fired; the caller knows why. The future is dropped
+    /// then.
     pub(crate) async fn while_client_stays<T>(
         &mut self,
         future: impl Future<Output = T>,
@@ -397,26 +393,26 @@ impl Exchange<'_> {
     }
 }
 
-/// Why a wait ended before what it waited for came.
+/// Why a wait ended without its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gone {
     /// The client left.
     Client,
-    /// Its timer fired.
+    /// The timer has fired.
     TimedOut,
 }
 
-/// Why a client did not get all of an answer.
+/// Why an answer was not sent whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteFailure {
     /// It closed the connection.
     Closed,
-    /// It took nothing for too long.
+    /// The client read nothing for too long.
     TimedOut,
 }
 
-/// Boxes a cold future, so that it grows neither the hot future nor its code. Costs
-/// an allocation where the path is taken.
+/// Boxes a cold future, so that it does not grow the hot future and its code. Costs an allocation
+/// on the cold path.
 #[cold]
 pub fn box_cold<'a, T>(
     future: impl Future<Output = T> + 'a,
@@ -424,7 +420,7 @@ pub fn box_cold<'a, T>(
     Box::pin(future)
 }
 
-/// Time since `start`, which restarts now: one clock call a phase.
+/// Time since `start`, which restarts now: one clock call for each phase.
 fn restart(start: &mut Instant) -> Duration {
     let now = clock::now();
     let elapsed = now.duration_since(*start);

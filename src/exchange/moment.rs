@@ -1,17 +1,17 @@
-//! What a request meets by chance and by the clock: the same, however often it is asked.
+//! Random number and time of a request; they stay the same for the whole exchange.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::time::SystemTime;
 
-/// The random number and the time of an exchange. Each is taken when it is first asked
-/// for, so that exchanges whose routes don't ask have neither.
+/// The random number and the time of an exchange. Each is taken when a route first asks for it,
+/// so that other exchanges pay nothing.
 ///
-/// It is small, for every exchange in flight has one.
+/// Small, as every exchange in flight has one.
 #[derive(Debug, Clone, Default)]
 pub struct Moment {
     draw: Cell<Option<NonZeroU32>>,
-    /// Since 1970, up to the year 2106.
+    /// Seconds since 1970, up to the year 2106.
     unix_seconds: Cell<Option<NonZeroU32>>,
 }
 

@@ -7,25 +7,25 @@ use super::{Exchange, Next};
 use crate::metrics::end::End;
 use crate::net::buffer::Buffer;
 
-/// What an exchange came to.
+/// The outcome of an exchange.
 #[derive(Debug)]
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// What becomes of the client's connection.
+    /// The next state of the client's connection.
     pub next: Next,
     /// Bytes of the client's buffer that belong to this exchange.
     pub consumed: usize,
-    /// Bytes read beyond the request's body, in a buffer of their own, where
-    /// the body was longer than the client's buffer.
+    /// Bytes read beyond the request's body, in a separate buffer, if the body was longer than
+    /// the client's buffer.
     pub leftover: Option<Buffer>,
-    /// Where the request's body stands that is to be read and dropped before the
-    /// next request, or before the connection is closed.
+    /// The position in a request's body whose rest is to be read and dropped, before the next
+    /// request or before the close.
     pub unread: Option<Box<BodyDecoder>>,
 }
 
 impl Outcome {
-    /// An exchange that leaves nothing behind in another buffer.
+    /// An exchange without bytes in another buffer.
     pub fn new(end: End, next: Next, consumed: usize) -> Self {
         Outcome {
             end,
@@ -36,12 +36,12 @@ impl Outcome {
         }
     }
 
-    /// An exchange that read no more of its request than the head.
+    /// An exchange that read only the head of its request.
     pub fn after_head(exchange: &Exchange<'_>, end: End, next: Next) -> Self {
         Outcome::new(end, next, exchange.head.wire.end)
     }
 
-    /// The same, of a request whose body was read as far as `unread` tells.
+    /// The same, with the body read up to `unread`.
     pub(super) fn with_unread(self, unread: Unread) -> Self {
         let Unread { decoder, leftover } = unread;
         let is_whole = decoder.is_done();
@@ -53,12 +53,12 @@ impl Outcome {
     }
 }
 
-/// No response has begun, and there is no further attempt.
+/// The failure of all attempts, before any response.
 pub(super) struct Unanswered {
-    /// With which to refuse.
+    /// The end for the refusal.
     pub end: End,
-    /// As for [`super::answer::refuse`]; `None` where nothing of the body was read
-    /// beyond the request as it was handed on.
+    /// The same as for [`super::answer::refuse`]. `None` if no more of the body was read than the
+    /// given request has.
     pub unread: Option<Box<Unread>>,
 }
 

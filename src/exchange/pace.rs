@@ -9,7 +9,7 @@ use super::side::ClientSide;
 use crate::config::Buffer;
 use crate::net::timer::Wheel;
 
-/// Over how long a client's rate is judged.
+/// The window over which a client's rate is judged.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Judges whether a client keeps up the least rate while a slot waits for it.
@@ -25,25 +25,25 @@ const WINDOW: Duration = Duration::from_secs(10);
 pub struct Pace {
     /// Fewest bytes in a window; 0 where there is no least rate.
     min_bytes: u64,
-    /// Whether the client was told to wait: nothing is due from it yet.
+    /// Whether the client still waits for 100 (Continue), so that nothing is due from it.
     is_told_to_wait: bool,
     window: Option<Window>,
-    /// Tick at which the silence of the side that is waited for is too long.
+    /// Tick at which the awaited side has been silent for too long.
     silence: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Window {
-    /// Tick at which it is over.
+    /// Tick at its end.
     end: u64,
-    /// Bytes that had moved when it began.
+    /// Bytes that had moved at its start.
     moved: u64,
 }
 
 /// The judgement on a wait whose timer has fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on.
+    /// The wait continues.
     InTime,
     /// Nothing moved for too long.
     Silent,
@@ -52,7 +52,7 @@ pub enum Verdict {
 }
 
 impl Pace {
-    /// The pace that clients must keep by a buffer.
+    /// The pace that a buffer's settings require of clients.
     pub fn of(buffer: Option<Buffer>) -> Self {
         let min_rate = buffer.map_or(0, |it| it.min_rate);
         Pace {
@@ -61,8 +61,8 @@ impl Pace {
         }
     }
 
-    /// The pace of a request's body. A client that expects 100 (Continue) waits
-    /// to be told to go on.
+    /// The pace for a request's body. A client with an expectation of 100 (Continue) waits for it
+    /// first.
     pub fn of_request(buffer: Option<Buffer>, head: &RequestHead) -> Self {
         match head.wire.upgrade {
             // A tunnel may begin before the body ends.
@@ -74,14 +74,13 @@ impl Pace {
         }
     }
 
-    /// The client waits no longer to be told to go on.
+    /// Notes that the client need not wait for 100 (Continue) any more.
     pub fn go_on(&mut self) {
         self.is_told_to_wait = false;
     }
 
-    /// Begins a wait that may be silent until the tick `silence`. A wait for the
-    /// client has the number of bytes that `moved` from or to it so far. Gives
-    /// the tick at which the wait is to be judged.
+    /// Starts a wait, with silence permitted until the tick `silence`. A wait for the client
+    /// counts the bytes that `moved` from or to it so far. Returns the tick of the judgement.
     pub fn wait(&mut self, wheel: &Wheel, silence: u64, moved: Option<impl Fn() -> u64>) -> u64 {
         self.silence = Some(silence);
         match moved {
@@ -96,13 +95,13 @@ impl Pace {
         self.due()
     }
 
-    /// The tick at which the wait is to be judged.
+    /// The tick of the next judgement.
     pub fn due(&self) -> u64 {
         let window = self.window.map_or(u64::MAX, |window| window.end);
         self.silence.unwrap_or(u64::MAX).min(window)
     }
 
-    /// Judges the wait, and begins the next window where it goes on.
+    /// Judges the wait, and starts the next window if it continues.
     pub fn judge(&mut self, context: &Context, moved: impl Fn() -> u64) -> Verdict {
         let wheel = &context.wheel;
         let now = wheel.now();
@@ -113,7 +112,7 @@ impl Pace {
             return Verdict::InTime;
         };
         let moved = moved();
-        // Bytes of earlier answers in the socket make these wrap around.
+        // Bytes of earlier answers in the socket can make the difference wrap around.
         if moved.wrapping_sub(window.moved) < self.min_bytes {
             return Verdict::Slow;
         }
@@ -125,8 +124,8 @@ impl Pace {
     }
 }
 
-/// Bytes that a client has acknowledged of those `written`. The kernel takes
-/// megabytes on its behalf, then nothing for as long as they last.
+/// Bytes that a client has acknowledged of those `written`. The kernel accepts megabytes on its
+/// behalf, and then nothing until they are gone.
 pub(super) fn taken(client: &ClientSide<'_>, written: u64) -> u64 {
     written.wrapping_sub(client.unacknowledged_len())
 }

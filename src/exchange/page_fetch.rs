@@ -1,7 +1,8 @@
 //! Fetches an error page from its upstream.
 //!
-//! A fetch is an exchange of its own, so that it uses the upstream's balancer, queue, slots
-//! and health, and counts in its figures. It is for all clients, and has no field of any.
+//! A fetch is an exchange of its own. It uses the upstream's balancer, queue, slots and health,
+//! and counts in its figures. Its response is for all clients, so its request has no client's
+//! fields.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -33,7 +34,7 @@ async fn fetch(wanted: WantedPage) -> Option<FetchedPage> {
         source,
     } = wanted;
     let client = Client::new(Remote::new(None, 0), Scheme::Http, listener, NO_SESSION);
-    // An endpoint is told its own host.
+    // An endpoint gets its own host.
     let bytes = format!("GET {} HTTP/1.1\r\nHost:\r\n\r\n", source.path).into_bytes();
     let mut head = context.heads.take();
     if parse_request(&bytes, &mut head) != Ok(Parsed::Complete) {
@@ -65,7 +66,7 @@ async fn fetch(wanted: WantedPage) -> Option<FetchedPage> {
     let outcome = forward(&mut exchange, &source.proxying, 0).await;
     exchange.conclude_fetch(outcome.end);
     let KeptResponse { head, body } = side.response()?;
-    // Not every client could read what is coded, and a part is no page.
+    // Not every client can decode a coding, and a partial response is not a page.
     let is_coded = head.values("Content-Encoding").any(|it| it != b"identity");
     let is_whole = outcome.end == End::Complete && head.status == 200;
     let content_type = head.values("Content-Type").next();

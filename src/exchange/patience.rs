@@ -1,5 +1,5 @@
-//! How long an exchange waits for its endpoint, and what it takes off client and endpoint
-//! meanwhile: as its route says, or else its upstream.
+//! An exchange's timeouts for its endpoint, and its buffer meanwhile: those of its route, or else
+//! of its upstream.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use super::Exchange;
 use crate::config::{Buffer, Route};
 use crate::upstream::Upstream;
 
-/// How long an exchange waits.
+/// The timeouts of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// For the first byte of the response.
+    /// Up to the first byte of the response.
     pub first_byte: Duration,
-    /// For more of it.
+    /// Between two parts of the response.
     pub idle: Duration,
-    /// For all of it; `None` for any time.
+    /// For the whole exchange; `None` for no limit.
     pub total: Option<Duration>,
 }
 
 impl<'a> Exchange<'a> {
-    /// The route whose waits it has; that of a copy is of other endpoints.
+    /// The route with its timeouts; `None` for a copy, which goes to other endpoints.
     fn waiting_route(&self) -> Option<&'a Route> {
         self.route().filter(|_| !self.side.is_copy())
     }
 
-    /// How long it waits for an endpoint of this upstream.
+    /// Its timeouts for an endpoint of this upstream.
     pub(super) fn patience(&self, upstream: &Upstream) -> Patience {
         let of_upstream = &upstream.config().timeouts;
         let own = self.waiting_route().and_then(|it| it.timeouts.as_deref());
@@ -39,12 +39,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// What bounds it in all, where another exchange makes it for itself.
+    /// Its total time, if another exchange makes it for itself.
     fn bound(&self) -> Option<Duration> {
         self.rare.as_ref()?.total
     }
 
-    /// What keeps its client from holding a slot of this upstream, if anything does.
+    /// The buffer that keeps its client from holding a slot of this upstream, if there is one.
     pub(super) fn buffer(&self, upstream: &Upstream) -> Option<Buffer> {
         let own = self.waiting_route().and_then(|it| it.buffer);
         own.unwrap_or(upstream.config().buffer)

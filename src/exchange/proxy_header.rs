@@ -1,7 +1,7 @@
 //! The PROXY protocol header in front of a connection to an endpoint.
 //!
-//! Invariant: a connection that began with a client's header carries exchanges of that
-//! client's connection alone. It is pinned ([`Bond::TellsClient`]) or closed.
+//! Invariant: a connection that began with a client's header carries only exchanges of that
+//! client's connection. The connection is pinned ([`Bond::TellsClient`]) or closed.
 //!
 //! [`Bond::TellsClient`]: crate::upstream::Bond::TellsClient
 
@@ -13,8 +13,8 @@ use super::identity::ROOM;
 use super::request::RequestBody;
 use super::{Client, Exchange};
 
-/// Appends the header of a client to `out`. `connected_to` is the address that the
-/// client reached here; where a header told another one, that counts.
+/// Appends the header of a client to `out`. `connected_to` is the address that the client
+/// connected to here. An address from the client's own PROXY header takes precedence.
 pub fn write(
     out: &mut Vec<u8>,
     version: Version,
@@ -35,8 +35,8 @@ pub fn write(
     proxy_protocol::write(out, version, &connection);
 }
 
-/// Appends the header of this exchange's client to `out`, with what its request says. It
-/// goes out with the head, or before the handshake of TLS.
+/// Appends the header of this exchange's client to `out`, with the facts in its request. It is
+/// sent with the head, or before the TLS handshake.
 #[cold]
 pub(super) fn write_for(
     out: &mut Vec<u8>,
@@ -64,7 +64,7 @@ pub(super) fn write_for(
     write(out, version, exchange.client, connected_to, extensions);
 }
 
-/// The address that stands for none, beside this one.
+/// The unspecified address of the same family.
 fn unknown(beside: IpAddr) -> SocketAddr {
     let address = match beside {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -1,8 +1,8 @@
-//! Moves a body from one carrier to another, as far as both will go.
+//! Moves a body from one carrier to another, as far as both permit.
 //!
-//! A pump holds a buffer only between a read and the write that empties it,
-//! or while a piece of chunked framing is incomplete. A long body of known
-//! length goes by way of a pipe in its place, and is not copied.
+//! A pump holds a buffer only between a read and the write that empties it, or while a piece of
+//! chunked framing is incomplete. A long body of known length goes through a pipe, without a
+//! copy.
 //!
 //! ```text
 //!   buffer.filled():  [ ready: may be written ][ leftover: an unfinished piece ]
@@ -23,28 +23,28 @@ use crate::net::pipe::Pipe;
 use crate::net::stream::Follow;
 use crate::net::timer::{Timer, Wheel};
 
-/// Room left in front of what is read: for a rewritten head or a chunk's size.
+/// Room kept in front of a read: for a rewritten head or a chunk's size.
 pub const HEADROOM: usize = 1024;
 const _: () =
     assert!(ODD_HEAD_GROWTH_MAX + RESPONSE_HEAD_GROWTH_MAX + CHUNK_SIZE_LINE_LEN <= HEADROOM);
 /// Reads and writes in a row before other connections have a turn.
 pub const TURNS: u64 = 16;
-/// Chunks whose decoding costs as much as a turn.
+/// Number of chunks whose decoding costs as much as one turn.
 const CHUNKS_PER_TURN: u64 = 64;
-/// A source that sent nothing for so many ticks has stopped: longer than a round
-/// trip takes, and shorter than an endpoint waits for a body.
+/// A source counts as stopped after this many ticks of silence. That is longer than a round trip,
+/// and shorter than an endpoint's timeout for a body.
 const SILENT_TICKS: u64 = 3;
 
-/// The rest of a body that is not passed on.
+/// The rest of a body that is not forwarded.
 #[derive(Debug)]
 pub struct Unread {
-    /// Stands behind the bytes that were read and taken.
+    /// The decoder, after the bytes that were read and taken.
     pub decoder: BodyDecoder,
-    /// Bytes that were read behind those.
+    /// Bytes that follow those.
     pub leftover: Option<Buffer>,
 }
 
-/// Which side a pump waits for.
+/// The side that a pump waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitsFor {
     /// More to read.
@@ -53,19 +53,20 @@ pub enum WaitsFor {
     Sink,
 }
 
-/// A body on its way.
+/// A body in transit.
 #[derive(Debug)]
 pub struct Pump {
     source: BodySource,
     sink: BodySink,
     buffer: Option<Buffer>,
     ready: usize,
-    /// With what was read into it and is not written; never beside a buffer.
+    /// Holds bytes that were read and not written. Invariant: there is never a buffer at the same
+    /// time.
     pipe: Option<Pipe>,
     is_copied: bool,
-    /// The worker's tick in which something moved last, as its user notes it.
+    /// The worker's tick of the last progress, as noted by the user.
     pub moved_at: u64,
-    /// That of its client.
+    /// The pace of the client.
     pub pace: Pace,
     /// Bytes read from the source.
     pub bytes_read: u64,
@@ -74,8 +75,8 @@ pub struct Pump {
 }
 
 impl Pump {
-    /// A pump at the point where `source` stands. `buffer` holds `ready` bytes to be
-    /// written as they are, then what the source could not take.
+    /// A pump for the body that `source` reads. `buffer` has `ready` bytes to write unchanged,
+    /// then bytes that the source has not taken.
     pub fn new(source: BodySource, sink: BodySink, buffer: Option<Buffer>, ready: usize) -> Self {
         Pump {
             source,
@@ -91,20 +92,19 @@ impl Pump {
         }
     }
 
-    /// A pump that drops the rest of a body, at the point where `decoder`
-    /// stands; the decoder could not take what `buffer` holds.
+    /// A pump that drops the rest of a body, after `decoder`. `buffer` has bytes that the decoder
+    /// has not taken.
     pub fn dropping(decoder: BodyDecoder, buffer: Option<Buffer>) -> Self {
         Pump::new(BodySource::http1(decoder), BodySink::closed(), buffer, 0)
     }
 
-    /// Keeps all of it out of pipes, so that what was read and not written can be
-    /// had back by [`into_leftover`](Self::into_leftover).
+    /// Uses no pipes, so that [`into_leftover`](Self::into_leftover) can return unwritten bytes.
     pub fn copied(mut self) -> Self {
         self.is_copied = true;
         self
     }
 
-    /// Which side it waits for when it is not through.
+    /// The side that it waits for while it is not done.
     pub fn waits_for(&self) -> WaitsFor {
         if self.ready > 0 || self.pipe.is_some() {
             WaitsFor::Sink
@@ -113,57 +113,56 @@ impl Pump {
         }
     }
 
-    /// Whether it holds nothing, and would begin anew as it goes on.
+    /// Whether it holds nothing, so that a new pump could replace it.
     pub fn is_at_rest(&self) -> bool {
         let holds_nothing = self.buffer.is_none() && self.pipe.is_none();
         holds_nothing && !self.source.is_bulky() && !self.sink.is_closed()
     }
 
-    /// Whether the sink has closed, so that the rest of the body is dropped.
+    /// Whether the sink has closed, and the rest of the body is dropped.
     pub fn sink_is_closed(&self) -> bool {
         self.sink.is_closed()
     }
 
-    /// Whether it waits for a source that has been silent for a while; `now` is the
-    /// worker's tick.
+    /// Whether it waits for a source that counts as stopped; `now` is the worker's tick.
     pub fn has_source_stopped(&self, now: u64) -> bool {
         let silence = now.saturating_sub(self.moved_at);
         self.waits_for() == WaitsFor::Source && !self.source.is_done() && silence >= SILENT_TICKS
     }
 
-    /// Whether the whole body was read, and written or dropped.
+    /// Whether the whole body is read, and written or dropped.
     pub fn is_done(&self) -> bool {
         self.source.is_done() && self.ready == 0 && self.pipe.is_none()
     }
 
-    /// The decoder, which stands behind the bytes that were read and taken.
+    /// The decoder, after the bytes that were read and taken.
     pub fn decoder(&self) -> &BodyDecoder {
         self.source.decoder()
     }
 
-    /// Judges the client by this pace.
+    /// Sets the pace that judges the client.
     pub fn with_pace(mut self, pace: Pace) -> Self {
         self.pace = pace;
         self
     }
 
-    /// Whether the source has nothing more of the body.
+    /// Whether the source has delivered the whole body.
     pub fn is_source_done(&self) -> bool {
         self.source.is_done()
     }
 
-    /// Bytes that it holds for the sink.
+    /// Number of bytes held for the sink.
     pub fn held_len(&self) -> usize {
         self.ready + self.pipe.as_ref().map_or(0, Pipe::held)
     }
 
-    /// The bytes that it holds for the sink, where they are [`copied`](Self::copied).
+    /// The bytes held for the sink, if the pump is [`copied`](Self::copied).
     pub fn held(&self) -> &[u8] {
         let buffer = self.buffer.as_ref();
         buffer.map_or(&[], |it| &it.filled()[..self.ready])
     }
 
-    /// Somebody else has taken the first `len` bytes of those that it holds.
+    /// Removes the first `len` held bytes, which the caller has taken.
     pub fn take_held(&mut self, len: usize) {
         debug_assert!(len <= self.ready, "it holds no more");
         self.ready -= len;
@@ -175,7 +174,7 @@ impl Pump {
         }
     }
 
-    /// Bytes that the source still has for the body, where that is known.
+    /// Bytes of the body that are still to be read, where that is known.
     pub fn unseen_len(&self) -> u64 {
         self.source.unseen_len()
     }
@@ -185,15 +184,15 @@ impl Pump {
         self.buffer.as_ref().map_or(0, |it| it.len() - self.ready)
     }
 
-    /// What follows all that it holds for the sink.
+    /// What the sink has to expect after the held bytes.
     pub fn follow(&self) -> Follow {
         self.sink.follow(&self.source)
     }
 
-    /// Hands all that it holds for the sink to `store`, in order.
+    /// Hands all held bytes over to `store`, in order.
     ///
     /// # Errors
-    /// What is in a pipe can't be read: it is lost, and with it the body.
+    /// The pipe can't be read. Its bytes are lost, and with them the body.
     pub fn move_held(&mut self, mut store: impl FnMut(&[u8])) -> io::Result<()> {
         if let Some(buffer) = &mut self.buffer {
             store(&buffer.filled()[..self.ready]);
@@ -214,8 +213,8 @@ impl Pump {
         Ok(())
     }
 
-    /// Reads up to `len` bytes, although the sink takes nothing. What can be
-    /// written of them is for [`move_held`](Self::move_held), at once.
+    /// Reads up to `len` bytes while the sink accepts nothing. Call
+    /// [`move_held`](Self::move_held) at once for the bytes that can be written.
     pub fn poll_read_ahead(
         &mut self,
         cx: &mut Context<'_>,
@@ -223,24 +222,23 @@ impl Pump {
         len: usize,
     ) -> Poll<Result<(), PumpEnd>> {
         debug_assert!(self.held_len() == 0, "it would lie behind what is read");
-        // Wait first, take a buffer then.
+        // Waits first, and takes a buffer only for a read.
         ready!(self.source.poll_ready(cx, source));
         self.poll_fill(cx, source, len)
     }
 
-    /// A number that changes whenever something moved.
+    /// A number that changes with all progress.
     pub fn progress(&self) -> u64 {
         self.bytes_read + self.bytes_written
     }
 
-    /// What was read beyond the body's end: the next message, or surplus; of one
-    /// that is [`copied`](Self::copied) also what was not written.
+    /// Bytes beyond the body's end: the next message, or surplus. A [`copied`](Self::copied) pump
+    /// also returns its unwritten bytes.
     pub fn into_leftover(self) -> Option<Buffer> {
         self.buffer.filter(|buffer| !buffer.is_empty())
     }
 
-    /// The rest of the body, to be read elsewhere. Bytes that were taken and not
-    /// written are dropped.
+    /// The rest of the body, to be read elsewhere. Drops bytes that were taken and not written.
     pub fn into_unread(mut self) -> Unread {
         if let Some(buffer) = &mut self.buffer {
             buffer.consume(self.ready);
@@ -251,12 +249,10 @@ impl Pump {
         }
     }
 
-    /// Moves as much as possible. Where the sink has closed, bytes are read and
-    /// dropped.
+    /// Moves as many bytes as possible. If the sink has closed, reads and drops them.
     ///
     /// # Cancellation
-    /// It can be polled again, or dropped, at any time; what was read and not
-    /// written is lost with the pump only.
+    /// Safe at any time. The pump keeps bytes that were read and not written.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -292,8 +288,8 @@ impl Pump {
             if self.source.is_done() {
                 return Poll::Ready(PumpEnd::Done);
             }
-            // Wait first, take a buffer then: it will still be in the cache
-            // when it is written.
+            // Waits first, and takes a buffer only for a read. So the buffer is still in the
+            // cache for the write.
             if self.source.poll_ready(cx, source).is_pending() {
                 return Poll::Pending;
             }
@@ -315,12 +311,12 @@ impl Pump {
             self.source.note_chunks(chunks);
             turns += chunks / CHUNKS_PER_TURN;
         }
-        // Two sides that are always ready: let the others have a turn.
+        // Both sides are always ready: yields to other connections.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Reads and drops the body up to its end.
+    /// Reads and drops the body to its end.
     pub fn poll_drop(&mut self, cx: &mut Context<'_>, source: &mut Carrier<'_>) -> Poll<PumpEnd> {
         debug_assert!(self.sink.is_closed(), "nothing is written");
         self.poll_into(cx, source, None)
@@ -362,7 +358,7 @@ impl Pump {
         Poll::Ready(Ok(()))
     }
 
-    /// A pipe, if what comes next is to go by way of one.
+    /// A pipe, if the next bytes go through one.
     fn pipe_for_next(&self, way: Way) -> Option<Pipe> {
         let is_spliced = way == Way::Spliced && self.buffer.is_none() && !self.is_copied;
         is_spliced.then(Pipe::take).flatten()
@@ -406,9 +402,9 @@ impl Pump {
         Poll::Ready(self.decode(buffer))
     }
 
-    /// The buffer with an unfinished piece moved to its front, or a new one.
-    /// A chunked source may send what belongs to the next message, which then
-    /// stays in the buffer: that must fit where heads are read.
+    /// The buffer, with an unfinished piece moved to its front, or a new one. With a chunked
+    /// source the buffer may end with bytes of the next message, which have to fit where heads
+    /// are read.
     fn take_buffer(&mut self, len_max: usize) -> Buffer {
         if let Some(mut buffer) = self.buffer.take() {
             let leftover = buffer.len();
@@ -449,8 +445,8 @@ impl Pump {
 }
 
 impl Pump {
-    /// Begins a wait of this request that may be silent until the tick `silence`.
-    /// Gives the tick at which it is to be judged.
+    /// Starts a wait of this request, with silence permitted until the tick `silence`. Returns
+    /// the tick of its judgement.
     pub(super) fn wait(&mut self, wheel: &Wheel, silence: u64) -> u64 {
         let is_due = self.waits_for() == WaitsFor::Source && !self.is_source_done();
         let read = self.bytes_read;
@@ -464,8 +460,8 @@ impl Pump {
         self.pace.judge(context, || read)
     }
 
-    /// Judges the wait of this request, whose timer has fired, and sets the timer
-    /// for the next judgement where it goes on.
+    /// Judges the wait of this request after its timer fired. Sets the timer for the next
+    /// judgement if the wait continues.
     pub(super) fn judge_by(&mut self, context: &super::Context, timer: &Timer) -> Verdict {
         let verdict = self.judge(context);
         if verdict == Verdict::InTime {

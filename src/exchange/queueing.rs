@@ -12,20 +12,20 @@ use crate::observe::access_log::Phase;
 use crate::observe::sessions::Stage;
 use crate::upstream::{Dismissed, Refusal, Slot, Waiting};
 
-/// What a wait goes by.
+/// The terms of a wait.
 pub(super) struct Queueing<'a, 'e> {
     pub exchange: &'a mut Exchange<'e>,
     pub body: &'a RequestBody<'a>,
     pub watch: &'a mut ClientWatch,
-    /// Tick at which the wait is over.
+    /// Tick at the end of the wait.
     pub deadline: u64,
 }
 
-/// Why a wait brought no slot.
+/// Why a wait gave no slot.
 pub(super) enum Unserved {
-    /// As a newcomer would be refused at this moment.
+    /// Refused, as a new exchange would be now.
     Refused(Refusal),
-    /// The exchange is over.
+    /// The exchange has ended.
     Ended(End),
 }
 
@@ -35,7 +35,7 @@ impl<T: Into<End>> From<T> for Unserved {
     }
 }
 
-/// What ended a wait.
+/// The end of a wait.
 enum Waited<'a> {
     Granted(Slot<'a>),
     Dismissed(Dismissed),
@@ -44,11 +44,11 @@ enum Waited<'a> {
 }
 
 impl Queueing<'_, '_> {
-    /// Waits until there is a slot, the client leaves, or it has taken too
-    /// long. A client that leaves frees its place at once.
+    /// Waits for a slot, until the client leaves or the time is over. A client that leaves frees
+    /// its place at once.
     ///
     /// # Errors
-    /// The end with which to refuse.
+    /// The end for the refusal.
     ///
     /// # Cancellation
     /// Safe: dropping the future frees the place.
@@ -66,7 +66,7 @@ impl Queueing<'_, '_> {
         let counters = &context.generation().counters.upstreams[waiting.upstream().index()];
         if progress.figures.times.queue.is_none() {
             counters.queued.add(1);
-            // It counts as one of them itself.
+            // The number includes the exchange itself.
             let before = waiting.upstream().waiting().saturating_sub(1);
             progress.figures.queued_behind = u32::try_from(before).unwrap_or(u32::MAX);
         }
@@ -74,7 +74,7 @@ impl Queueing<'_, '_> {
         let until = deadline.min(exchange.total_deadline);
         context.wheel.set(&exchange.timer, until);
         let waited = poll_fn(|cx| {
-            // A slot is for others once the client has left.
+            // After the client has left, a slot goes to others.
             if exchange.side.has_left() {
                 return Poll::Ready(Waited::ClientGone);
             }
@@ -101,7 +101,7 @@ impl Queueing<'_, '_> {
         let times = &mut exchange.progress.figures.times;
         *times.queue.get_or_insert_default() += clock::since(begun);
         match waited {
-            // Nothing is begun any more.
+            // Nothing new may start after the cut-off.
             Waited::Granted(slot) => match context.cut_off() {
                 Some(failure) => Err(failure.into()),
                 None => Ok(slot),
@@ -110,13 +110,13 @@ impl Queueing<'_, '_> {
             Waited::Dismissed(Dismissed::TimedOut) => Err(Failure::QueueTimeout.into()),
             Waited::ClientGone => Err(Failure::ClientGone.into()),
             Waited::TimedOut => {
-                // The wait was for an endpoint, or for room at one.
+                // The wait was for a reachable endpoint, or for room at one.
                 let failure = if waiting.upstream().is_reachable() {
                     Failure::QueueTimeout
                 } else {
                     Failure::NoEndpoint
                 };
-                // Perhaps it was granted one in this very moment.
+                // A slot may have been granted at this very moment.
                 waiting
                     .leave()
                     .ok_or_else(|| exchange.timed_out(failure).into())

@@ -1,4 +1,4 @@
-//! What an exchange has come to so far, and its line and counts at the end.
+//! The results of an exchange so far; its log line and counts at the end.
 
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -21,19 +21,18 @@ use crate::observe::otlp::Span;
 use crate::observe::sessions::Track;
 use crate::upstream::Endpoint;
 
-/// What an exchange has come to, while it goes on.
+/// The results of an exchange in progress.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// When the head's first byte was there.
+    /// Arrival of the head's first byte.
     pub started: Instant,
-    /// What its line will tell.
+    /// The facts for its log line.
     pub figures: Figures,
-    /// What the request is called.
+    /// The identity of the request.
     pub identity: &'a Identity,
-    /// What is shown of it while it goes on.
+    /// The progress that the status page shows.
     pub track: Rc<Track>,
-    /// The endpoint of the last attempt. Its id names no other until the exchange was
-    /// noted.
+    /// The endpoint of the last attempt. Its id is not reused before the exchange is logged.
     pub endpoint: Option<Rc<Endpoint>>,
 }
 
@@ -69,7 +68,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// When the head's last byte was there.
+    /// Arrival of the head's last byte.
     pub fn arrived(&self) -> Instant {
         self.started + self.figures.times.head
     }
@@ -79,7 +78,7 @@ impl<'a> Progress<'a> {
         self.figures.route.map(|index| index as usize)
     }
 
-    /// The files that the route serves, if it serves any, and its index.
+    /// The figures of the route's files, if it serves any, and its index.
     pub fn files<'c>(&self, context: &'c Context) -> Option<(usize, &'c config::Files)> {
         let route = self.route()?;
         let files = context.config().routes[route].action.files()?;
@@ -91,7 +90,7 @@ impl<'a> Progress<'a> {
         self.figures.upstream.map(|index| index as usize)
     }
 
-    /// It goes to the upstream of this index.
+    /// Notes the upstream with this index.
     pub fn set_upstream(&mut self, upstream: usize) {
         self.figures.upstream = Some(upstream as u32);
         self.track.set_upstream(upstream);
@@ -103,9 +102,9 @@ impl<'a> Progress<'a> {
         Some(endpoint.config().name.clone())
     }
 
-    /// Whether it failed or was refused: a client that left, asked for a file
-    /// that is not there or is asked for its password did neither, and a configured answer is as it should
-    /// be, whatever its status.
+    /// Whether the exchange failed or was refused. A client that left, asked for a missing file,
+    /// or is asked for its password does not count. A configured answer never counts, whatever
+    /// its status.
     fn is_failed(&self, is_error: bool) -> bool {
         match self.figures.end {
             End::Complete | End::Tunnel => is_error,
@@ -116,7 +115,7 @@ impl<'a> Progress<'a> {
 }
 
 impl Exchange<'_> {
-    /// Ends a response that went out whole, counts the exchange and writes its line.
+    /// Ends a response that was sent whole, counts the exchange, and writes its log line.
     pub fn conclude(mut self, end: End) {
         if end == End::Complete {
             self.side.end_response();
@@ -185,8 +184,8 @@ impl Exchange<'_> {
         access_log.note(generation, index, log, &line, dropped);
     }
 
-    /// Ends an exchange that fetched for a cache, and counts it for its upstream: its
-    /// clients have their own lines. Gives what they tell of it.
+    /// Ends a fetch, and counts it for its upstream. Its clients have their own log lines, and
+    /// get the returned notes.
     pub fn conclude_fetch(mut self, end: End) -> (Figures, Option<Rc<Endpoint>>) {
         let figures = &mut self.progress.figures;
         figures.end = end;
@@ -197,7 +196,7 @@ impl Exchange<'_> {
         (self.progress.figures, self.progress.endpoint)
     }
 
-    /// Hands the span of a sampled exchange to the exporter.
+    /// Hands the span of a sampled exchange over to the exporter.
     #[cold]
     fn record_span(&self, is_error: bool) {
         let Exchange {
@@ -207,7 +206,7 @@ impl Exchange<'_> {
             progress,
             ..
         } = self;
-        // Only a request whose head was read has a place in a trace.
+        // Only a request with a valid head has a place in a trace.
         let (Some(spans), Some(trace), Some(head)) = (
             &context.generation().spans,
             progress.identity.trace,
@@ -325,7 +324,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Notes the URL of a request that its route's cache did not answer.
+    /// Notes the URL of a request that the route's cache did not answer.
     #[inline(never)]
     fn note_miss(&self, caching: &RouteCaching, reason: Unanswered) {
         let (head, buf) = (self.head, self.bytes);
@@ -351,7 +350,7 @@ impl Exchange<'_> {
         tally.count(exchanges, phases);
     }
 
-    /// What else is open where it took place.
+    /// Other open connections and exchanges at its listener, upstream and endpoint.
     fn open(&self) -> Open {
         let Exchange {
             context,
@@ -372,8 +371,7 @@ impl Exchange<'_> {
     }
 }
 
-/// What is counted of an exchange, with the bucket of each figure looked up
-/// once for all the histograms that it goes to.
+/// The counts of an exchange. The bucket of each figure is computed once for all histograms.
 struct Tally {
     is_error: bool,
     bytes_in: u64,
@@ -423,11 +421,10 @@ impl Tally {
         }
     }
 
-    /// Counts it in one place.
+    /// Counts the exchange at one object.
     ///
-    /// Not in line: what each place would have of its own is fetched anew for
-    /// each exchange, since the kernel's code takes the nearest cache between
-    /// two of them.
+    /// Not inlined: each copy of this code would be loaded again for each exchange, as the
+    /// kernel's code displaces the nearest cache between exchanges.
     #[inline(never)]
     fn count(&self, counters: &ExchangeCounters, phases: &Phases) {
         counters.requests.add(1);

@@ -1,7 +1,7 @@
-//! A request that is kept while it goes on, so that a copy of it can be sent elsewhere.
+//! Records a request while it is forwarded, so that a copy of it can be sent elsewhere.
 //!
-//! A body that comes later is taken as it is read from the client. Nobody waits for the
-//! copy, and the memory for it is counted with that of buffers. Per worker.
+//! The rest of the body is recorded as it is read from the client. Nobody waits for the copy. Its
+//! memory counts as buffer memory. Per worker.
 
 use evenkeel_proto::http1::BodyDecoder;
 use tokio::sync::oneshot;
@@ -12,54 +12,54 @@ use super::reserved::Reserved;
 /// A request as its client sent it: the head, and the whole body.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Its bytes, and none of the next request.
+    /// Its bytes, without those of the next request.
     pub bytes: Vec<u8>,
-    /// The part of them that is counted as a buffer.
+    /// The part of its memory that counts as buffer memory.
     _reserved: Option<Reserved>,
 }
 
 /// Why a request was not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unrecorded {
-    /// Its body is longer than may be kept.
+    /// Its body is longer than permitted.
     TooLong,
     /// No memory for buffers was left.
     NoMemory,
-    /// Its body did not come whole.
+    /// Its body did not arrive whole.
     Cut,
 }
 
-/// A request that is recorded.
+/// A request that is being recorded.
 #[derive(Debug)]
 pub enum Recorder {
-    /// All of it is there.
+    /// The whole request has arrived.
     Whole(Recorded),
-    /// Its body is yet to come. An end without a word is [`Unrecorded::Cut`].
+    /// The body is still to come. A dropped sender means [`Unrecorded::Cut`].
     Coming(oneshot::Receiver<Result<Recorded, Unrecorded>>),
 }
 
-/// A request on its way.
+/// A request in transit.
 #[derive(Debug)]
 pub struct Recording {
     bytes: Vec<u8>,
     head_len: usize,
-    /// Length of what is valid of them, behind which the decoder stands.
+    /// Length of the valid part, at whose end the decoder is.
     valid_len: usize,
     decoder: BodyDecoder,
-    /// The longest body that is kept, in bytes.
+    /// Longest body to record, in bytes.
     max_len: usize,
     reserved: Reserved,
-    /// Who gets it; `None` once it is over.
+    /// Receives the recording; `None` once that is over.
     reader: Option<oneshot::Sender<Result<Recorded, Unrecorded>>>,
 }
 
 impl Recording {
-    /// Whether nothing more is taken.
+    /// Whether the recording is over.
     pub fn is_over(&self) -> bool {
         self.reader.is_none()
     }
 
-    /// Takes what was read from the client behind the bytes before.
+    /// Adds bytes that were read from the client.
     pub fn take(&mut self, bytes: &[u8]) {
         if self.is_over() {
             return;
@@ -79,7 +79,7 @@ impl Recording {
             return Some(Err(Unrecorded::Cut));
         };
         self.valid_len += advance.consumed;
-        // What lies behind the body is the next request.
+        // Bytes after the body belong to the next request.
         if self.valid_len - self.head_len > self.max_len {
             return Some(Err(Unrecorded::TooLong));
         }
@@ -91,7 +91,7 @@ impl Recording {
         let none = self.reserved.none_left();
         let reserved = std::mem::replace(&mut self.reserved, none);
         let result = result.map(|()| {
-            // The next request's.
+            // The next request's bytes.
             bytes.truncate(self.valid_len);
             Recorded {
                 bytes,
@@ -99,19 +99,19 @@ impl Recording {
             }
         });
         if let Some(reader) = self.reader.take() {
-            // Who reads it may have given up meanwhile.
+            // The receiver may have given up.
             let _ = reader.send(result);
         }
     }
 }
 
 impl Exchange<'_> {
-    /// Keeps its request, with a body of at most `max_len` bytes as the client sends it.
+    /// Records the exchange's request, with a body of at most `max_len` bytes.
     ///
     /// # Errors
-    /// It can't be kept, as far as is known by now.
+    /// The request can't be recorded, as far as is known by now.
     pub(crate) fn record_request(&mut self, max_len: usize) -> Result<Recorder, Unrecorded> {
-        // Over HTTP/2 something else stands before the request line.
+        // Over HTTP/2 other text is before the request line.
         let (head, bytes) = (self.head, &self.bytes[self.head.wire.start..]);
         let head_len = head.wire.end - head.wire.start;
         if (head.announced_len()).is_some_and(|len| len > max_len as u64) {

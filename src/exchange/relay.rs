@@ -1,5 +1,4 @@
-//! Carries a response to the client, with what is left of the request going
-//! the other way.
+//! Relays a response to the client, and the rest of the request to the endpoint.
 
 mod ahead;
 mod coded;
@@ -27,34 +26,32 @@ use crate::upstream::{KeepAlive, Upstream};
 
 pub(super) use self::ahead::{Rest, response_bound};
 
-/// A response whose head was read and rewritten.
+/// A response with its rewritten head.
 #[derive(Debug)]
 pub(super) struct Response {
     pub status: u16,
-    /// Whether it tells of events as they happen.
+    /// Whether it carries events as they happen.
     pub is_event_stream: bool,
-    /// The content coding that its body gets, if it gets one.
+    /// The content coding for its body, if any.
     pub coding: Option<Coding>,
     /// Length of the rewritten head.
     pub head_len: usize,
-    /// Bytes at the front of the buffer that can be sent: the head and what
-    /// came of the body.
+    /// Bytes at the front of the buffer to send: the head and a part of the body.
     pub ready: usize,
     /// Bytes sent already.
     pub sent: u64,
-    /// Where the rest of its body comes from.
+    /// The source of the rest of its body.
     pub source: BodySource,
-    /// Where it goes.
+    /// The sink of its body.
     pub sink: BodySink,
     pub persistence: Persistence,
-    /// Whether the client knows the body's end only by its connection's.
+    /// Whether the body ends with the client's connection.
     pub ends_with_connection: bool,
-    /// What becomes of the rest of the request's body, also after the response.
+    /// The fate of the rest of the request's body, also after the response.
     pub rest_of_request: RestOfBody,
-    /// Whether the endpoint's connection can carry another exchange, once the
-    /// request was sent whole.
+    /// Whether the endpoint's connection can carry another exchange, once the request is sent.
     pub keeps_upstream: bool,
-    /// How long the endpoint says that it keeps that.
+    /// The endpoint's promise for its idle connection.
     pub keep_alive: KeepAlive,
 }
 
@@ -62,18 +59,18 @@ pub(super) struct Response {
 pub(super) struct Relay<'a, 'e> {
     pub exchange: &'a mut Exchange<'e>,
     pub stream: &'a mut Stream,
-    /// The rest of the request, while there is some.
+    /// The rest of the request, if there is any.
     pub request: &'a mut Option<Box<Pump>>,
     pub watch: &'a mut ClientWatch,
     pub upstream: &'a Upstream,
-    /// How much of the response is taken off the endpoint ahead of the client,
-    /// in bytes; `None` for nothing.
+    /// Most bytes of the response to take off the endpoint ahead of the client; `None` for
+    /// nothing.
     pub bound: Option<usize>,
-    /// That of the client while the response waits for it.
+    /// The pace of the client, while the response waits for it.
     pub pace: Pace,
 }
 
-/// How relaying a response stopped.
+/// Why relaying stopped.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stop {
     Response(PumpEnd),
@@ -81,37 +78,35 @@ pub(super) enum Stop {
     ClientGone,
     ClientSlow,
     TimedOut(WaitsFor),
-    /// There is no memory to compress the response.
+    /// No memory to compress the response.
     EncoderFailed,
-    /// The client takes nothing now: the response is taken ahead of it.
+    /// The client does not read now: take the response ahead of it.
     TakeAhead {
         bound: usize,
     },
 }
 
-/// How a relayed exchange ended.
+/// The result of relaying.
 #[derive(Debug)]
 pub(super) struct Relayed {
     pub end: End,
     pub next: Next,
     /// Whether the endpoint's connection can carry another exchange.
     pub keeps_upstream: bool,
-    /// How long the endpoint says that it keeps that.
+    /// The endpoint's promise for its idle connection.
     pub keep_alive: KeepAlive,
-    /// Whether a failure says nothing of the endpoint: the client took or sent
-    /// nothing.
+    /// Whether a failure is not the endpoint's fault: the client did not read or send.
     pub is_excused: bool,
     /// Bytes of the response received after those that came with its head.
     pub bytes_received: u64,
-    /// The rest of the request's body, where the client's connection goes on once
-    /// that is read.
+    /// The rest of the request's body, where the client's connection continues after it.
     pub unread: Option<Box<Unread>>,
-    /// What the client has yet to take, where the endpoint is through.
+    /// The rest of the response for the client, where the endpoint is done.
     pub rest: Option<Box<Rest>>,
 }
 
 impl Response {
-    /// What it came to, if nothing was received after what came with its head.
+    /// The result, if no more arrived than came with the head.
     pub fn relayed(&self, end: End) -> Relayed {
         let next = match end {
             End::Complete => Next::after(self.persistence, RestOfBody::Read),
@@ -130,7 +125,7 @@ impl Response {
         }
     }
 
-    /// Notes that `sent` bytes of it went to the client.
+    /// Notes that `sent` bytes of the response went to the client.
     pub fn note(&self, sent: u64, progress: &mut Progress<'_>) {
         progress.figures.status = self.status;
         progress.figures.bytes_out += sent;
@@ -139,8 +134,8 @@ impl Response {
 }
 
 impl Relay<'_, '_> {
-    /// Sends the response to its end, or as far as both sides go along; or until
-    /// it is off the endpoint, and the client is to take the rest without it.
+    /// Relays the response to its end, or until a side stops. Also stops once the response is off
+    /// the endpoint; the client then gets the rest without it.
     pub async fn response(mut self, response: Response, buffer: Buffer) -> Relayed {
         let (source, sink) = (response.source.clone(), response.sink.clone());
         let mut pump = Pump::new(source, sink, Some(buffer), response.ready);
@@ -165,8 +160,8 @@ impl Relay<'_, '_> {
         self.ended(stop, response, pump, held).await
     }
 
-    /// What came of a response that stopped so. `held` has what the client has yet to
-    /// take of one that is off the endpoint.
+    /// The result of a response that has stopped. `held` is the rest for the client of a response
+    /// that is off the endpoint.
     async fn ended(
         &mut self,
         stop: Stop,
@@ -206,18 +201,17 @@ impl Relay<'_, '_> {
         self.request.as_deref().is_none_or(Pump::is_done)
     }
 
-    /// Moves the rest of the request, whose response went to the client whole.
+    /// Relays the rest of the request, after the whole response was sent.
     ///
-    /// Invariant: an endpoint that answers early and reads on gets the whole body,
-    /// and both connections live on, within the bounds of the listener's `drain`.
-    /// An endpoint that closes gives its connection and its slot back at once, one
-    /// that does not read on after `drain.silence`, and the client's connection
-    /// outlives both.
+    /// Invariant: an endpoint that responds early and reads on gets the whole body, and both
+    /// connections stay open, within the listener's `drain`. An endpoint that closes frees its
+    /// connection and its slot at once. An endpoint that stops reading frees them after
+    /// `drain.silence`. In both cases the client's connection stays open.
     async fn finish_request(&mut self, response: &Response, relayed: &mut Relayed) {
         let Some(request) = self.request.as_mut() else {
             return;
         };
-        // The client waits for this end of the response.
+        // The client needs this end of the response now.
         let side = &mut self.exchange.side;
         side.end_response();
         if relayed.next == Next::Close {
@@ -251,10 +245,10 @@ impl Relay<'_, '_> {
         }
     }
 
-    /// Moves the rest of the request within the bounds of the listener's `drain`.
+    /// Relays the rest of the request within the listener's `drain`.
     ///
     /// # Errors
-    /// The side that was waited for when one of them was passed.
+    /// The side that was waited for when a bound was reached.
     async fn pump_on(&mut self) -> Result<PumpEnd, WaitsFor> {
         let Relay {
             exchange,
@@ -289,7 +283,7 @@ impl Relay<'_, '_> {
             if let Poll::Ready(end) = polled {
                 return Poll::Ready(Ok(end));
             }
-            // Its next response can't have begun.
+            // An early end: the endpoint's next response can't have begun.
             if let Poll::Ready(Peeked::End | Peeked::Broken) = stream.poll_peek(cx) {
                 return Poll::Ready(Ok(PumpEnd::SinkClosed));
             }
@@ -297,7 +291,7 @@ impl Relay<'_, '_> {
                 set_timeout(request);
             }
             let is_long = bounds.are_too_many(request.bytes_read - bytes_before);
-            // A slow client does not keep the slot either.
+            // A slow client does not keep the slot.
             let is_late =
                 context.has_fired(timer) && request.judge_by(context, timer) != Verdict::InTime;
             if is_long || is_late {
@@ -309,7 +303,7 @@ impl Relay<'_, '_> {
         .await
     }
 
-    /// `sent` bytes have gone to the client before.
+    /// `sent` bytes went to the client before.
     async fn run(&mut self, response: &mut Pump, sent: u64) -> Stop {
         let mut is_timed = false;
         poll_fn(|cx| {
@@ -347,7 +341,7 @@ impl Relay<'_, '_> {
         .await
     }
 
-    /// Moves the rest of the request, and says whether some of it moved.
+    /// Relays the rest of the request. Returns whether bytes moved.
     ///
     /// # Errors
     /// The request or the client ends the exchange.
@@ -366,7 +360,7 @@ impl Relay<'_, '_> {
         Ok(has_moved)
     }
 
-    /// Moves the rest of the request, and says whether some of it moved.
+    /// Relays the rest of the request. Returns whether bytes moved.
     fn poll_request(&mut self, cx: &mut TaskContext<'_>) -> Result<bool, PumpEnd> {
         let Some(request) = self.request.as_mut().filter(|it| !it.is_done()) else {
             return Ok(false);
@@ -379,12 +373,11 @@ impl Relay<'_, '_> {
                 if request.leftover_len() > 0 {
                     self.watch.leave_fin_to_next();
                 }
-                // The response may have waited for just that.
+                // The endpoint may have waited for this to continue its response.
                 cx.waker().wake_by_ref();
             }
-            // An endpoint may answer without reading all of the request: the rest
-            // is dropped from now on, so that the client comes to read. Nobody
-            // waits for it.
+            // An endpoint may respond without reading the whole request. The rest is read and
+            // dropped, so that the client goes on to read. Nothing waits for it.
             Poll::Ready(PumpEnd::SinkClosed | PumpEnd::SinkReset) => {
                 request.pace = Pace::default();
                 cx.waker().wake_by_ref();
@@ -399,7 +392,7 @@ impl Relay<'_, '_> {
         Ok(has_moved)
     }
 
-    /// The response waits for its client from now on.
+    /// Starts a wait for the client to read the response.
     pub fn wait_for_client(&mut self, response: &Pump) {
         let timeout = self.exchange.listener().timeouts.body;
         self.wait(timeout, Some(response.bytes_written));
@@ -409,8 +402,8 @@ impl Relay<'_, '_> {
         self.wait(self.exchange.patience(self.upstream).idle, None);
     }
 
-    /// Sets the timer for a wait, and for what the client is to send meanwhile. A wait
-    /// for the client has the number of bytes `written` to it.
+    /// Sets the timer for a wait, and for what the client has to send meanwhile. A wait for the
+    /// client counts the bytes `written` to it.
     fn wait(&mut self, timeout: Duration, written: Option<u64>) {
         let Exchange {
             context,
@@ -421,7 +414,7 @@ impl Relay<'_, '_> {
         } = &*self.exchange;
         let wheel = &context.wheel;
         let silence = wheel.deadline(timeout).min(*total_deadline);
-        // Held back by the bandwidth of its route, the client owes nothing.
+        // While the route's bandwidth holds the response back, the client is not late.
         let written = written.filter(|_| !side.is_throttled());
         let taken = written.map(|written| move || taken(side, written));
         let due = self.pace.wait(wheel, silence, taken);
@@ -432,8 +425,8 @@ impl Relay<'_, '_> {
         wheel.set(timer, due.min(request_due));
     }
 
-    /// How the exchange stops where its timer has fired and a wait was too long;
-    /// `waits_for` is whom the response waits for.
+    /// Why to stop, where the timer has fired and a wait was too long. `waits_for` is the side
+    /// that the response waits for.
     pub fn judge(&mut self, response: &Pump, waits_for: WaitsFor) -> Option<Stop> {
         let Exchange {
             context,
@@ -476,7 +469,7 @@ impl Relay<'_, '_> {
             Stop::Request(_) | Stop::ClientGone => Failure::ClientGone,
             Stop::ClientSlow => Failure::ClientSlow,
             Stop::EncoderFailed => Failure::CompressionFailed,
-            // It goes on.
+            // Relaying continues.
             Stop::TakeAhead { .. } => return End::Complete,
             Stop::TimedOut(waits_for) => {
                 let failure = match waits_for {

@@ -1,8 +1,7 @@
-//! Who a request is from: whoever connected, or the client that trusted proxies
-//! name.
+//! The sender of a request: the peer, or the client that a trusted proxy names.
 //!
-//! Invariant: conditions, keys, logs, spans and what endpoints are told all have the
-//! same client and the same scheme, for they ask [`Client`](super::Client) for them.
+//! Invariant: conditions, keys, logs, spans and fields for endpoints all have the same client and
+//! scheme, as they ask [`Client`](super::Client) for them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,19 +13,19 @@ use evenkeel_proto::{RequestHead, Scheme};
 use crate::config::Peers;
 use crate::observe::access_log::AddressText;
 
-/// Who is at the other end.
+/// The address of a peer or client.
 #[derive(Debug, Clone, Copy)]
 pub struct Remote {
     /// Its address; `None` over a Unix socket.
     pub address: Option<IpAddr>,
-    /// Its address as logs have it.
+    /// Its address as text for logs.
     pub text: AddressText,
-    /// Its port; 0 over a Unix socket, and where nobody told it.
+    /// Its port; 0 over a Unix socket, and where it is unknown.
     pub port: u16,
 }
 
 impl Remote {
-    /// Of this address and port.
+    /// The remote with this address and port.
     pub fn new(address: Option<IpAddr>, port: u16) -> Self {
         Remote {
             address,
@@ -35,7 +34,7 @@ impl Remote {
         }
     }
 
-    /// The address as endpoints are told it.
+    /// The address in the form for endpoints.
     pub fn told(&self) -> Option<&[u8]> {
         self.address.map(|_| self.text.as_bytes())
     }
@@ -64,7 +63,7 @@ pub struct RelayedClient {
 }
 
 impl RelayedClient {
-    /// A client of this proxy that is still to be read.
+    /// A client of this proxy, whose fields are not read yet.
     pub fn new(proxy: &Remote) -> Self {
         RelayedClient {
             remote: *proxy,
@@ -73,7 +72,7 @@ impl RelayedClient {
         }
     }
 
-    /// Takes over what the proxy says in a request's head.
+    /// Reads the proxy's fields in a request's head.
     pub fn read(&mut self, proxy: &Remote, trusted: &Peers, bytes: &[u8], head: &RequestHead) {
         let is_trusted = |it| trusted.contains(Some(it));
         self.believed.read(bytes, head, is_trusted);
@@ -84,12 +83,12 @@ impl RelayedClient {
         };
     }
 
-    /// By which the client asked, if the proxy said so.
+    /// The scheme of the client's request, if the proxy names it.
     pub fn scheme(&self) -> Option<Scheme> {
         self.believed.scheme
     }
 
-    /// What endpoints are told of it, beside its address and scheme.
+    /// The further facts for endpoints, beside address and scheme.
     pub fn relayed(&self) -> write::Relayed<'_> {
         write::Relayed {
             believed: &self.believed,

@@ -8,19 +8,18 @@ use super::body::{BodySink, BodySource, TAILROOM};
 use super::pump::Pump;
 use crate::net::buffer::Buffer;
 
-/// The body of a request, as far as it was read before the first attempt: where an
-/// attempt takes it from.
+/// The body of a request, as far as it was read before the first attempt. Each attempt starts
+/// from it.
 #[derive(Debug)]
 pub(super) struct RequestBody<'a> {
     pub head: &'a RequestHead,
     /// Begins with the head.
     pub bytes: &'a [u8],
-    /// Length of the head and of that part of the body which was read with it
-    /// and is valid.
+    /// Length of the head, and of the valid part of the body that was read with it.
     pub valid_len: usize,
-    /// Stands behind the valid bytes.
+    /// The decoder, at the end of the valid bytes.
     pub decoder: BodyDecoder,
-    /// Of a connection of TCP, the name that its client asks for (SNI); may be empty.
+    /// The server name that a TCP client asks for (SNI); may be empty.
     pub server_name: Option<&'a [u8]>,
 }
 
@@ -35,8 +34,8 @@ impl RequestBody<'_> {
         self.is_whole() && self.bytes.len() > self.valid_len
     }
 
-    /// Bytes of the client's buffer that are its own: what follows a whole one
-    /// is another's, what is there of one that is not goes to the pump.
+    /// Bytes of the client's buffer that belong to the request. Bytes after a whole request are
+    /// another's. The bytes of an incomplete one go to the pump.
     pub fn consumed(&self) -> usize {
         if self.is_whole() {
             self.valid_len
@@ -45,9 +44,8 @@ impl RequestBody<'_> {
         }
     }
 
-    /// The rest of the request: what the endpoint did not take at once, and
-    /// what is still to come. A chunked body of more content than `limit_bytes` is
-    /// refused.
+    /// The rest of the request: the bytes that the endpoint did not accept at once, and those
+    /// still to come. Refuses a chunked body with more content than `limit_bytes`.
     pub fn rest(&self, unsent: &[u8], limit_bytes: Option<u64>) -> Pump {
         let undecoded = if self.is_whole() {
             &[][..]
@@ -62,11 +60,11 @@ impl RequestBody<'_> {
             buffer
         });
         let source = BodySource::http1(self.decoder.clone()).with_limit(limit_bytes);
-        // What the client sent goes on as it is.
+        // The client's bytes are forwarded unchanged.
         let sink = BodySink::http1(Transcode::Raw);
         let pump = Pump::new(source, sink, buffer, unsent.len());
         match self.head.wire.upgrade {
-            // A tunnel may begin before it ends, and goes on from there.
+            // A tunnel may begin before the body ends, and continues from there.
             Some(_) => pump.copied(),
             None => pump,
         }

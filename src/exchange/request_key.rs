@@ -1,4 +1,4 @@
-//! Keys of requests: what those have in common that are counted, or kept, together.
+//! Keys of requests. Requests with the same key are counted or kept together.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,19 +8,19 @@ use super::variables::{Values, expand};
 use crate::config::{Limit, RequestKey};
 use crate::limits::with_network;
 
-/// How requests are keyed.
+/// The settings for keys of requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Keyed<'a> {
-    /// By what.
+    /// The source of the key.
     by: &'a RequestKey,
-    /// Bits of an IPv4 address that are looked at.
+    /// Significant bits of an IPv4 address.
     prefix_v4: u8,
-    /// The same of an IPv6 address.
+    /// Significant bits of an IPv6 address.
     prefix_v6: u8,
 }
 
 impl<'a> Keyed<'a> {
-    /// As a limit has them keyed.
+    /// The key settings of a limit.
     pub fn of(limit: &'a Limit) -> Self {
         Keyed {
             by: &limit.key,
@@ -29,8 +29,8 @@ impl<'a> Keyed<'a> {
         }
     }
 
-    /// As queues and bandwidths that keys share have them keyed. Whoever has one IPv6
-    /// address usually has all of its 64-bit network.
+    /// The key settings of shared queues and bandwidths. A client with one IPv6 address usually
+    /// has all of its 64-bit network.
     pub fn by_network(by: &'a RequestKey) -> Self {
         Keyed {
             by,
@@ -39,7 +39,7 @@ impl<'a> Keyed<'a> {
         }
     }
 
-    /// Every address for itself.
+    /// Keys by the whole address.
     fn by_address(by: &'a RequestKey) -> Self {
         Keyed {
             by,
@@ -48,7 +48,7 @@ impl<'a> Keyed<'a> {
         }
     }
 
-    /// The same prefixes with the client as key.
+    /// The same prefixes, with the client as key.
     fn by_client(self) -> Self {
         Keyed {
             by: &RequestKey::Client,
@@ -85,7 +85,7 @@ pub(crate) fn with_key<T>(
     }
 }
 
-/// The hash of a request's key; of the client's address where the key is empty.
+/// The hash of a request's key; of the client's address if the key is empty.
 pub(crate) fn hash_of(
     by: &RequestKey,
     values: &Values<'_>,
@@ -95,8 +95,7 @@ pub(crate) fn hash_of(
     with_key_or_client(Keyed::by_address(by), values, address, room, hash).unwrap_or_default()
 }
 
-/// Calls `use_key` with the key of a request; with the client's address where the key is
-/// empty.
+/// Calls `use_key` with the key of a request, or with the client's address if the key is empty.
 pub(crate) fn with_key_or_client<T>(
     keyed: Keyed<'_>,
     values: &Values<'_>,
@@ -108,7 +107,7 @@ pub(crate) fn with_key_or_client<T>(
     found.or_else(|| with_key(keyed.by_client(), values, address, room, &use_key))
 }
 
-/// The key of a request as text; empty where it has none.
+/// The key of a request as text; empty if it has none.
 pub(crate) fn key_text(keyed: Keyed<'_>, values: &Values<'_>, address: Option<IpAddr>) -> String {
     let text = |key: &[u8]| match (keyed.by, key) {
         (RequestKey::Client, &[a, b, c, d]) => Ipv4Addr::new(a, b, c, d).to_string(),
@@ -121,7 +120,7 @@ pub(crate) fn key_text(keyed: Keyed<'_>, values: &Values<'_>, address: Option<Ip
     with_key(keyed, values, address, &mut Vec::new(), text).unwrap_or_default()
 }
 
-/// The same; the client's address where the request has none.
+/// The same; the client's address if the request has none.
 pub(crate) fn key_text_or_client(
     keyed: Keyed<'_>,
     values: &Values<'_>,

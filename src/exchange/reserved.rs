@@ -1,10 +1,10 @@
-//! Memory for bodies that are held for others, counted over all workers.
+//! Memory for held bodies, counted over all workers.
 
 use std::sync::Arc;
 
 use crate::metrics::BufferMemory;
 
-/// A part of the memory for buffers; given back when dropped.
+/// A part of the buffer memory; released when dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
     memory: Arc<BufferMemory>,
@@ -12,7 +12,7 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    /// Nothing so far.
+    /// An empty reservation.
     pub fn none(memory: &Arc<BufferMemory>) -> Self {
         Reserved {
             memory: memory.clone(),
@@ -20,7 +20,7 @@ impl Reserved {
         }
     }
 
-    /// Nothing of the same memory.
+    /// An empty reservation of the same memory.
     pub fn none_left(&self) -> Self {
         Reserved {
             memory: self.memory.clone(),
@@ -33,7 +33,7 @@ impl Reserved {
         self.len
     }
 
-    /// Takes `len` bytes more; `false` where there are not as many.
+    /// Reserves `len` more bytes; `false` if there are not as many.
     pub fn grow(&mut self, len: usize) -> bool {
         let is_granted = self.memory.try_reserve(len as u64);
         if is_granted {
@@ -42,7 +42,7 @@ impl Reserved {
         is_granted
     }
 
-    /// Gives `len` bytes back.
+    /// Releases `len` bytes.
     pub fn shrink(&mut self, len: usize) {
         self.memory.release(len as u64);
         self.len -= len;

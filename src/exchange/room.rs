@@ -1,18 +1,17 @@
-//! Room for another connection or file, where descriptors or a listener's
-//! connections run out.
+//! Makes room for another connection or file, when descriptors or a listener's connections run
+//! out.
 //!
-//! Owns the order in which things are closed ([`Spare`]): unused pipes, idle
-//! connections to endpoints, and files that are kept open. Clients follow: those
-//! without a request so far, the oldest first, then those idle for longest. A
-//! worker that needs room asks all workers what they could close first, and has
-//! the first of it closed. Per worker. Nothing is noted while there is room.
+//! Owns the order in which resources are closed ([`Spare`]): unused pipes, idle connections to
+//! endpoints, and cached open files. Client connections follow: those without a request so far,
+//! the oldest first, then the longest idle ones. A worker that needs room asks all workers for
+//! their first resource, and has the first of these closed. Per worker. Keeps no record while
+//! there is room.
 //!
-//! An idle connection to an endpoint may have a number that is kept from clients
-//! ([`crate::net::descriptors`]): closing it makes no room for one of them, so it
-//! is closed only for those that may have its number.
+//! Some descriptor numbers are reserved from clients ([`crate::net::descriptors`]). Closing an
+//! idle connection with such a number makes no room for a client. So it is closed only for takers
+//! that may have its number.
 //!
-//! Invariant: no connection with a whole request is closed, nor one whose request
-//! waits to be read.
+//! Invariant: no connection with a whole request is closed, nor one with an unread request.
 
 use std::future::poll_fn;
 use std::io;
@@ -35,24 +34,24 @@ use crate::observe::inquiry::{Question, Spare};
 use crate::observe::sessions::{Closable, Need};
 use crate::upstream::Endpoint;
 
-/// How long other workers have to answer.
+/// Time for the answers of other workers.
 const ANSWER_TIME: Duration = Duration::from_millis(200);
-/// How long a worker that did not is left alone.
+/// Time for which a worker that did not answer is not asked.
 const SILENT_TIME: Duration = Duration::from_secs(1);
-/// How often something is closed in vain before the need is refused: a request
-/// came first, or somebody else took the room.
+/// Most closes in vain before a need is refused: the connection got a request first, or another
+/// taker used the room.
 pub const TRIES: usize = 16;
-/// How long a worker that found nothing to close looks no further. New connections
-/// that find no room are refused meanwhile, and what becomes idle is found after it.
+/// Time without a further search, after a search in vain. New connections without room are
+/// refused meanwhile, and newly idle ones are found after it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
-/// Of idle connections to endpoints, this part is closed at once.
+/// The share of idle connections to an endpoint that is closed at once: one in this many.
 const CLOSED_PART: usize = 64;
 
-/// Closes what is closed first of all workers; whether something was. Somebody
-/// else may take the room.
+/// Closes the first resource of all workers. Returns whether one was closed. Another taker may
+/// use the room.
 ///
 /// # Cancellation
-/// Connections that were told to close do so all the same.
+/// Connections that were told to close still do so.
 pub async fn make(worker: &Worker, need: Need) -> bool {
     let room = &worker.room;
     let idle = worker.sessions.idle_count();
@@ -72,7 +71,7 @@ pub async fn make(worker: &Worker, need: Need) -> bool {
         return give_up(worker, need).await;
     }
     let (reply, answer) = oneshot::channel();
-    // Where the worker has ended, so has the way back.
+    // If the worker has ended, the answer's channel is closed too.
     let _ = room.workers[index].send(Question::GiveUp(need, reply));
     let deadline = worker.wheel.deadline(ANSWER_TIME);
     let answer = in_time(worker, answer, deadline).await;
@@ -84,11 +83,11 @@ pub async fn make_for_exchange(worker: &Worker) -> bool {
     make(worker, Need::Descriptor(Taker::Exchange)).await
 }
 
-/// Does what takes a descriptor for an exchange, and again as long as there is none
-/// and something can be closed.
+/// Runs `take`, which needs a descriptor for an exchange. Repeats it while there is none and a
+/// resource can be closed.
 ///
 /// # Errors
-/// As `take`.
+/// Those of `take`.
 pub async fn with_descriptor<T, F>(worker: &Worker, take: impl Fn() -> F) -> io::Result<T>
 where
     F: Future<Output = io::Result<T>>,
@@ -103,8 +102,8 @@ where
     take().await
 }
 
-/// Asks each other worker, all at once, what it could close first: the answers that
-/// come in time.
+/// Asks all other workers at once for their first resource. Returns the answers that come in
+/// time.
 fn ask_others(worker: &Worker, need: Need) -> impl Future<Output = Vec<(usize, Option<Spare>)>> {
     let room = &worker.room;
     let others = room.workers.iter().enumerate();
@@ -132,7 +131,7 @@ fn ask_others(worker: &Worker, need: Need) -> impl Future<Output = Vec<(usize, O
     }
 }
 
-/// Another worker's answer, if it comes before the wheel is at `deadline`.
+/// Another worker's answer, if it comes before the wheel reaches `deadline`.
 async fn in_time<T>(worker: &Worker, mut answer: oneshot::Receiver<T>, deadline: u64) -> Option<T> {
     let timer = worker.wheel.timer();
     worker.wheel.set(&timer, deadline);
@@ -147,7 +146,7 @@ async fn in_time<T>(worker: &Worker, mut answer: oneshot::Receiver<T>, deadline:
     .await
 }
 
-/// What this worker could close first.
+/// The first resource that this worker can close.
 pub fn spare(worker: &Worker, need: Need) -> Option<Spare> {
     if let Need::Descriptor(taker) = need {
         if Pipe::kept_count() > 0 {
@@ -168,14 +167,14 @@ pub fn spare(worker: &Worker, need: Need) -> Option<Spare> {
     })
 }
 
-/// Closes what this worker could close first; whether something was.
+/// Closes this worker's first resource. Returns whether one was closed.
 pub async fn give_up(worker: &Worker, need: Need) -> bool {
     match (spare(worker, need), need) {
         (None, _) => false,
         (Some(Spare::Pipes), _) => Pipe::close_kept(),
         (Some(Spare::EndpointConnection), Need::Descriptor(taker)) => {
             let has_closed = close_idle(worker, taker);
-            // One of HTTP/2 is closed by its driver.
+            // The driver of an HTTP/2 connection closes it.
             yield_now().await;
             has_closed
         }
@@ -184,7 +183,7 @@ pub async fn give_up(worker: &Worker, need: Need) -> bool {
             if worker.sessions.tell_first(need, worker.wheel.now()) == 0 {
                 return false;
             }
-            // They are woken, and each either leaves or has a request.
+            // They are woken. Each either leaves or has a request.
             let deadline = worker.wheel.deadline(TICK);
             while worker.sessions.told_count() > 0 && worker.wheel.now() < deadline {
                 yield_now().await;
@@ -194,8 +193,8 @@ pub async fn give_up(worker: &Worker, need: Need) -> bool {
     }
 }
 
-/// The endpoint to which this worker has most idle connections whose descriptors a
-/// taker may have, and how many they are.
+/// The endpoint with the most idle connections on this worker whose descriptors a taker may have,
+/// and their number.
 fn most_idle(worker: &Worker, taker: Taker) -> Option<(usize, Rc<Endpoint>)> {
     let upstreams = worker.upstreams.all().into_iter();
     let most = upstreams.filter_map(|upstream| {
@@ -205,7 +204,7 @@ fn most_idle(worker: &Worker, taker: Taker) -> Option<(usize, Rc<Endpoint>)> {
     most.max_by_key(|(idle, _)| *idle)
 }
 
-/// Closes some idle connections to the endpoint that has most of them.
+/// Closes some idle connections to the endpoint with the most of them.
 fn close_idle(worker: &Worker, taker: Taker) -> bool {
     let Some((idle, endpoint)) = most_idle(worker, taker) else {
         return false;

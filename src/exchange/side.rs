@@ -1,21 +1,19 @@
-//! The client's side of an exchange: how its protocol brings the request's body and
-//! takes the response.
+//! The client's side of an exchange: brings the request's body and takes the response, by its
+//! protocol.
 //!
-//! Each protocol is a variant of [`ClientSide`]. HTTP/1 lends its connection to one
-//! exchange after the other. A protocol that multiplexes gives each exchange a stream
-//! of its own, so that a connection carries many at once.
+//! Each protocol is a variant of [`ClientSide`]. HTTP/1 lends its connection to one exchange
+//! after another. A multiplexed protocol gives each exchange its own stream, so a connection
+//! carries many exchanges at once.
 //!
 //! A response reaches a side in one of two forms:
 //!
-//! - The head of an endpoint goes through [`ClientSide::response_head`], which gives the
-//!   text of HTTP/1 that goes in front of the body. [`ClientSide::begin_response`] takes
-//!   that off where the protocol has a form of its own, and sends it. The body follows by
-//!   way of the [`Carrier`].
-//! - An answer made here is text of HTTP/1, and goes through
-//!   [`ClientSide::poll_write_answer`].
+//! - An endpoint's head goes through [`ClientSide::response_head`], which returns the HTTP/1 text
+//!   in front of the body. If the protocol has its own form, [`ClientSide::begin_response`] takes
+//!   this text and sends that form. The body follows through the [`Carrier`].
+//! - Our own answer is HTTP/1 text, and goes through [`ClientSide::poll_write_answer`].
 //!
-//! Invariant: a response that went out whole is ended. Where no write has said the end,
-//! [`ClientSide::end_response`] does.
+//! Invariant: a response that was sent whole is ended. [`ClientSide::end_response`] ends it where
+//! no write has.
 
 use std::cell::RefMut;
 use std::io;
@@ -47,15 +45,15 @@ use crate::observe::access_log::StreamPlace;
 pub enum ClientSide<'a> {
     /// A connection that carries one exchange at a time.
     Http1(&'a mut Http1Side),
-    /// One of many streams on a connection.
+    /// One of many streams of a connection.
     Http2(&'a mut Http2Stream),
-    /// A cache, which asks for what it does not have.
+    /// A cache that fetches a response.
     Store(&'a mut StoreSide),
-    /// Another exchange, which asks for itself.
+    /// Another exchange that makes a request for itself.
     Subrequest(&'a mut Subrequest),
 }
 
-/// The part of an endpoint's head that a client gets in another form.
+/// The part of an endpoint's head that the client gets in another form.
 #[derive(Debug)]
 pub(super) struct ReplacedHead<'c> {
     /// Bytes at the front of the endpoint's head that do not go to the client.
@@ -78,7 +76,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// The carrier of the request's body, of which `recording` gets what is read.
+    /// The carrier of the request's body; `recording` gets a copy of the bytes.
     pub(super) fn body_carrier<'c>(
         &'c mut self,
         recording: Option<&'c mut Recording>,
@@ -95,8 +93,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// The address that the client connected to; `None` for a Unix socket. A system
-    /// call.
+    /// The address that the client connected to; `None` for a Unix socket. Costs a system call.
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             ClientSide::Http1(http1) => http1.stream.local_address(),
@@ -105,7 +102,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// The exchange waits in the queue of an upstream, until what this gives is dropped.
+    /// Counts the exchange as waiting in an upstream's queue, until the result is dropped.
     pub(super) fn queue(&self) -> Option<QueuedStream> {
         match self {
             ClientSide::Http2(stream) => Some(stream.queue()),
@@ -113,7 +110,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Whether the client has left, as far as is known without a look at its connection.
+    /// Whether the client is known to have left, without a look at its connection.
     pub(super) fn has_left(&self) -> bool {
         match self {
             ClientSide::Http2(stream) => stream.is_reset(),
@@ -121,7 +118,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Whether it is to end, for its client takes nothing and others need the room.
+    /// Whether the exchange has to end: its client reads nothing, and others need the room.
     pub(super) fn gives_way(&self) -> bool {
         match self {
             ClientSide::Http2(stream) => stream.gives_way(),
@@ -129,7 +126,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Where it takes place on a connection that carries many.
+    /// The numbers of its connection and stream; zero on a connection without streams.
     pub(super) fn place(&self) -> StreamPlace {
         match self {
             ClientSide::Http2(stream) => stream.place(),
@@ -139,8 +136,8 @@ impl ClientSide<'_> {
         }
     }
 
-    /// The fate of the connection that the head of a response announces. `rest` is what
-    /// becomes of the request's body.
+    /// The persistence of the connection, for a response's head. `rest` is the fate of the
+    /// request's body.
     pub(super) fn persistence(
         &self,
         listener: &ListenerSide,
@@ -165,12 +162,12 @@ impl ClientSide<'_> {
         }
     }
 
-    /// The sink of a response's body that an endpoint frames so.
+    /// The sink of a response's body with this framing at the endpoint.
     pub(super) fn body_sink(&self, request: &RequestHead, framing: BodyFraming) -> BodySink {
         match self {
             ClientSide::Http1(_) => BodySink::of_client(request.version, framing),
-            // Content alone, as for a client that knows no chunks.
-            // The stream takes chunks apart, and what has no length ends with it.
+            // The plain content, as for a client without chunks. The stream removes chunks, and
+            // its end is the end of a body without length.
             ClientSide::Http2(_) => BodySink::http1(Transcode::Raw),
             ClientSide::Store(_) | ClientSide::Subrequest(_) => {
                 BodySink::of_client(Version::Http10, framing)
@@ -178,7 +175,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Whether the client knows the end of a body only by that of its connection.
+    /// Whether the body ends with the client's connection.
     pub(super) fn ends_with_connection(&self, transcode: Transcode, framing: BodyFraming) -> bool {
         match self {
             ClientSide::Http1(_) => match transcode {
@@ -190,12 +187,12 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Takes the head of an endpoint's response, at the front of `bytes`. Gives the
-    /// part of it that goes to the client in another form.
+    /// Takes the head of an endpoint's response, at the front of `bytes`. Returns the part that
+    /// the client gets in another form.
     ///
-    /// Invariant: a side that keeps the head replaces all of it by nothing, so that the body
-    /// alone is left. Nothing is sent yet: the response may still be refused. A head that was
-    /// kept before gives way.
+    /// Invariant: a side that keeps the head replaces all of it by nothing, so that only the body
+    /// is left. Nothing is sent yet, as the response may still be refused. A later head replaces
+    /// an earlier one.
     pub(super) fn response_head<'c>(
         &self,
         worker: &'c Worker,
@@ -225,12 +222,12 @@ impl ClientSide<'_> {
         }
     }
 
-    /// The response whose head was taken last goes to the client. `head` is what goes in
-    /// front of its body, and `progress` that of the exchange. Gives how many bytes of the
-    /// head the side has sent in its own form.
+    /// Starts the response with the last head. `head` is the text in front of the body;
+    /// `progress` is the exchange's. Returns how many bytes of the head the side has sent in its
+    /// own form.
     pub(super) fn begin_response(&mut self, progress: &Progress<'_>, head: &[u8]) -> usize {
         match self {
-            // The head goes in front of the body.
+            // The head is sent in front of the body.
             ClientSide::Http1(_) | ClientSide::Subrequest(_) => 0,
             ClientSide::Store(store) => {
                 store.begin_response(progress);
@@ -243,20 +240,18 @@ impl ClientSide<'_> {
         }
     }
 
-    /// All of the response was written: says its end where no write has said it. May be
-    /// called again.
+    /// Ends the response after its last byte, where no write has ended it. May be called again.
     pub(super) fn end_response(&mut self) {
         match self {
-            // The framing says it, or the end of the connection.
+            // The framing or the end of the connection marks the end.
             ClientSide::Http1(_) => {}
-            // The exchange says it.
+            // The exchange marks the end.
             ClientSide::Store(_) | ClientSide::Subrequest(_) => {}
             ClientSide::Http2(stream) => stream.end(),
         }
     }
 
-    /// Writes a part of an answer made here. The first `head_len` bytes are what is left
-    /// of its head.
+    /// Writes a part of our own answer. The first `head_len` bytes are the rest of its head.
     pub(super) fn poll_write_answer(
         &mut self,
         cx: &TaskContext<'_>,
@@ -266,9 +261,9 @@ impl ClientSide<'_> {
     ) -> Poll<io::Result<usize>> {
         debug_assert!(head_len <= bytes.len(), "the head is a part of them");
         match self {
-            // It is text already.
+            // The head is already HTTP/1 text.
             ClientSide::Http1(http1) => http1.poll_write(cx, bytes, follow),
-            // Who follows is told why there is no response.
+            // The followers get the reason for the missing response.
             ClientSide::Store(_) | ClientSide::Subrequest(_) => Poll::Ready(Ok(bytes.len())),
             ClientSide::Http2(stream) if head_len > 0 => {
                 stream.poll_write_text(cx, bytes, head_len, follow)
@@ -277,14 +272,14 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Waits until the client sends nothing more, and says what is unread then. No
-    /// system call before that, whatever else comes.
+    /// Waits until the client stops sending, and returns what is unread then. Makes no system
+    /// call before that.
     pub(super) fn poll_end(&mut self, cx: &TaskContext<'_>) -> Poll<Peeked> {
         match self {
             ClientSide::Http1(http1) => http1.stream.poll_ended(cx).map(|()| http1.stream.peek()),
             // A stream carries one request, and ends with it.
             ClientSide::Store(store) => store.poll_broken(cx).map(|()| Peeked::Broken),
-            // Who asks drops it.
+            // The other exchange drops this one when it gives up.
             ClientSide::Subrequest(_) => Poll::Pending,
             ClientSide::Http2(stream) => stream.poll_broken(cx).map(|()| Peeked::Broken),
         }
@@ -300,7 +295,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Whether the exchange rather fails than waits for an endpoint.
+    /// Whether the exchange fails where it would have to wait for an endpoint.
     pub(super) fn is_impatient(&self) -> bool {
         match self {
             ClientSide::Http1(_) | ClientSide::Subrequest(_) => false,
@@ -309,22 +304,22 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Whether it is a cache or another exchange: they take responses as they come.
+    /// Whether the client is a cache or another exchange, which get the response unchanged.
     pub(super) fn is_store(&self) -> bool {
         matches!(self, ClientSide::Store(_) | ClientSide::Subrequest(_))
     }
 
-    /// Whether it is another exchange, which asks for itself.
+    /// Whether the client is another exchange that makes a request for itself.
     pub(super) fn asks_for_itself(&self) -> bool {
         matches!(self, ClientSide::Subrequest(it) if !it.is_copy())
     }
 
-    /// Whether the request is a copy of another one, whose response nobody waits for.
+    /// Whether the request is a copy of another one, and nobody waits for its response.
     pub(super) fn is_copy(&self) -> bool {
         matches!(self, ClientSide::Subrequest(it) if it.is_copy())
     }
 
-    /// Whether the client was found to have closed its sending side alone.
+    /// Whether the client is known to have half-closed.
     pub(super) fn is_half_closed(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.is_half_closed(),
@@ -332,8 +327,8 @@ impl ClientSide<'_> {
         }
     }
 
-    /// The client has closed its sending side alone. That holds for the exchanges that
-    /// follow on a connection of HTTP/1, too.
+    /// Notes that the client has half-closed. On HTTP/1 this also holds for the next exchanges of
+    /// the connection.
     pub(super) fn set_half_closed(&mut self) {
         match self {
             ClientSide::Http1(http1) => http1.set_half_closed(),
@@ -341,13 +336,13 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Says that nothing more comes behind the response.
+    /// Ends the connection's sending direction after the response.
     pub(super) fn close_notify(&mut self) {
-        // An error shows in the reads that follow.
+        // The next read shows an error.
         let _ = self.carrier().close_notify();
     }
 
-    /// Whether the bandwidth of the route holds the response back at this moment.
+    /// Whether the route's bandwidth holds the response back now.
     pub(super) fn is_throttled(&self) -> bool {
         match self {
             ClientSide::Http1(http1) => http1.throttle().is_some_and(Throttle::is_waiting),
@@ -356,7 +351,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Ends what holds the response back. Gives how long it did.
+    /// Ends the bandwidth's hold on the response. Returns how long it has lasted.
     pub(super) fn end_throttle(&mut self) -> Duration {
         match self {
             ClientSide::Http1(http1) => {
@@ -371,8 +366,7 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Bytes that were written and that the client has not acknowledged; 0 where nobody
-    /// says.
+    /// Written bytes that the client has not acknowledged; 0 where the transport does not say.
     pub(super) fn unacknowledged_len(&self) -> u64 {
         match self {
             ClientSide::Http1(http1) => http1.stream.unacknowledged_len(),
@@ -380,7 +374,8 @@ impl ClientSide<'_> {
         }
     }
 
-    /// Has the kernel find out when the client is dead: see [`Stream::watch_peer`](crate::net::stream::Stream::watch_peer).
+    /// Has the kernel detect a dead client: see
+    /// [`Stream::watch_peer`](crate::net::stream::Stream::watch_peer).
     pub(super) fn watch_peer(&mut self, dead_after: Duration) {
         match self {
             ClientSide::Http1(http1) => http1.stream.watch_peer(dead_after),
@@ -433,7 +428,7 @@ fn http1_persistence(listener: &ListenerSide, head: &RequestHead, rest: RestOfBo
     }
 }
 
-/// The head stays where it was read as far as the client gets it as it is.
+/// Keeps the head in place, as far as the client gets it unchanged.
 fn http1_response_head<'c>(
     worker: &'c Worker,
     bytes: &[u8],

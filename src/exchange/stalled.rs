@@ -1,9 +1,8 @@
-//! Streams of HTTP/2 whose clients take nothing, and which of them gives way.
+//! HTTP/2 streams whose clients read nothing, and which of them gives way.
 //!
-//! Such a stream holds a buffer, and what its endpoint has sent behind that. Over HTTP/1
-//! connections are limited, and with them such responses. Over HTTP/2 one connection has a
-//! hundred of them. So they have a limit of their own: beyond it the stream ends that has been
-//! held up the longest.
+//! Such a stream holds a buffer, and the endpoint's bytes behind it. Over HTTP/1 the limit on
+//! connections limits such responses too. Over HTTP/2 one connection can have a hundred. So they
+//! have their own limit: beyond it, the stream that has stalled the longest ends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,18 +11,18 @@ use std::task::{Context, Waker};
 
 use crate::net::timer::TICK;
 
-/// Streams of a worker that may be held up. Each holds 16 KiB, and up to 128 KiB that an
-/// endpoint has sent by HTTP/2.
+/// Most stalled streams of a worker. Each holds 16 KiB, and up to 128 KiB from an HTTP/2
+/// endpoint.
 const MAX: usize = 4096;
 
-/// Ticks that a client may take nothing, whatever is short: a second. A client on its way
-/// through a tunnel comes back, and one that is slow takes something within a round trip.
+/// Ticks for which a client may always stall: a second. A client may lose its network for a
+/// moment, and a slow one reads something within a round trip.
 const PATIENCE: u64 = 1_000 / TICK.as_millis() as u64;
 
-/// The streams of a worker that are held up.
+/// The stalled streams of a worker.
 #[derive(Debug, Default)]
 pub struct StalledStreams {
-    /// By the tick of their last progress, and then in the order in which they came.
+    /// By the tick of their last progress, and then in order of arrival.
     entries: RefCell<BTreeMap<(u64, u64), Rc<Stall>>>,
     count: Cell<u64>,
 }
@@ -31,11 +30,11 @@ pub struct StalledStreams {
 #[derive(Debug)]
 struct Stall {
     gives_way: Cell<bool>,
-    /// The task that waits.
+    /// The waiting task.
     waker: RefCell<Waker>,
 }
 
-/// A stream is held up, until this is dropped.
+/// Counts a stream as stalled until dropped.
 #[derive(Debug)]
 pub struct StalledStream {
     streams: Rc<StalledStreams>,
@@ -44,9 +43,8 @@ pub struct StalledStream {
 }
 
 impl StalledStreams {
-    /// The stream of the present task can send nothing from now on, which is the worker's
-    /// tick `now`. The one that has been held up for the longest is woken, to give way, if
-    /// there are too many.
+    /// Adds the stream of the present task, which is stalled from the worker's tick `now` on. If
+    /// there are too many, wakes the stream that has stalled the longest, which gives way.
     pub fn add(self: &Rc<Self>, cx: &Context<'_>, now: u64) -> StalledStream {
         let count = self.count.get();
         self.count.set(count + 1);
@@ -74,12 +72,12 @@ impl StalledStreams {
 }
 
 impl StalledStream {
-    /// The present task goes on waiting.
+    /// Registers the present task, which still waits.
     pub fn register(&self, cx: &Context<'_>) {
         self.stall.waker.borrow_mut().clone_from(cx.waker());
     }
 
-    /// Whether it is to end, so that there is room for others.
+    /// Whether it has to end, to make room for others.
     pub fn gives_way(&self) -> bool {
         self.stall.gives_way.get()
     }

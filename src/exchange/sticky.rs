@@ -12,14 +12,14 @@ use crate::config::Sticky;
 use crate::upstream::Upstream;
 
 impl<'a> Exchange<'a> {
-    /// The stickiness of its route, if that has any.
+    /// The stickiness of the route, if it has any.
     pub(crate) fn sticky(&self) -> Option<&'a Sticky> {
         self.route()?.sticky.as_deref()
     }
 }
 
-/// The values of the cookies of this name that a request was sent with, cut at `VALUE_MAX`.
-/// A client may have several, of other paths or domains.
+/// The values of the cookies with this name in a request, cut at `VALUE_MAX`. A client may have
+/// several, for different paths or domains.
 pub(crate) fn values<'a>(
     head: &'a RequestHead,
     bytes: &'a [u8],
@@ -30,7 +30,7 @@ pub(crate) fn values<'a>(
     lines.flat_map(move |it| cookies(it.value.of(bytes), name).map(Value::of))
 }
 
-/// Longer values are none of ours, in bytes.
+/// Longer values are not ours, in bytes.
 const VALUE_MAX: usize = 32;
 
 /// The value of a cookie.
@@ -54,7 +54,7 @@ impl AsRef<[u8]> for Value {
     }
 }
 
-/// The endpoint that the client has a session at, by its cookie.
+/// The endpoint of the client's session, by its cookie.
 pub(crate) fn session(exchange: &Exchange<'_>, upstream: &Upstream) -> Option<Pin> {
     let sticky = exchange.sticky()?;
     let endpoint = values(exchange.head, exchange.bytes, &sticky.cookie)
@@ -62,8 +62,8 @@ pub(crate) fn session(exchange: &Exchange<'_>, upstream: &Upstream) -> Option<Pi
     Some(Pin::Session(endpoint))
 }
 
-/// The line that gives the client a cookie for the endpoint which has answered it; `None`
-/// where it has that already, and where the response goes to a cache.
+/// The line with the client's cookie for the endpoint that has responded. `None` if the client
+/// already has it, and for a response to a cache.
 pub(super) fn new_cookie(
     exchange: &Exchange<'_>,
     upstream: &Upstream,

@@ -1,8 +1,7 @@
-//! The cache's side of an exchange that fetches for it: in the place of a client, it
-//! takes the response of an endpoint for all who follow the fetch.
+//! The client's side of a fetch: the cache, which takes an endpoint's response for all followers.
 //!
-//! Such an exchange is like any other to the rest of this module: it waits in the queue,
-//! is retried and has its timeouts. It ends when nobody wants its response any more.
+//! Otherwise the exchange is like any other: it waits in the queue, is retried and has timeouts.
+//! It ends when nobody wants the response any more.
 
 use std::cell::RefCell;
 use std::io;
@@ -30,14 +29,14 @@ use crate::net::stream::Follow;
 use crate::observe::access_log::Figures;
 use crate::upstream::Endpoint;
 
-/// A request that is made for the cache.
+/// The request of a fetch.
 #[derive(Debug)]
 pub struct FetchRequest {
     /// Its head.
     pub head: Box<RequestHead>,
-    /// What the head's spans are in.
+    /// The buffer of the head's spans.
     pub bytes: Vec<u8>,
-    /// By which the client asked.
+    /// The scheme of the client's request.
     pub scheme: Scheme,
 }
 
@@ -52,27 +51,26 @@ impl FetchRequest {
     }
 }
 
-/// What a fetch is for.
+/// The purpose of a fetch.
 #[derive(Debug)]
 pub struct Purpose {
     /// The stored responses that the endpoint is asked to confirm, the newest first.
     pub asked_about: Vec<Object>,
-    /// The first of them as it was found, if its body lies in a file.
+    /// The first of them with its file, if its body is in a file.
     pub long: Option<Found>,
-    /// Whether what is stored may be served where the endpoints fail.
+    /// Whether a stale response may be served if the endpoints fail.
     pub may_serve_stale: bool,
-    /// Whether nobody follows: what is stored is served meanwhile.
+    /// Whether the fetch has no followers, as the stored response was served.
     pub is_background: bool,
-    /// Whether the client's own request has conditions or ranges: a response that is not
-    /// stored is none for it.
+    /// Whether the client's request has conditions or ranges. It then can't use a response that
+    /// is not stored.
     pub is_partial: bool,
 }
 
-/// What an exchange that fetches has come to, for the line of the client that it was
-/// begun for.
+/// Results of a fetch, for the log line of the client that started it.
 #[derive(Debug, Default)]
 pub struct FetchNotes {
-    /// What its own line would tell.
+    /// The figures of the fetch.
     pub figures: Option<Figures>,
     /// The endpoint of the last attempt.
     pub endpoint: Option<Rc<Endpoint>>,
@@ -87,31 +85,31 @@ pub struct StoreSide {
     purpose: Purpose,
     notes: Rc<RefCell<FetchNotes>>,
     asked: Instant,
-    /// `None` once nobody follows any more.
+    /// `None` once there are no followers.
     fetch: Option<Fetch>,
-    /// The head that was taken last, and what it means.
+    /// The last head, and its meaning.
     taken: RefCell<Option<Taken>>,
 }
 
 /// The meaning of a head.
 #[derive(Debug)]
 enum Taken {
-    /// It is an interim one.
+    /// An interim response.
     Interim,
-    /// The response is stored.
+    /// A response that is stored.
     Stored(Arrival),
-    /// It is not.
+    /// A response that is not stored.
     Passed(Arrival, NotStored),
-    /// A stored response is current; this one, if its body lies in a file.
+    /// A stored response is still valid; with its file, if its body is in one.
     Renewed(Renewed, Option<Found>),
-    /// A stored response is current, but it is none of those that were asked about.
+    /// A stored response is still valid, but none of those in the question.
     Unconfirmed,
-    /// The endpoint fails, and what is stored is served.
+    /// The endpoint fails, and the stored response is served.
     Failed,
 }
 
 impl StoreSide {
-    /// Of a fetch that begins now, for a route that caches so.
+    /// The side of a fetch that starts now, with the route's cache settings.
     pub fn new(
         cache: Arc<Cache>,
         caching: Arc<Caching>,
@@ -136,13 +134,14 @@ impl StoreSide {
         &self.caching.rules
     }
 
-    /// Whether it rather fails than waits in the queue: there is something to serve.
+    /// Whether the fetch fails where it would have to wait, as there is a stored response to
+    /// serve.
     pub(super) fn may_serve_stale(&self) -> bool {
         self.purpose.may_serve_stale
     }
 
-    /// Takes a head at the front of `bytes`, which came at `unix_s`. One that was taken
-    /// before gives way.
+    /// Takes a head at the front of `bytes`, which arrived at `unix_s`. It replaces an earlier
+    /// head.
     pub(super) fn take_head(&self, bytes: &[u8], head: &ResponseHead, unix_s: u64) {
         let taken = if head.status < 200 {
             Taken::Interim
@@ -222,7 +221,7 @@ impl StoreSide {
         Ok(lifetime)
     }
 
-    /// The response whose head was taken last goes to who follows.
+    /// Passes the response with the last head to the followers.
     pub(super) fn begin_response(&mut self, progress: &Progress<'_>) {
         let taken = self.taken.take();
         if matches!(taken, None | Some(Taken::Interim)) {
@@ -296,13 +295,13 @@ impl StoreSide {
                 if before.is_none()
                     && let Some(reason) = fetch.given_up()
                 {
-                    // Nobody waits for the next one.
+                    // Nobody waits for the next part.
                     self.cache
                         .note_not_stored(fetch.key(), reason, clock::now());
                 }
                 appended
             }
-            // Nobody wants it.
+            // Nobody wants the response.
             None => Poll::Ready(bytes.len()),
         }
     }
@@ -317,7 +316,7 @@ impl StoreSide {
         }
     }
 
-    /// The exchange has ended as these figures say.
+    /// Notes the figures of the exchange, which has ended.
     pub fn conclude(mut self, figures: Figures, endpoint: Option<Rc<Endpoint>>) {
         let end = figures.end;
         self.note(figures, endpoint);
@@ -340,8 +339,7 @@ impl StoreSide {
     }
 }
 
-/// What it has of a carrier: see `Carrier`. The request has no
-/// body.
+/// The methods of a carrier: see `Carrier`. The request has no body.
 impl StoreSide {
     pub(super) fn can_splice(&self) -> bool {
         false

@@ -1,8 +1,8 @@
-//! The client's side of an exchange that another exchange makes for itself: in the place of
-//! a client, it keeps the response of an endpoint, or drops that of a copy.
+//! The client's side of a request that another exchange makes for itself. It keeps the endpoint's
+//! response, or drops that of a copy.
 //!
-//! Such an exchange is like any other to the rest of this module: it has a slot, waits in
-//! the queue, is retried and has its timeouts. It ends when the one that made it drops it.
+//! Otherwise the exchange is like any other: it has a slot, waits in the queue, is retried and
+//! has timeouts. It ends when its maker drops it.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,34 +15,34 @@ use evenkeel_proto::ResponseHead;
 use crate::net::pipe::Pipe;
 use crate::net::stream::Follow;
 
-/// The side of an exchange that keeps the response, or drops it.
+/// The side of an exchange whose response is kept or dropped.
 #[derive(Debug)]
 pub struct Subrequest {
     fate: Fate,
-    /// The head that was taken last.
+    /// The last head.
     head: RefCell<Option<KeptHead>>,
     body: Vec<u8>,
-    /// Whether the body was longer.
+    /// Whether the body was longer than permitted.
     is_over: bool,
 }
 
-/// What becomes of a response.
+/// The fate of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It is kept, with a body of at most so many bytes.
+    /// Keep it, with a body of at most this many bytes.
     Kept { most: usize },
-    /// It is read and dropped: the request is a copy of another one.
+    /// Read and drop it, as the request is a copy.
     Dropped,
 }
 
-/// The head of a response that is kept.
+/// The head of a kept response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeptHead {
     /// Status code.
     pub status: u16,
     /// Reason phrase.
     pub reason: Box<[u8]>,
-    /// Its fields, each line with its end: all but those of the connection and its length.
+    /// Its field lines with their ends, except fields of the connection and of the length.
     pub lines: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl KeptHead {
     }
 }
 
-/// A response that was kept.
+/// A kept response.
 #[derive(Debug)]
 pub struct KeptResponse {
     /// Its head.
@@ -69,12 +69,12 @@ pub struct KeptResponse {
 }
 
 impl Subrequest {
-    /// Of a request whose response may have a body of so many bytes.
+    /// For a request whose response may have a body of this many bytes.
     pub fn new(most: usize) -> Self {
         Self::with(Fate::Kept { most })
     }
 
-    /// Of a copy of a request, whose response is read and dropped.
+    /// For a copy of a request: its response is read and dropped.
     pub fn copy() -> Self {
         Self::with(Fate::Dropped)
     }
@@ -93,7 +93,7 @@ impl Subrequest {
         self.fate == Fate::Dropped
     }
 
-    /// The response, once the exchange has ended; `None` where none came whole.
+    /// The response, once the exchange has ended; `None` without a whole one.
     pub fn response(self) -> Option<KeptResponse> {
         let head = self.head.into_inner().filter(|_| !self.is_over)?;
         Some(KeptResponse {
@@ -102,7 +102,7 @@ impl Subrequest {
         })
     }
 
-    /// Takes a head at the front of `bytes`. One that was taken before gives way.
+    /// Takes a head at the front of `bytes`. It replaces an earlier head.
     pub(super) fn take_head(&self, bytes: &[u8], head: &ResponseHead) {
         if self.is_copy() {
             return;
@@ -129,7 +129,7 @@ impl Subrequest {
     }
 }
 
-/// What it has of a carrier: see `Carrier`. All of the request is there from the start.
+/// The methods of a carrier: see `Carrier`. The whole request is there from the start.
 impl Subrequest {
     pub(super) fn can_splice(&self) -> bool {
         false

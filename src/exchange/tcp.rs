@@ -1,7 +1,7 @@
-//! A connection of TCP: an endpoint with a slot, then bytes both ways as they are.
+//! TCP connections: an endpoint with a slot, then unchanged bytes in both directions.
 //!
-//! It gets its slot as a request of HTTP does: see `exchange::forward`. The
-//! slot is its until both sides have closed.
+//! A connection gets its slot as an HTTP request does: see `exchange::forward`. It keeps the slot
+//! until both sides have closed.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -28,17 +28,17 @@ use crate::observe::access_log::Phase;
 use crate::observe::sessions::Stage;
 use crate::upstream::{Slot, Upstream};
 
-/// What a client sent before its route was chosen.
+/// The client's first bytes, from before its route was chosen.
 pub struct First {
-    /// All of it.
+    /// The bytes.
     pub bytes: Buffer,
-    /// What it says, where it is the ClientHello of TLS.
+    /// The bytes as a TLS ClientHello, if they are one.
     pub hello: Option<ClientHello>,
 }
 
-/// Connects the client with an endpoint, and carries bytes both ways until both have
-/// closed. `first` is what was read of the client, where routes ask about it; `key` is
-/// for balancers that go by one.
+/// Connects the client with an endpoint, and carries bytes in both directions until both have
+/// closed. `first` are the client's bytes so far, where routes ask about them. `key` is for
+/// balancers by key.
 ///
 /// # Cancellation
 /// Dropping the future closes the endpoint's connection and gives the slot back.
@@ -63,9 +63,9 @@ pub async fn carry(
         return Failure::Maintenance.into();
     }
     upstream.count_request();
-    // Boxed: nothing of it is needed while bytes are carried.
+    // Boxed, as none of it is needed while bytes are carried.
     let connecting = {
-        // A copy: a borrow of `first` would make the state of a tunnel longer.
+        // A copy, as a borrow of `first` would enlarge the tunnel's state.
         let hello = first.as_ref().and_then(|it| it.hello.as_ref());
         let server_name = exchange.client.server_name(hello).into();
         box_cold(connect(exchange, upstream, proxying, key, server_name))
@@ -82,7 +82,7 @@ pub async fn carry(
     let answered_at = Cell::new(None);
     let answer = || answered(&slot, connect_time, &answered_at);
     let start = TunnelStart {
-        // Before TLS it has gone out.
+        // With TLS the header was sent before the handshake.
         from_client: match upstream
             .config()
             .proxy_protocol
@@ -99,11 +99,11 @@ pub async fn carry(
     };
     let carried = tunnel::carry(exchange, &mut stream, start, silence, answer).await;
     let end = end(&carried);
-    // Cut off before it said anything, it may have been about to, or be frozen: nothing
-    // is learned of it.
+    // The tunnel was cut before the endpoint's first byte. The endpoint may be slow or frozen, so
+    // nothing is learned.
     let is_unknown = end != End::Tunnel && carried.up_bytes > 0;
     if answered_at.get().is_none() && !end.is_endpoint_fault() && !is_unknown {
-        // It had no reason to say anything.
+        // It had no reason to send anything.
         answered(&slot, connect_time, &answered_at);
     } else if let Some(at) = answered_at.get() {
         let times = &mut exchange.progress.figures.times;
@@ -121,14 +121,14 @@ pub async fn carry(
     if let Some(side) = carried.broken {
         box_cold(pass_reset_on(exchange, &mut stream, side)).await;
     } else if carried.end != End::Tunnel {
-        // It was cut short: neither peer is to take a part for the whole.
+        // The tunnel was cut. Resets, so that neither peer takes a part for the whole.
         stream.abort_on_close();
         exchange.side.abort_on_close();
     }
     end
 }
 
-/// The client's first bytes behind the header that tells the endpoint who it is.
+/// The client's first bytes, after the PROXY header for the endpoint.
 #[cold]
 fn behind_proxy_header(
     exchange: &Exchange<'_>,
@@ -154,7 +154,7 @@ fn behind_proxy_header(
 /// A connection to an endpoint, and its slot.
 ///
 /// # Errors
-/// There is none.
+/// No endpoint could be connected.
 async fn connect<'u>(
     exchange: &mut Exchange<'_>,
     upstream: &'u Upstream,
@@ -163,8 +163,7 @@ async fn connect<'u>(
     server_name: Box<[u8]>,
 ) -> Result<(Slot<'u>, Stream), Unanswered> {
     let wanted = wanted(exchange, upstream, proxying, key);
-    // The client's bytes stay where they are meanwhile, so that another endpoint can
-    // have them.
+    // The client's bytes stay in place, so that a retry can send them to another endpoint.
     let nothing = RequestBody {
         head: exchange.head,
         bytes: &[],
@@ -176,8 +175,8 @@ async fn connect<'u>(
     try_endpoints::<Connections, _>(exchange, &wanted, upstream, &nothing, both).await
 }
 
-/// The endpoint has taken the connection and was of use: balancers learn from the
-/// time that it took to connect. One that closes without a byte has not been.
+/// Notes that the endpoint was of use. Balancers learn from its connect time. An endpoint that
+/// closes without a byte was of no use.
 fn answered(slot: &Slot<'_>, connect_time: Option<Duration>, at: &Cell<Option<Instant>>) {
     let now = clock::now();
     at.set(Some(now));
@@ -188,7 +187,7 @@ fn answered(slot: &Slot<'_>, connect_time: Option<Duration>, at: &Cell<Option<In
     slot.observe(Observed::Head(answer), now);
 }
 
-/// How it ended.
+/// The end of the exchange.
 fn end(carried: &Carried) -> End {
     if carried.end != End::Tunnel {
         return carried.end;
@@ -201,13 +200,13 @@ fn end(carried: &Carried) -> End {
     }
 }
 
-/// How often it is looked whether all bytes have arrived.
+/// Interval of checks whether all bytes have arrived.
 const DELIVERY_PAUSE: Duration = Duration::from_millis(10);
-/// Longest time that bytes have to arrive before a reset.
+/// Longest wait for bytes to arrive before a reset.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Resets the connection of the other side once all that was written to it has
-/// arrived: a reset would overtake what the kernel still holds.
+/// Resets the other side's connection once all bytes written to it have arrived. A reset would
+/// overtake bytes that the kernel still holds.
 async fn pass_reset_on(exchange: &mut Exchange<'_>, stream: &mut Stream, broken: Side) {
     let wheel = &exchange.context.wheel;
     let deadline = wheel.deadline(DELIVERY_TIMEOUT);

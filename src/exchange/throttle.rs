@@ -1,13 +1,12 @@
-//! Paces what goes to a client, as the `bandwidth` of the route says.
+//! Paces the bytes to a client, by the `bandwidth` of the route.
 //!
-//! A response books a few bytes at a time, and writes them when their moment has come.
-//! Between the two it waits with a timer of its own. All ways of writing to the client go
-//! through here: whoever writes finds that the client takes nothing now. So a response of
-//! an endpoint is taken ahead as for a slow client, and its slot is given back.
+//! A response books a few bytes at a time, and writes them at the booked time. Until then it
+//! waits with its own timer. All ways of writing to the client go through here; a write then
+//! finds that the client accepts nothing now. So an endpoint's response is taken ahead as for a
+//! slow client, and its slot is freed.
 //!
-//! Invariant: a wait for the bandwidth is not the client's fault. While
-//! [`Throttle::is_waiting`], no timeout of the client's ends the exchange, and no least
-//! rate is judged.
+//! Invariant: a wait for the bandwidth is not the client's fault. While [`Throttle::is_waiting`],
+//! no timeout of the client ends the exchange, and no least rate is judged.
 
 use std::rc::Rc;
 use std::task::{Context as TaskContext, Poll};
@@ -20,27 +19,27 @@ use crate::limits::Share;
 use crate::net::clock;
 use crate::net::timer::{TICK, Timer};
 
-/// How often a response that waits looks whether others before it have left.
+/// Interval at which a waiting response checks whether earlier ones have left.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Holds a response back where it is faster than it may be.
+/// Holds a response back that exceeds its rate.
 #[derive(Debug)]
 pub(super) struct Throttle {
     worker: Rc<Worker>,
     timer: Timer,
     shares: Vec<Share>,
-    /// Most bytes that are booked at once.
+    /// Most bytes to book at once.
     quantum: usize,
-    /// Bytes that were booked and not written.
+    /// Booked bytes that are not written.
     booked: usize,
-    /// Since when it waits for that, if it does.
+    /// Start of the present wait, if it waits.
     waits_since: Option<Instant>,
-    /// How long it has waited in all.
+    /// Sum of its waits.
     waited: Duration,
 }
 
 impl Throttle {
-    /// For a response with these shares of bandwidths, all of which hold.
+    /// For a response with these shares of bandwidths; all of them apply.
     pub fn new(worker: Rc<Worker>, shares: Vec<Share>) -> Self {
         let quantum = shares.iter().map(Share::quantum).min();
         Throttle {
@@ -54,17 +53,17 @@ impl Throttle {
         }
     }
 
-    /// Whether it holds the response back at this moment.
+    /// Whether it holds the response back now.
     pub fn is_waiting(&self) -> bool {
         self.waits_since.is_some()
     }
 
-    /// How long it has held the response back.
+    /// Total time for which it has held the response back.
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// How many of `len` bytes may be written now, at least one.
+    /// How many of `len` bytes may be written now; at least one.
     pub fn poll_booked(&mut self, cx: &TaskContext<'_>, len: usize) -> Poll<usize> {
         if let Some(booked) = self.booked_now(len) {
             return Poll::Ready(booked);
@@ -77,16 +76,16 @@ impl Throttle {
         Poll::Pending
     }
 
-    /// When what was booked may be written.
+    /// The time at which the booked bytes may be written.
     fn ready(&mut self) -> Instant {
         let ready = self.shares.iter_mut().map(Share::ready).max();
         ready.unwrap_or(Instant::from_nanos(0))
     }
 
-    /// The same without a wait; `None` where there are none.
+    /// The same without waiting; `None` if there are none.
     ///
-    /// Invariant: no more is booked than there is to write. Others of its key would wait
-    /// for what is never sent.
+    /// Invariant: no more is booked than there is to write. Otherwise others with its key would
+    /// wait for bytes that are never sent.
     pub fn booked_now(&mut self, len: usize) -> Option<usize> {
         if len == 0 || (self.booked > 0 && self.waits_since.is_none()) {
             return Some(self.booked.min(len));

@@ -1,4 +1,4 @@
-//! Tunnels: bytes both ways, over TCP or after a change of protocols (101).
+//! Tunnels: bytes in both directions, over TCP or after an upgrade (101).
 
 use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll};
@@ -15,23 +15,22 @@ use crate::metrics::end::{End, Failure};
 use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
 
-/// A tunnel that is this old has its peers watched. A shorter one does without the ten
-/// system calls that this takes.
+/// Age at which a tunnel starts to watch its peers. Shorter tunnels save the ten system calls for
+/// that.
 const WATCHED_AFTER: Duration = Duration::from_secs(1);
 
-/// Bounds on the silence of a tunnel.
+/// Limits on the silence of a tunnel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Silence {
-    /// Longest time in which nothing moves.
+    /// Longest time without progress.
     pub idle: Duration,
-    /// A peer that acknowledges nothing for so long is dead, where that is watched.
+    /// A watched peer counts as dead after this time without acknowledgements.
     pub dead_peer: Option<Duration>,
 }
 
-/// Carries bytes both ways until both sides have closed, one of them broke,
-/// it was silent for too long, it took too long in all, or the program stops. A
-/// side that closes its sending half only has that passed on. `on_answer` is called
-/// with the endpoint's first bytes.
+/// Carries bytes in both directions. Ends when both sides have closed or one has broken, after
+/// too much silence or too much total time, or when the program stops. Passes a half-close on.
+/// Calls `on_answer` at the endpoint's first bytes.
 pub(super) fn carry(
     exchange: &mut Exchange<'_>,
     stream: &mut Stream,
@@ -44,7 +43,7 @@ pub(super) fn carry(
     let mut on_answer = Some(on_answer);
     let wheel = &exchange.context.wheel;
     let mut idle_at = wheel.deadline(silence.idle);
-    // The peers are watched from here on.
+    // The dead-peer watch starts at this tick.
     let mut watch_at = silence.dead_peer.map(|_| wheel.deadline(WATCHED_AFTER));
     async move {
         exchange.set_deadline(watch_at.map_or(idle_at, |it| it.min(idle_at)));
@@ -122,52 +121,52 @@ pub(super) enum Side {
     Endpoint,
 }
 
-/// What a tunnel carried.
+/// The traffic of a tunnel, and its end.
 pub(super) struct Carried {
     /// How it ended.
     pub end: End,
-    /// To the endpoint.
+    /// Bytes to the endpoint.
     pub up_bytes: u64,
-    /// From the endpoint, after what came with its head.
+    /// Bytes from the endpoint, after those that came with its head.
     pub down_bytes: u64,
-    /// Who closed its sending side first, or broke.
+    /// The side that first closed its sending direction, or broke.
     pub closed_first: Option<Side>,
-    /// Whose connection broke, and with it the tunnel.
+    /// The side whose connection broke and ended the tunnel.
     pub broken: Option<Side>,
 }
 
-/// What each side of a tunnel has sent before it began.
+/// The bytes that each side sent before the tunnel began.
 pub(super) struct TunnelStart {
     pub from_client: Option<Buffer>,
-    /// Begins with the head of the 101, over HTTP.
+    /// Over HTTP, begins with the head of the 101.
     pub from_upstream: Option<Buffer>,
 }
 
 /// One direction of a tunnel.
 struct Direction {
     state: State,
-    /// What moves the bytes. There is none while nothing is on its way, so that an idle
-    /// tunnel takes little memory.
+    /// Moves the bytes. Absent while no bytes are in transit, so that an idle tunnel takes little
+    /// memory.
     pump: Option<Box<Pump>>,
-    /// Read from the source.
+    /// Bytes read from the source.
     bytes_read: u64,
-    /// Written to the sink.
+    /// Bytes written to the sink.
     bytes_written: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// Its source closed, which was passed on, or its sink takes nothing more.
+    /// The source has closed, and the half-close was passed on; or the sink accepts nothing more.
     Closed,
-    /// Its sink was reset; what came from there before may be on its way.
+    /// The sink was reset; bytes that it sent before may still arrive.
     Reset,
     /// One of the streams broke.
     Broken,
 }
 
 impl Direction {
-    /// One whose source has sent these bytes.
+    /// A direction whose source has sent these first bytes.
     fn new(first: Option<Buffer>) -> Self {
         Direction {
             state: State::Open,
@@ -177,8 +176,7 @@ impl Direction {
         }
     }
 
-    /// Moves what can be moved, and says whether something was. `other` is the state of
-    /// the other direction.
+    /// Moves bytes. Returns whether any moved. `other` is the state of the other direction.
     fn poll(
         &mut self,
         cx: &mut TaskContext<'_>,
@@ -209,14 +207,14 @@ impl Direction {
         };
         self.pump = None;
         self.state = match end {
-            // A write was told of the reset, so that reads say that it is the end.
+            // The write got the error of the reset, so reads show a plain end.
             PumpEnd::Done if other == State::Reset => State::Broken,
             PumpEnd::Done => {
-                // A sink that is gone has no sending side to close.
+                // A closed sink needs no half-close.
                 let _ = sink.close_notify();
                 State::Closed
             }
-            // What the sink sent before it went may still be on its way.
+            // Bytes that the sink sent before may still arrive.
             PumpEnd::SinkClosed => State::Closed,
             PumpEnd::SinkReset => State::Reset,
             _ => State::Broken,
@@ -234,7 +232,7 @@ impl Direction {
     }
 }
 
-/// A pump of bytes as they are, which begins with these.
+/// A pump for unchanged bytes, starting with `buffer`.
 fn pump(buffer: Option<Buffer>) -> Pump {
     let len = buffer.as_ref().map_or(0, Buffer::len);
     let source = BodySource::http1(BodyDecoder::UntilClose);

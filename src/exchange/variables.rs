@@ -15,19 +15,19 @@ use crate::config::{
     Expression, ExpressionPart, Location, LocationPart, LocationVariable, Variable,
 };
 
-/// What the variables of a request stand for.
+/// The values of variables for a request.
 pub(crate) struct Values<'a> {
-    /// What the head's spans are in.
+    /// The buffer of the head's spans.
     pub bytes: &'a [u8],
     /// The request's head.
     pub head: &'a RequestHead,
     /// Address of the client; empty over a Unix socket.
     pub client: &'a [u8],
-    /// Its port; 0 where that is not known.
+    /// Its port; 0 if unknown.
     pub client_port: u16,
-    /// By which the client asked.
+    /// The scheme of the client's request.
     pub scheme: Scheme,
-    /// The name that the client asks for over TLS; may be empty.
+    /// The TLS server name from the client (SNI); may be empty.
     pub server_name: &'a [u8],
     /// Name of the listener.
     pub listener: &'a str,
@@ -35,14 +35,14 @@ pub(crate) struct Values<'a> {
     pub route: &'a str,
     /// The regular expressions of the route's paths.
     pub regexes: &'a [RegexPattern],
-    /// What the request is called.
+    /// The identity of the request.
     pub identity: &'a Identity,
-    /// What came of it so far; `None` where it is only explained.
+    /// The exchange so far; `None` for `explain`.
     pub exchange: Option<&'a Exchange<'a>>,
 }
 
 impl<'a> Values<'a> {
-    /// Those of an exchange that has a route.
+    /// The values for an exchange with a route.
     pub fn of(exchange: &'a Exchange<'_>) -> Self {
         let client = exchange.client;
         let route = exchange.route();
@@ -62,9 +62,8 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Appends the value of an expression, without control characters: nothing that a client
-/// sends ends a line. `head` begins with the status line where the expression is about a
-/// response.
+/// Appends the value of an expression, without control characters, so that no client's text ends
+/// a line. `head` begins with the status line if the expression is for a response.
 pub(super) fn expand(out: &mut Vec<u8>, expression: &Expression, values: &Values<'_>, head: &[u8]) {
     for part in &expression.parts {
         let start = out.len();
@@ -80,8 +79,8 @@ pub(super) fn expand(out: &mut Vec<u8>, expression: &Expression, values: &Values
     }
 }
 
-/// The path and the query that an expression makes of a path, percent-encoded. `rest` is what
-/// is left of that, and stands for `{path}`.
+/// The path and query that an expression makes from a path, percent-encoded. `rest` is the value
+/// of `{path}`: the rest of that path.
 pub(super) fn expand_target(
     expression: &Expression,
     values: &Values<'_>,
@@ -107,7 +106,7 @@ pub(super) fn expand_target(
                 push_capture(&mut value, values.regexes, name, path);
                 push_of_path(&mut out, &value, query_start.is_some());
             }
-            // This is encoded already.
+            // This part is already encoded.
             ExpressionPart::Variable(Variable::Query) if query_start.is_some() => {
                 push_part(&mut out, part, values);
             }
@@ -127,8 +126,9 @@ pub(super) fn expand_target(
 
 /// The value of `Location` for a request.
 ///
-/// Safety: what leads to a path of the same host does so for each request: at the start of a
-/// target, two slashes lead to another host, and a backslash is a slash to browsers.
+/// Safety: a location with a path on the same host stays on that host for each request. At the
+/// start of a target, two slashes would lead to another host, and browsers take a backslash for a
+/// slash.
 pub(crate) fn expand_location(location: &Location, values: &Values<'_>) -> String {
     let mut out = Vec::with_capacity(128);
     for part in location.parts() {
@@ -142,7 +142,7 @@ pub(crate) fn expand_location(location: &Location, values: &Values<'_>) -> Strin
         let slashes = out.iter().take_while(|it| b"/\\".contains(it)).count();
         out.splice(..slashes, *b"/");
     }
-    // The parser lets only ASCII through in targets and hosts.
+    // The parser accepts only ASCII in targets and hosts.
     String::from_utf8_lossy(&out).into_owned()
 }
 
@@ -160,7 +160,7 @@ fn push_of_request(out: &mut Vec<u8>, variable: LocationVariable, values: &Value
     }
 }
 
-/// Appends a value to a location, encoded for where it stands.
+/// Appends a value to a location, encoded for its position.
 fn push_in_place(out: &mut Vec<u8>, part: &ExpressionPart, values: &Values<'_>) {
     let mut value = Vec::new();
     push_part(&mut value, part, values);
@@ -183,15 +183,14 @@ fn push_in_place(out: &mut Vec<u8>, part: &ExpressionPart, values: &Values<'_>) 
         ExpressionPart::Variable(Variable::Path | Variable::Target) if value.starts_with(b"/") => {
             push_of_path(out, &value, is_in_query);
         }
-        // Nothing of a client's ends the host, or is a scheme.
+        // A client's value can't end the host or be a scheme.
         _ if is_in_authority => push_encoded(out, &value, true),
         _ if is_of_path => push_of_path(out, &value, is_in_query),
         _ => push_encoded(out, &value, is_in_query || out.is_empty()),
     }
 }
 
-/// Appends a part of a path, which is encoded as such; in a query, with what separates there
-/// encoded too.
+/// Appends a part of a path, percent-encoded. In a query, separators are encoded too.
 fn push_of_path(out: &mut Vec<u8>, part: &[u8], is_in_query: bool) {
     for &byte in part {
         if is_in_query && b"&+=;".contains(&byte) {
@@ -261,7 +260,7 @@ fn push_part(out: &mut Vec<u8>, part: &ExpressionPart, values: &Values<'_>) {
     }
 }
 
-/// Appends a group of the first of these expressions that a path is found by, if it is there.
+/// Appends a group of the first of these expressions that matches a path, if the group is there.
 fn push_capture(out: &mut Vec<u8>, regexes: &[RegexPattern], name: &str, path: &[u8]) {
     let found = regexes.iter().find_map(|it| it.captures(path));
     let group = found.as_ref().and_then(|it| match name.parse() {
@@ -326,7 +325,7 @@ fn push_variable(out: &mut Vec<u8>, variable: Variable, values: &Values<'_>) {
     out.extend_from_slice(text);
 }
 
-/// Appends what is known once there is a response.
+/// Appends a value that exists only once there is a response.
 fn push_result(out: &mut Vec<u8>, variable: Variable, exchange: &Exchange<'_>) {
     let progress = &exchange.progress;
     let figures = &progress.figures;

@@ -1,4 +1,4 @@
-//! Notices that a client has left while its request is being answered.
+//! Detects that a client has left while its request is being answered.
 
 use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Duration;
@@ -12,31 +12,31 @@ use crate::config::HalfClose;
 use crate::net::clock;
 use crate::net::stream::Peeked;
 
-/// A client that may have closed its sending side alone has done so if its FIN
-/// comes this soon after its request; later, it has left. The reasons are in
-/// `docs/decisions/half-closed-clients.md`.
+/// A FIN within this time after the request counts as a half-close, where that is possible. A
+/// later FIN means that the client has left. `docs/decisions/half-closed-clients.md` has the
+/// reasons.
 const HALF_CLOSE_GRACE: Duration = Duration::from_millis(100);
 
-/// The meaning of a client's FIN before its answer.
+/// The meaning of a client's FIN before its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fin {
-    /// It has left.
+    /// The client has left.
     Gone,
-    /// It sends no further request, and waits for the answer.
+    /// The client sends no further request, and waits for the response.
     HalfClosed,
-    /// That depends on how soon after its request the FIN comes.
+    /// The time between the request and the FIN decides.
     Either,
 }
 
 impl Fin {
-    /// That of this exchange's client, by the listener's setting.
+    /// The meaning for this exchange's client, by the listener's setting.
     fn of(exchange: &Exchange<'_>) -> Self {
         let listener = exchange.listener();
         let head = exchange.head;
         match listener.half_close {
             HalfClose::Serve => Fin::HalfClosed,
             HalfClose::Abort => Fin::Gone,
-            // Over TCP, whoever has said something may wait for what is said to it.
+            // Over TCP, a client that has sent anything may wait for a response.
             HalfClose::Auto if exchange.is_tcp() => {
                 if exchange.progress.figures.bytes_in > 0 {
                     Fin::HalfClosed
@@ -44,7 +44,7 @@ impl Fin {
                     Fin::Gone
                 }
             }
-            // It said that its connection goes on.
+            // The request promised to keep the connection.
             HalfClose::Auto if head.wire.keep_alive && head.version == Version::Http11 => Fin::Gone,
             HalfClose::Auto => Fin::Either,
         }
@@ -53,28 +53,28 @@ impl Fin {
 
 /// Watches a client's connection from the end of its request on.
 ///
-/// Invariant: a reset is noticed until the end of the exchange, whatever came
-/// before it. A FIN is judged once for a connection: nothing more comes behind it,
-/// and whoever watches next would judge it by a later time.
+/// Invariant: a reset is detected until the end of the exchange, whatever came before. A FIN is
+/// judged once for each connection. Nothing can follow it, and a later watch would judge it by a
+/// later time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClientWatch {
-    /// When the request's last byte had been read.
+    /// End of reading the request.
     pub request_end: Instant,
     fin: Fin,
     awaited: Awaited,
 }
 
-/// The news that a watch waits for.
+/// The event that a watch waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
-    /// Anything.
+    /// Any event.
     Anything,
-    /// A reset: the client's next request is there.
+    /// Only a reset, as the client's next request is there.
     Reset,
 }
 
 impl ClientWatch {
-    /// Begins to watch the client of an exchange whose request is complete.
+    /// Starts to watch the client of an exchange whose request is complete.
     pub fn of(exchange: &Exchange<'_>, request_end: Instant) -> Self {
         ClientWatch {
             request_end,
@@ -83,19 +83,18 @@ impl ClientWatch {
         }
     }
 
-    /// Begins anew, for the request has ended only now.
+    /// Restarts, as the request has ended only now.
     pub fn restart(&mut self, request_end: Instant) {
         self.request_end = request_end;
         self.awaited = Awaited::Anything;
     }
 
-    /// The client's next request has been read, so that a FIN is that one's to judge.
+    /// The client's next request has been read, so its exchange judges a FIN.
     pub fn leave_fin_to_next(&mut self) {
         self.awaited = Awaited::Reset;
     }
 
-    /// Ready when the client has left. Costs a system call only when it has ended its
-    /// side.
+    /// Ready when the client has left. Costs a system call only after the client's FIN.
     pub fn poll_gone(&mut self, cx: &mut TaskContext<'_>, side: &mut ClientSide<'_>) -> Poll<()> {
         if self.awaited == Awaited::Anything && !side.is_half_closed() {
             match ready!(side.poll_end(cx)) {
@@ -108,8 +107,8 @@ impl ClientWatch {
         side.poll_broken(cx)
     }
 
-    /// Ready when the client has left before all of its request was read: there is
-    /// a reset, or an end and nothing before it.
+    /// Ready when the client has left before its whole request was read: after a reset, or after
+    /// an end without bytes before it.
     pub fn poll_gone_early(cx: &mut TaskContext<'_>, side: &mut ClientSide<'_>) -> Poll<()> {
         match side.poll_end(cx) {
             Poll::Ready(Peeked::End | Peeked::Broken) => Poll::Ready(()),
@@ -117,7 +116,7 @@ impl ClientWatch {
         }
     }
 
-    /// Whether a FIN that comes now is that of a client that leaves.
+    /// Whether a FIN now means that the client has left.
     fn is_leaving(&self) -> bool {
         match self.fin {
             Fin::Gone => true,

@@ -1,5 +1,4 @@
-//! The request that is asked about: from a method, a URL and fields to the
-//! bytes that a client would send.
+//! The request to explain: from a method, a URL and fields to the bytes that a client sends.
 
 use std::net::IpAddr;
 
@@ -8,40 +7,39 @@ use serde::{Deserialize, Serialize};
 /// A request to explain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// For people: `GET http://host/path`.
+    /// Text for people: `GET http://host/path`.
     pub title: String,
     /// The head as a client sends it.
     pub request: String,
     /// The port of the URL, where it has a host.
     pub port: Option<u16>,
-    /// Whether the URL is one of `https`.
+    /// Whether the scheme is `https`.
     #[serde(default)]
     pub is_https: bool,
-    /// The listener asked for, by name.
+    /// The name of the wanted listener.
     pub listener: Option<String>,
-    /// The endpoint asked for, by name.
+    /// The name of the wanted endpoint.
     #[serde(default)]
     pub endpoint: Option<String>,
-    /// Address of the client; of this machine if it is left out.
+    /// Address of the client; `None` for this machine.
     pub client: Option<IpAddr>,
-    /// What the client sends first, where a connection of TCP is asked about and no
-    /// request.
+    /// The client's first bytes, where the subject is a TCP connection and not a request.
     #[serde(default)]
     pub connection: Option<AskedConnection>,
 }
 
-/// What a client of TCP sends first.
+/// The start of a client's TCP connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AskedConnection {
-    /// The server that it names by TLS (SNI); empty for none.
+    /// The TLS server name (SNI); empty for none.
     pub server_name: String,
-    /// The protocols that it offers by TLS (ALPN).
+    /// The offered TLS protocols (ALPN).
     pub protocols: Vec<String>,
     /// Its first bytes.
     pub first_bytes: String,
 }
 
-/// Why something is no request to explain.
+/// Why there is no request to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoRequest(String);
 
@@ -52,15 +50,13 @@ impl std::fmt::Display for NoRequest {
 }
 
 impl Asked {
-    /// A request as `curl` would send it: `url` is `http://host/path`, or
-    /// without a scheme, or a path alone, for which a field `Host` is to be
-    /// among `fields`. A URL without a path is the target as a whole, so that
-    /// the parser says what its path is. What is malformed stays so: to see how
-    /// it is refused.
+    /// A request as `curl` sends it. `url` is `http://host/path`, the same without a scheme, or a
+    /// path alone. A path alone needs a field `Host` among `fields`. A URL without a path is the
+    /// whole target, so that the parser decides on its path. Malformed parts stay as they are, so
+    /// that their refusal is explained.
     ///
     /// # Errors
-    /// The port is no number, the scheme is none of HTTP's, or a field is no
-    /// `Name: value`.
+    /// The port is not a number, the scheme is not one of HTTP, or a field is not `Name: value`.
     pub fn new(method: &str, url: &str, fields: &[String]) -> Result<Self, NoRequest> {
         let (url, _) = url.split_once('#').unwrap_or((url, ""));
         let is_https = url.starts_with("https://");
@@ -83,7 +79,7 @@ impl Asked {
         let target = match (authority, path_and_query.starts_with(['/', '*'])) {
             (_, true) => path_and_query.to_owned(),
             (Some(authority), false) => format!("http://{authority}{path_and_query}"),
-            // The host of a URL would go before the field.
+            // Otherwise the URL's host would win over the field.
             (None, false) => format!("/{path_and_query}"),
         };
         let mut request = format!("{method} {target} HTTP/1.1\r\n");
@@ -106,10 +102,10 @@ impl Asked {
         })
     }
 
-    /// A connection of TCP to `address`: a port behind a colon, with or without a host.
+    /// A TCP connection to `address`: a port after a colon, with or without a host.
     ///
     /// # Errors
-    /// The port is no number.
+    /// The port is not a number.
     pub fn connection(address: &str, connection: AskedConnection) -> Result<Self, NoRequest> {
         let Url { port, .. } = Url::split(address)?;
         Ok(Asked {
@@ -130,7 +126,7 @@ struct Url<'a> {
     /// Host with port; `None` for a path alone.
     authority: Option<&'a str>,
     path_and_query: &'a str,
-    /// The port that a client connects to.
+    /// The port for the client's connection.
     port: Option<u16>,
 }
 

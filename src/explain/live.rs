@@ -1,8 +1,7 @@
 //! Asking the running process, over its control socket.
 //!
-//! The command is `explain`, then the request as JSON in hexadecimal, so that
-//! it is one word whatever stands in it; the answer is one object, the
-//! explanation or `{"error": …}`.
+//! The command is `explain`, then the request as JSON in hexadecimal, so that it is always one
+//! word. The answer is one object: the explanation or `{"error": …}`.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -23,8 +22,7 @@ use crate::observe::inquiry::{Answers, Question, WorkerOutlook, ask};
 /// The command's name.
 pub const COMMAND: &str = "explain";
 
-/// Answers the command in the running process: `asked` is what stands behind
-/// its name.
+/// Answers the command in the running process; `asked` is its argument.
 pub async fn answer(sources: &Sources, asked: &str) -> String {
     let explained = from_hex(asked)
         .and_then(|json| serde_json::from_slice::<Asked>(&json).ok())
@@ -62,8 +60,7 @@ fn upstream_of(explanation: &mut Explanation) -> Option<&mut UpstreamStep> {
     }
 }
 
-/// Has every worker say where it would send the request: each has a balancer
-/// of its own.
+/// Asks every worker where it would send the request, as each has its own balancer.
 async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prospect) {
     let settings = &sources.config.upstreams[prospect.upstream];
     let dispatcher = &sources.dispatchers[prospect.upstream];
@@ -71,7 +68,7 @@ async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prosp
     let question = |reply| Question::Outlook(dispatcher.clone(), asking, reply);
     let Answers { answers, silent } = ask(&sources.inquiries, question).await;
     step.silent_workers = silent;
-    // What they say is later than what was read before, and of one moment.
+    // The workers' answers are newer than the earlier readings, and of one moment.
     let is_served = |it: &&WorkerOutlook| matches!(it.outlook, Outlook::Served { .. });
     if let Some(of_worker) = answers.iter().find(is_served).or(answers.first()) {
         step.now = Some(now_step(of_worker.outlook, settings));
@@ -98,7 +95,7 @@ async fn add_workers(step: &mut UpstreamStep, sources: &Sources, prospect: Prosp
     }
 }
 
-/// What the workers have learned of each endpoint.
+/// Measurements of the workers for each endpoint.
 fn learned_by_endpoint(answers: &[WorkerOutlook]) -> HashMap<EndpointId, LearnedStep> {
     let mut steps = HashMap::new();
     for (id, learned) in answers.iter().flat_map(|it| &it.learned) {
@@ -112,7 +109,7 @@ fn learned_by_endpoint(answers: &[WorkerOutlook]) -> HashMap<EndpointId, Learned
     steps
 }
 
-/// What two workers have learned of an endpoint.
+/// The range over both measurements.
 fn widened(all: LearnedStep, one: LearnedStep) -> LearnedStep {
     let widen = |a: [f64; 2], b: [f64; 2]| [a[0].min(b[0]), a[1].max(b[1])];
     match (all, one) {
@@ -120,21 +117,21 @@ fn widened(all: LearnedStep, one: LearnedStep) -> LearnedStep {
         (LearnedStep::FirstByteUs(a), LearnedStep::FirstByteUs(b)) => {
             LearnedStep::FirstByteUs(widen(a, b))
         }
-        // The workers of an upstream have the same balancer.
+        // All workers of an upstream have the same balancer.
         (all, _) => all,
     }
 }
 
-/// The command that asks for what `asked` would get.
+/// The command that explains `asked`.
 pub fn command(asked: &Asked) -> String {
     let asked = to_hex(json!(asked).to_string().as_bytes());
     format!("{COMMAND} {asked}")
 }
 
-/// Reads what a process answered to the command.
+/// Reads the answer to the command.
 ///
 /// # Errors
-/// It can't explain: the text says why.
+/// The process can't explain the request: the text says why.
 pub fn read(answer: &str) -> Result<Explanation, String> {
     let value: serde_json::Value = serde_json::from_str(answer)
         .map_err(|_| format!("the process answered: {}", answer.trim()))?;

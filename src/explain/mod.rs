@@ -1,9 +1,8 @@
-//! `evenkeel explain`: what a request would get, and why, step by step.
+//! `evenkeel explain`: the fate of a request, and the reasons, step by step.
 //!
-//! Owns how the steps ([`Explanation`]) are found; what is decided is
-//! decided by the code that serves requests. [`asked`] makes a request of a
-//! command line, [`text`] shows the steps, [`live`] has the running process
-//! find them.
+//! Owns how the steps ([`Explanation`]) are found. The decisions come from the code that serves
+//! requests. [`asked`] makes a request from a command line, [`text`] shows the steps, and
+//! [`live`] has the running process find them.
 
 pub mod asked;
 pub mod live;
@@ -85,7 +84,7 @@ pub fn explain(config: &Config, asked: &Asked) -> Result<Explanation, Unexplaine
     explain_on(config, None, Kept::default(), asked).map(|(explanation, _)| explanation)
 }
 
-/// What a running process keeps from one request to the next; nothing without one.
+/// State of the running process between requests; empty without one.
 #[derive(Clone, Copy, Default)]
 struct Kept<'a> {
     caches: &'a [Arc<Cache>],
@@ -93,8 +92,8 @@ struct Kept<'a> {
     maintenance: Option<&'a Maintenance>,
 }
 
-/// The same; with the dispatchers of a running process and what it keeps, at this moment,
-/// and with what its workers can say more of.
+/// Explains with the present state of a running process: its dispatchers, and what it keeps.
+/// Returns also what its workers need to add their part.
 fn explain_on(
     config: &Config,
     running: Option<&[Arc<Dispatcher>]>,
@@ -243,7 +242,7 @@ fn explain_request(
     let remote = relayed.as_ref().map_or(*peer, |it| it.remote);
     let scheme = relayed.as_ref().and_then(RelayedClient::scheme);
     let tls = settings.tls.as_ref().map(|_| TlsClient {
-        // Who asks for a host by TLS names it there.
+        // A client names the host by TLS too (SNI).
         server_name: String::from_utf8_lossy(head.host_name(bytes)).into(),
         identities: Vec::new(),
         certificate_field: None,
@@ -342,7 +341,7 @@ fn explain_request(
     }
 }
 
-/// What a client is asked for, in a few words.
+/// The credentials that a client needs, in a few words.
 fn auth_text(config: &Config, auth: &config::Auth) -> String {
     match auth {
         config::Auth::Basic(basic) => {
@@ -369,7 +368,7 @@ fn auth_text(config: &Config, auth: &config::Auth) -> String {
     }
 }
 
-/// What the access list of a route says of a client, if it has one.
+/// The verdict of the route's access list on a client, if it has one.
 fn access_step(route: &config::Route, client: Option<IpAddr>) -> Option<AccessStep> {
     let list = route.access.as_deref()?;
     let access = handler::access_of(route, client);
@@ -387,7 +386,7 @@ fn access_step(route: &config::Route, client: Option<IpAddr>) -> Option<AccessSt
     })
 }
 
-/// What the route's cache does with a request; `caches` are those of a running process.
+/// The cache's action on a request; `caches` are those of a running process.
 fn cache_step(
     config: &Config,
     caching: &Caching,
@@ -425,7 +424,7 @@ fn compression_text(settings: &ResponseCompression, facts: &RequestFacts<'_>) ->
     }
 }
 
-/// Where an error page comes from, in half a sentence.
+/// The source of an error page, in half a sentence.
 fn error_page_text(config: &Config, page: &ErrorPage) -> String {
     let errors = match &page.errors {
         Errors::Reason(word) => (*word).to_owned(),
@@ -445,7 +444,7 @@ fn error_page_text(config: &Config, page: &ErrorPage) -> String {
     }
 }
 
-/// Where a copy of a request would go, in half a sentence.
+/// The target of a request's copy, in half a sentence.
 fn mirror_text(config: &Config, mirror: &Mirror, facts: &RequestFacts<'_>) -> String {
     let upstream = &config.upstreams[mirror.proxying.upstream].name;
     if facts.head.wire.upgrade.is_some() {
@@ -458,7 +457,7 @@ fn mirror_text(config: &Config, mirror: &Mirror, facts: &RequestFacts<'_>) -> St
     format!("a copy goes to upstream {upstream}{chance}, and its answer is dropped")
 }
 
-/// What a cache has, in half a sentence.
+/// The state of a stored response, in half a sentence.
 fn finding(now: &CacheNow) -> String {
     match now {
         CacheNow::Nothing => "miss: nothing is stored".to_owned(),
@@ -493,7 +492,7 @@ fn finding(now: &CacheNow) -> String {
     }
 }
 
-/// What of the request says something of its client and is not believed.
+/// Fields of the request that describe its client and are not believed.
 fn not_believed(
     asked: &Asked,
     facts: &RequestFacts<'_>,
@@ -506,7 +505,7 @@ fn not_believed(
     names.chain(is_denied.then(|| "https".to_owned())).collect()
 }
 
-/// What variables stand for in a request that may have a route.
+/// Values of variables for a request that may have a route.
 fn values<'v>(
     config: &'v Config,
     facts: &'v RequestFacts<'_>,
@@ -547,8 +546,8 @@ impl Routed<'_> {
         edits.is_some_and(|it| changed_target(&values, it).is_err())
     }
 
-    /// The limits that the request is counted by, with its key and what that has left of
-    /// those of a running process.
+    /// The limits that count the request, each with its key. In a running process also with what
+    /// the key has left.
     fn limits(&self, kept: Option<&Vec<Arc<RouteLimit>>>) -> Vec<String> {
         let client = self.facts.client;
         let remote = Remote::new(client, 0);
@@ -582,13 +581,13 @@ impl Routed<'_> {
         texts.collect()
     }
 
-    /// What variables stand for.
+    /// Values of variables for the request.
     fn values<'v>(&'v self, remote: &'v Remote, identity: &'v Identity) -> Values<'v> {
         values(self.config, self.facts, Some(self.route), remote, identity)
     }
 
-    /// What the route does, and what an upstream is asked with. Says in `refused` why
-    /// nothing answers whatever the endpoints do.
+    /// The action of the route, and the prospect of the request at an upstream. Sets `refused`
+    /// where the request fails whatever the endpoints do.
     fn action_step(
         &self,
         action: &Action,
@@ -679,7 +678,7 @@ impl Routed<'_> {
         (UpstreamStep { split, ..step }, prospect)
     }
 
-    /// What the cookie of a client says; has the prospect belong to its endpoint.
+    /// The state of a client's sticky cookie. Pins the prospect to the cookie's endpoint.
     fn sticky_step(&self, sticky: &Sticky, prospect: &mut Prospect) -> StickyStep {
         let (facts, index) = (self.facts, prospect.upstream);
         let mut values = sticky::values(facts.head, facts.bytes, &sticky.cookie).peekable();
@@ -798,7 +797,7 @@ fn refused_body(listener: &config::Listener, head: &RequestHead) -> Option<Refus
     (!is_allowed).then(|| Refused::new(Failure::BodyTooLarge.into(), None))
 }
 
-/// What is looked for; nothing where the request's line alone decides.
+/// The files that are tried; none where the request line alone decides.
 fn candidate_steps(files: &config::Files, wanted: &WantedFile<'_>) -> Vec<CandidateStep> {
     let WantedFile::Path(path) = wanted else {
         return Vec::new();
@@ -886,12 +885,12 @@ fn condition_steps(config: &Config, checks: &[Check<'_>]) -> Vec<ConditionStep> 
 struct Prospect {
     /// Index of the upstream in the configuration.
     upstream: usize,
-    /// What it would ask with. Its lane is that of the configuration.
+    /// The request's terms to the upstream. Its lane is the one of the configuration.
     asking: Asking<'static>,
 }
 
 impl Prospect {
-    /// What it asks this dispatcher with, which is of its upstream.
+    /// The request's terms to this dispatcher of its upstream.
     fn asking_of(&self, settings: &config::Upstream, dispatcher: &Dispatcher) -> Asking<'static> {
         let lane = self.asking.lane.map(|lane| &*settings.lanes[lane].name);
         Asking {
@@ -901,7 +900,7 @@ impl Prospect {
     }
 }
 
-/// What the request asks the upstream with.
+/// The request's prospect at an upstream.
 fn prospect_of(proxying: Proxying, key: u64) -> Prospect {
     let now = clock::now();
     Prospect {
@@ -944,7 +943,7 @@ fn upstream_step(
     let mut chooser = Chooser::new(dispatcher.members(), balance, 0);
     let asked = prospect.asking_of(settings, dispatcher);
     let outlook = dispatcher.outlook(&mut chooser.clone(), &asked);
-    // Where it goes now, and else where it would like to go.
+    // Its endpoint now; while it waits, the endpoint that it prefers.
     let endpoint = balance.is_fixed().then(|| match outlook {
         Outlook::Served { endpoint } => Some(endpoint),
         Outlook::Waits { .. } | Outlook::Refused(_) => dispatcher.pick(&mut chooser, &asked),
@@ -1056,7 +1055,7 @@ fn unix_ms() -> u64 {
     unix_time(SystemTime::now()).as_millis() as u64
 }
 
-/// What the running process calls itself; without one, the name of none.
+/// The id of the running process; zero without one.
 fn name_of(running: Option<&[Arc<Dispatcher>]>) -> LoopId {
     running.map_or(LoopId::ZERO, |_| loop_id())
 }

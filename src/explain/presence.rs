@@ -1,4 +1,4 @@
-//! Why an endpoint is there, or not: where the endpoints of an upstream come from.
+//! Why an endpoint is in its upstream's list, or not: the sources of endpoints.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use super::{AbsentStep, AskedEndpointStep, SourceStep, UpstreamStep};
 use crate::config::{self, EndpointSource};
 use crate::observe::discovered::{AbsentEndpoint, Discovered, SourceFigures};
 
-/// The sources that are written.
+/// The configured sources.
 pub(super) fn written(upstream: &config::Upstream) -> Vec<SourceStep> {
     let step = |kind: &str, source: String| SourceStep {
         source,
@@ -26,8 +26,8 @@ pub(super) fn written(upstream: &config::Upstream) -> Vec<SourceStep> {
     sources.chain(file).collect()
 }
 
-/// Adds what the running process knows of sources, and of endpoints that left; and of
-/// the one asked for, if there is one.
+/// Adds what the running process knows: the state of sources, endpoints that left, and the
+/// endpoint that the command names, if there is one.
 pub(super) fn add(step: &mut UpstreamStep, discovered: &Discovered, asked: Option<&str>) {
     let now = SystemTime::now();
     let sources = discovered.sources(&step.name).into_iter();
@@ -93,7 +93,7 @@ fn asked_step(
     }
 }
 
-/// Why an endpoint is not there that never was.
+/// Why an endpoint that never was in the list is not there.
 fn nobody_gives(sources: &[SourceStep]) -> String {
     let mut text = "it is not written in the configuration".to_owned();
     for SourceStep {

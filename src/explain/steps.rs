@@ -1,80 +1,78 @@
-//! The steps of an explanation: what the command shows, and what the control socket
-//! answers with.
+//! The steps of an explanation. The command shows them, and the control socket answers with them.
 
 use serde::{Deserialize, Serialize};
 
 pub use crate::handler::{AnswerStep, RedirectStep};
 
-/// What a request would get, and why.
+/// An explanation: the fate of a request, and the reasons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// Method, host and target, as sent.
     pub request: String,
-    /// Whether it is a connection of TCP, and no request.
+    /// Whether this is a TCP connection, and not a request.
     #[serde(default)]
     pub is_connection: bool,
     /// Address of the client.
     pub client: String,
-    /// Whom a trusted proxy names as the client, where the request is from one.
+    /// The client that a trusted proxy names, where the request comes through one.
     #[serde(default)]
     pub relayed: Option<RelayedStep>,
-    /// Fields on the client that are not believed, for the request is from nobody
-    /// who is trusted; and `https` where only the URL says so.
+    /// Fields about the client that are not believed, as their sender is not trusted; and `https`
+    /// where only the URL says so.
     #[serde(default)]
     pub not_believed: Vec<String>,
-    /// Whether this is of the running process.
+    /// Whether the explanation is of the running process.
     pub live: bool,
-    /// Whether that takes no new connections any more.
+    /// Whether the running process drains.
     #[serde(default)]
     pub draining: bool,
-    /// The listener that it comes by.
+    /// The listener of the request.
     pub listener: ListenerStep,
     /// The routes that were tried, in order.
     pub routes: Vec<RouteStep>,
-    /// The routes behind the one that matched.
+    /// The routes after the matching one.
     pub not_reached: Vec<String>,
-    /// How servers may read the path, where they may in several ways and a route
-    /// looks at it; the first is the normal form.
+    /// The ways in which servers may read an ambiguous path, where a route looks at the path. The
+    /// first is the normal form.
     #[serde(default)]
     pub readings: Vec<ReadingStep>,
-    /// What the route's `allow` and `deny` say of the client, where it has any.
+    /// The verdict of the route's `allow` and `deny`, where it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessStep>,
-    /// How the client would have to show who it is, in a few words.
+    /// How the client has to authenticate, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// How many bytes of the response are sent in a second, each bound in a few words.
+    /// Bounds on bytes of the response in a second, each in a few words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bandwidth: Vec<String>,
-    /// The limits of the route that the request is counted by, each in a few words.
+    /// The limits of the route that count the request, each in a few words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,
-    /// What the route's cache does, where it has one.
+    /// The action of the route's cache, where it has one.
     #[serde(default)]
     pub cache: Option<CacheStep>,
-    /// The coding that a response would get, where the route compresses, in half a
-    /// sentence.
+    /// The coding of a response, where the route compresses, in half a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compression: Option<String>,
     /// The route's error pages, each in half a sentence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub error_pages: Vec<String>,
-    /// Where a copy of the request would go, in half a sentence.
+    /// The target of the request's copy, in half a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<String>,
-    /// Whether the listener redirects it, whatever its route.
+    /// Whether the listener redirects the request, whatever its route.
     #[serde(default)]
     pub is_redirected_to_https: bool,
-    /// What the route does; `None` where the request is refused before.
+    /// The action of the route; `None` where the request is refused before.
     pub action: Option<ActionStep>,
-    /// What the route changes of the response's fields, each in half a sentence.
+    /// The changes of the route to the response's fields, each in half a sentence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub response_edits: Vec<String>,
     /// Why the request is refused whatever the endpoints do.
     pub refused: Option<Refused>,
 }
 
-/// Who may use a route, by address.
+/// The access list of a route, and its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessStep {
     /// The networks and files of `allow`; `None` without it.
@@ -92,33 +90,33 @@ pub struct AccessStep {
 pub struct CacheStep {
     /// Its name.
     pub store: String,
-    /// What the answer is stored under: the URL, and what the route adds.
+    /// The parts of the cache key: the URL, and the route's additions.
     pub key: Vec<String>,
-    /// Why the cache is not asked: a word.
+    /// Why the cache is not asked, as one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bypass: Option<String>,
-    /// What it has, or why it is not asked, in half a sentence; `None` where only the
-    /// running process knows.
+    /// The state of the stored response, or why the cache is not asked, in half a sentence.
+    /// `None` where only the running process knows.
     pub finding: Option<String>,
 }
 
 /// The client that a trusted proxy names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayedStep {
-    /// Its address; that of the proxy where it names none.
+    /// Its address; the proxy's where the proxy names none.
     pub client: String,
-    /// The scheme that it asked by.
+    /// The scheme of the client's request.
     pub scheme: String,
 }
 
-/// The listener that a request comes by.
+/// The listener of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenerStep {
     /// Its name.
     pub name: String,
-    /// Where it listens.
+    /// Its address.
     pub bind: String,
-    /// Why it is this one.
+    /// Why the request belongs to this listener.
     pub why: String,
 }
 
@@ -129,36 +127,36 @@ pub struct RouteStep {
     pub name: String,
     /// Whether it matches.
     pub matches: bool,
-    /// Its conditions, in the order in which they are asked.
+    /// Its conditions, in the order of evaluation.
     pub conditions: Vec<ConditionStep>,
 }
 
-/// A way in which servers may read a path.
+/// One way in which servers may read a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadingStep {
-    /// The path, as they have it.
+    /// The path, read this way.
     pub path: String,
-    /// The route that it finds, if one matches.
+    /// The route of this path, if one matches.
     pub route: Option<String>,
 }
 
 /// A condition of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConditionStep {
-    /// What it looks at: `host`, `header x-user`.
+    /// The part of the request that it tests: `host`, `header x-user`.
     pub subject: String,
-    /// What it asks for: one of these.
+    /// The accepted values.
     pub wanted: Vec<String>,
-    /// What the request has there.
+    /// The values in the request.
     pub found: Vec<String>,
     /// Whether it holds.
     pub holds: bool,
-    /// Where it is `any` or `not`: each table in it, with its conditions.
+    /// For `any` and `not`: each inner table, with its conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alternatives: Vec<Vec<ConditionStep>>,
 }
 
-/// What answers.
+/// The action that answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum ActionStep {
@@ -177,28 +175,28 @@ pub enum ActionStep {
 pub struct FilesStep {
     /// The folder.
     pub root: String,
-    /// What is taken off the front of the request's path; may be empty.
+    /// Prefix that is stripped from the request's path; may be empty.
     pub strip: String,
-    /// What is looked for, in order.
+    /// The files that are tried, in order.
     pub candidates: Vec<CandidateStep>,
-    /// What stands for a folder, in order.
+    /// The names of index files, in order.
     pub index: Vec<String>,
-    /// Whether a folder without one is answered with a list.
+    /// Whether a folder without an index file is answered with a listing.
     pub is_listed: bool,
-    /// Path of the file that goes with a 404.
+    /// Path of the file that is sent with a 404.
     pub not_found: Option<String>,
-    /// Where the request goes if nothing is found; `None` is a 404.
+    /// The upstream that gets the request if no file is found; `None` is a 404.
     pub upstream: Option<UpstreamStep>,
 }
 
-/// What is looked for in a folder.
+/// A file that is tried in a folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CandidateStep {
     /// As configured: `$path` stands for the request's path.
     pub candidate: String,
-    /// The path in the folder; `None` where it can be no file's.
+    /// The path in the folder; `None` where no file can have it.
     pub path: Option<String>,
-    /// Whether it is passed over, since a name in it is hidden.
+    /// Whether the path is skipped, as a name in it is hidden.
     pub is_hidden: bool,
 }
 
@@ -207,50 +205,50 @@ pub struct CandidateStep {
 pub struct UpstreamStep {
     /// Its name.
     pub name: String,
-    /// How a split came to it, in a few words, where the route has one.
+    /// How a split chose this upstream, in a few words, where the route has a split.
     #[serde(default)]
     pub split: Option<String>,
     /// Its balancer.
     pub balance: String,
-    /// How that ranks, in a few words.
+    /// How the balancer ranks endpoints, in a few words.
     pub ranking: String,
-    /// What the balancer goes by, where it goes by a part of the request.
+    /// The balancer's key, where it balances by a part of the request.
     pub key: Option<KeyStep>,
     /// The cookie that keeps a client at an endpoint, where the route has one.
     #[serde(default)]
     pub sticky: Option<StickyStep>,
-    /// The endpoint, where the balancer leaves no choice: by key, or the first.
+    /// The endpoint, where the balancer leaves no choice: by key, or in order.
     pub endpoint: Option<String>,
-    /// Where each worker would send it now; only of the running process.
+    /// The choice of each worker now; only of the running process.
     #[serde(default)]
     pub workers: Vec<WorkerStep>,
-    /// Workers that have ended, or did not say so in time.
+    /// Workers that have ended, or did not answer in time.
     #[serde(default)]
     pub silent_workers: usize,
-    /// All of them.
+    /// All endpoints.
     pub endpoints: Vec<EndpointStep>,
-    /// Where they come from, but for addresses that are written.
+    /// The sources of endpoints, apart from addresses in the configuration.
     #[serde(default)]
     pub sources: Vec<SourceStep>,
-    /// Endpoints that left, the last first; only of the running process.
+    /// Endpoints that left, the latest first; only of the running process.
     #[serde(default)]
     pub absent: Vec<AbsentStep>,
-    /// The endpoint that was asked for; only of the running process.
+    /// The endpoint that the command names; only of the running process.
     #[serde(default)]
     pub asked: Option<AskedEndpointStep>,
-    /// The lane that the route is kept to.
+    /// The lane of the route.
     pub lane: Option<LaneStep>,
-    /// Of the route: higher ones leave the queue first.
+    /// The priority of the route: higher ones leave the queue first.
     pub priority: u8,
-    /// Where it waits if there is no slot.
+    /// The queue for requests without a slot.
     pub queue: QueueStep,
     /// Further attempts after the first.
     pub retries: u32,
     /// How long an attempt may take.
     pub timeouts: TimeoutsStep,
-    /// What would become of the request now; only of the running process.
+    /// The fate of the request if it came now; only of the running process.
     pub now: Option<NowStep>,
-    /// The head that the endpoint gets, line by line.
+    /// The head that the endpoint gets, as lines.
     pub head: Vec<String>,
 }
 
@@ -259,13 +257,13 @@ pub struct UpstreamStep {
 pub struct StickyStep {
     /// Its name.
     pub cookie: String,
-    /// What the request's cookie says, in a few words.
+    /// The state of the request's cookie, in a few words.
     pub found: String,
-    /// The endpoint that it stands for, if there is one.
+    /// The endpoint that the cookie names, if there is one.
     pub endpoint: Option<String>,
 }
 
-/// What a worker would do with a request, were it its next.
+/// A worker's choice, if the request were its next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStep {
     /// Its index.
@@ -274,23 +272,22 @@ pub struct WorkerStep {
     pub endpoint: Option<String>,
 }
 
-/// What the workers' balancers have learned of an endpoint, from the least to
-/// the most of them.
+/// The range of what the workers' balancers have learned of an endpoint: lowest, highest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LearnedStep {
-    /// Times as long as the upstream's mean to the first byte.
+    /// Time to the first byte, relative to the mean of the upstream.
     Slowness([f64; 2]),
-    /// To the first byte.
+    /// Time to the first byte.
     FirstByteUs([f64; 2]),
 }
 
-/// What a balancer by key goes by.
+/// The key of a balancer by key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyStep {
     /// The part of the request: `cookie sid`.
     pub of: String,
-    /// What the request has there; `None` where its URI stands in.
+    /// The value in the request; `None` where the URI stands in for it.
     pub found: Option<String>,
     /// Its hash, in hexadecimal.
     pub hash: String,
@@ -307,41 +304,41 @@ pub struct EndpointStep {
     pub eligible: bool,
     /// Its share relative to the others.
     pub weight: u32,
-    /// What it counts for now: less while it starts slowly.
+    /// Its weight now: less during a slow start.
     pub effective_weight: f64,
-    /// It gets exchanges only while no endpoint of a lower tier takes any.
+    /// Its tier: it gets exchanges only while no endpoint of a lower tier takes any.
     #[serde(default)]
     pub tier: u16,
-    /// Exchanges at it now.
+    /// Exchanges in flight.
     pub in_flight: u32,
-    /// Most of them.
+    /// Most exchanges in flight.
     pub max_in_flight: Option<u32>,
-    /// Why it is there; only of the running process.
+    /// Why it is in the list; only of the running process.
     #[serde(default)]
     pub reason: Option<String>,
-    /// What has been learned of it; only of the running process.
+    /// Measurements of its speed; only of the running process.
     #[serde(default)]
     pub learned: Option<LearnedStep>,
 }
 
-/// Where endpoints come from.
+/// A source of endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStep {
-    /// What is looked up or read, as written.
+    /// The name or file, as configured.
     pub source: String,
     /// `name`, `service`, `file` or `operator`.
     pub kind: String,
-    /// Endpoints that it gives; only of the running process.
+    /// Number of endpoints from it; only of the running process.
     pub endpoints: Option<usize>,
-    /// How long ago it was last read without a mistake.
+    /// Age of the last valid reading.
     pub age_ms: Option<u64>,
-    /// For how long what it said holds.
+    /// Lifetime of the last reading.
     pub ttl_s: Option<u64>,
-    /// Why it could not be read when it was tried last.
+    /// Why the latest reading failed.
     pub failing: Option<String>,
 }
 
-/// An endpoint that is not there.
+/// An endpoint that has left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbsentStep {
     /// Its name.
@@ -352,12 +349,12 @@ pub struct AbsentStep {
     pub age_ms: u64,
 }
 
-/// Whether the endpoint that was asked for is there.
+/// The endpoint that the command names, and whether it is in the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedEndpointStep {
     /// Its name.
     pub name: String,
-    /// Whether it is there.
+    /// Whether it is in the list.
     pub is_there: bool,
     /// Why, or why not.
     pub why: String,
@@ -368,9 +365,9 @@ pub struct AskedEndpointStep {
 pub struct LaneStep {
     /// Its name.
     pub name: String,
-    /// Exchanges in it now.
+    /// Exchanges in flight.
     pub in_flight: u32,
-    /// Most of them.
+    /// Most exchanges in flight.
     pub max_in_flight: u32,
 }
 
@@ -383,9 +380,9 @@ pub struct QueueStep {
     pub timeout_ms: u64,
     /// Whether requests wait in it while no endpoint is up.
     pub hold: bool,
-    /// Who waits now.
+    /// Number of waiters now.
     pub waiting: usize,
-    /// Whose requests share it alike.
+    /// How keys share the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair_by: Option<FairStep>,
 }
@@ -393,13 +390,13 @@ pub struct QueueStep {
 /// A queue that keys share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FairStep {
-    /// What the key is made of, as written.
+    /// The source of the key, as configured.
     pub by: String,
-    /// That of the request.
+    /// The key of the request.
     pub key: String,
-    /// Keys that wait now.
+    /// Keys with waiters now.
     pub lines: usize,
-    /// How many wait of the one that has most.
+    /// Waiters of the key with the most.
     pub longest: usize,
 }
 
@@ -408,7 +405,7 @@ pub struct FairStep {
 pub struct TimeoutsStep {
     /// Opening a connection.
     pub connect_ms: u64,
-    /// To the first byte of the response; of a connection of TCP there is no such bound.
+    /// Up to the first byte of the response; absent for a TCP connection.
     pub first_byte_ms: Option<u64>,
     /// Longest silence after that.
     pub idle_ms: u64,
@@ -416,18 +413,18 @@ pub struct TimeoutsStep {
     pub total_ms: Option<u64>,
 }
 
-/// What would become of a request.
+/// The fate of a request that came now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "now", rename_all = "kebab-case")]
 pub enum NowStep {
     /// It would get a slot at once.
     Served,
-    /// It would wait behind so many others.
+    /// It would wait in the queue.
     Waits {
-        /// Who waits already.
+        /// Number of requests before it.
         behind: usize,
     },
-    /// It would get nothing.
+    /// It would be refused.
     Refused(Refused),
 }
 
@@ -436,7 +433,7 @@ pub enum NowStep {
 pub struct Refused {
     /// Status of the answer.
     pub status: u16,
-    /// The log's word.
+    /// The word for it in the log.
     pub word: String,
     /// A sentence.
     pub text: String,
@@ -452,12 +449,12 @@ pub enum Unexplained {
         /// The names that there are.
         known: Vec<String>,
     },
-    /// The listener takes connections of TCP, and no requests.
+    /// The listener takes TCP connections, and no requests.
     Tcp {
         /// Its name.
         name: String,
     },
-    /// The listener takes requests of HTTP.
+    /// The listener takes HTTP requests.
     Http {
         /// Its name.
         name: String,

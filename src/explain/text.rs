@@ -1,4 +1,4 @@
-//! An explanation for people.
+//! Explanations as text for people.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::{
 use crate::config::Colour;
 use crate::metrics::quantity::counted;
 
-/// Lines of text, each piece in its colour where there are any.
+/// Lines of text, with colours where the terminal has any.
 struct Page {
     out: String,
     colour: Colour,
-    /// What is explained.
+    /// The subject of the explanation.
     subject: &'static str,
 }
 
-/// Endpoints that left and are shown.
+/// Most endpoints that left and are shown.
 const MOST_ABSENT: usize = 8;
 
-/// What a piece of text says.
+/// The meaning of a piece of text, for its colour.
 #[derive(Clone, Copy)]
 enum Tone {
     Good,
@@ -180,8 +180,7 @@ impl Page {
         }
     }
 
-    /// Adds a line. What it shows of a request that is not painted is
-    /// [`tame`].
+    /// Adds a line. Parts from the request are painted, or [`tame`].
     fn line(&mut self, line: &str) {
         self.out.push_str(line);
         self.out.push('\n');
@@ -516,13 +515,13 @@ impl Page {
     }
 }
 
-/// Text that moves no cursor: it came from a command line or a configuration.
+/// Text without control characters, as it came from a command line or a configuration.
 fn tame(text: &str) -> String {
     let tame = |it: char| if it.is_control() { '\u{fffd}' } else { it };
     text.chars().map(tame).collect()
 }
 
-/// Where the workers would send a request; so many more did not say.
+/// The choices of the workers; `silent` of them did not answer.
 fn places(workers: &[WorkerStep], silent: usize) -> String {
     let mut places: Vec<(&str, Vec<String>)> = Vec::new();
     let mut without = 0;
@@ -559,7 +558,7 @@ fn places(workers: &[WorkerStep], silent: usize) -> String {
     text
 }
 
-/// What the workers have learned of an endpoint.
+/// Measurements of the workers for an endpoint.
 fn learned(learned: LearnedStep) -> String {
     let range = |least: String, most: String| {
         if least == most {
@@ -593,7 +592,7 @@ fn time(millis: u64) -> String {
     format!("{:?}", Duration::from_millis(millis))
 }
 
-/// What is in flight where that is known, and what may be.
+/// Exchanges in flight where that is known, and their limit.
 fn in_flight(count: u32, max: Option<u32>, step: &UpstreamStep) -> String {
     match (&step.now, max) {
         (Some(_), Some(max)) => format!("{count} of {max} in flight"),

@@ -1,4 +1,4 @@
-//! What was read of a file.
+//! Bytes of files, and the rooms that they are read into.
 
 use std::fmt;
 use std::mem::take;
@@ -7,23 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-/// Direct I/O takes whole blocks, and memory that begins with one, in bytes: no
-/// disk has longer ones.
+/// Block length for direct I/O, in bytes: lengths are multiples of it, and memory is aligned to
+/// it. No disk has longer blocks.
 pub(super) const BLOCK_LEN: usize = 4096;
 
-/// What a read came to.
+/// The result of a read.
 pub type ReadBytes = Result<FileBytes, Errno>;
 
-/// Bytes of a file, shared by all who waited for them.
+/// Bytes of a file, shared by all waiters.
 #[derive(Clone, Default)]
 pub struct FileBytes {
     room: Arc<Room>,
-    /// Where they are in it.
+    /// The bytes in `room`.
     range: Range<usize>,
 }
 
 impl FileBytes {
-    /// Room for so many bytes, to be read into, which are kept.
+    /// Room to read this many bytes into. The bytes may be kept.
     pub(super) fn room(len: usize) -> Self {
         FileBytes {
             room: Arc::new(Room(zeros(len))),
@@ -31,9 +31,8 @@ impl FileBytes {
         }
     }
 
-    /// Room for so many bytes and what is left of the last block, to be read
-    /// into by direct I/O too. For a while: it is longer than it has to be, and
-    /// what was in it before is still there.
+    /// Room to read this many bytes into, rounded up to whole blocks, for direct I/O too. Only
+    /// for a short time: the room is longer than needed, and holds old bytes.
     pub(super) fn blocks(len: usize) -> Self {
         let len = len.next_multiple_of(BLOCK_LEN);
         let room = Room::of_blocks(len);
@@ -44,7 +43,7 @@ impl FileBytes {
         }
     }
 
-    /// To be read into, as long as nobody else has it; else it is empty.
+    /// The room to read into, while nobody else has it; otherwise empty.
     pub(super) fn room_mut(&mut self) -> &mut [u8] {
         match Arc::get_mut(&mut self.room) {
             Some(room) => &mut room.0[self.range.clone()],
@@ -52,23 +51,21 @@ impl FileBytes {
         }
     }
 
-    /// Leaves what is behind the first `len` bytes out.
+    /// Cuts the bytes off after the first `len`.
     pub(super) fn truncate(&mut self, len: usize) {
         self.range.end = self.range.end.min(self.range.start + len);
     }
 }
 
-/// Sizes of the rooms that are used again: of one block, and each of twice as many
-/// as the one before.
+/// Number of sizes of reusable rooms: one block, and each next size twice as long.
 const SIZES: usize = 7;
-/// Unused rooms of one size take at most so many bytes.
+/// Most bytes of unused rooms of one size.
 const UNUSED_LEN_MAX: usize = 1024 * 1024;
 
-/// Rooms that nobody uses, by size.
+/// Unused rooms, by size.
 ///
-/// They are taken by the threads that read, and given back by those that send:
-/// an allocator keeps some of each size for each of those threads, some 3 MB in
-/// all.
+/// Reading threads take rooms, and sending threads return them. An allocator would keep some of
+/// each size for each thread, some 3 MB in all.
 static UNUSED: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
 
 /// Memory that is read into.
@@ -76,7 +73,7 @@ static UNUSED: [Mutex<Vec<Box<[u8]>>>; SIZES] = [const { Mutex::new(Vec::new()) 
 struct Room(Box<[u8]>);
 
 impl Room {
-    /// One with so many bytes in whole blocks.
+    /// A room for this many bytes, in whole blocks.
     fn of_blocks(len: usize) -> Self {
         let len = len.next_power_of_two().max(BLOCK_LEN) + BLOCK_LEN - 1;
         let unused = unused_of(len).and_then(|mut unused| unused.pop());

@@ -24,7 +24,7 @@ pub(super) struct OpenFiles {
     kept: LruCache<Box<[u8]>, Kept>,
     contents: KeptContents,
     hasher: DefaultHasher,
-    /// Of what was asked for of late and is not kept.
+    /// Hashes of recent requests for files that are not kept.
     seen: Box<[u16]>,
 }
 
@@ -57,15 +57,15 @@ pub(super) enum Checked {
     Outdated,
 }
 
-/// A file is often asked for that is so often asked for within so many ticks.
-/// With three times, chance alone fills the memory for contents: of 200,000
-/// files asked for at random, 60,000 a second, 37 in each second.
+/// A file that is asked for this often within `OFTEN_TICKS` is asked for often. A limit of three
+/// would let chance alone fill the memory for contents: of 200,000 files asked for at random,
+/// 60,000 a second, 37 in each second.
 const OFTEN: u32 = 5;
 const OFTEN_TICKS: u64 = 10;
-/// A file that changed later than this ago may change again within what its
-/// file system can tell apart: its bytes are not kept.
+/// A file that changed within this time may change again with the same time stamp, as coarse as
+/// its file system keeps it. Its bytes are not kept.
 const SETTLING_TIME: Duration = Duration::from_secs(2);
-/// What each worker keeps of the contents of files, in bytes.
+/// Most bytes of contents that each worker keeps.
 const CONTENTS_LEN: usize = 32 * 1024 * 1024;
 
 impl Kept {
@@ -81,19 +81,19 @@ impl Kept {
         }
     }
 
-    /// Whether its path is believed to lead to it still, for so many ticks.
+    /// Whether the path is still trusted to lead to the file, for `ticks` after a check.
     fn is_path_believed(&self, now: u64, ticks: u64) -> bool {
         now < self.checked + ticks && !self.file.is_doubted()
     }
 
-    /// Its path was followed and leads to it, unchanged.
+    /// Notes that the path was followed and leads to the file, unchanged.
     fn confirm(&mut self, now: u64) {
         self.checked = now;
         self.compared = now;
     }
 
-    /// Whether it still is what it was when it was opened, as far as was seen in
-    /// this tick: one system call for each.
+    /// Whether the file is still the version that was opened. Checked once in each tick, with one
+    /// system call.
     fn is_unchanged(&mut self, now: u64) -> bool {
         let is_unchanged = self.compared == now || self.file.is_unchanged();
         if is_unchanged {
@@ -102,11 +102,11 @@ impl Kept {
         is_unchanged
     }
 
-    /// Whether its path, in the folder of `root`, leads to it. The path is followed
-    /// where it is not believed for `ticks` any more.
+    /// Whether the path, in the folder of `root`, leads to the file. Follows the path where the
+    /// last check is older than `ticks`.
     ///
-    /// Its bytes may have been written over: that is seen here with the next tick, and
-    /// before that where they are read. Kept contents are the old version, whole.
+    /// The file may have been overwritten in place. The next tick shows that here, and a read
+    /// shows it before. Kept contents are the old version, whole.
     pub fn check(&mut self, root: &Root, path: &[u8], now: u64, ticks: u64) -> Checked {
         if self.is_path_believed(now, ticks) && self.is_unchanged(now) {
             return Checked::Same;
@@ -117,7 +117,7 @@ impl Kept {
                 Checked::Same
             }
             Some(Ok(found)) => Checked::Other(Arc::new(found)),
-            // Better an old one than none.
+            // An old version is better than none.
             Some(Err(Missing::NoDescriptor))
                 if !self.file.is_doubted() && self.is_unchanged(now) =>
             {
@@ -129,12 +129,12 @@ impl Kept {
         }
     }
 
-    /// All of it, where that is kept, for an answer in the tick `now`.
+    /// The kept contents, if there are any, for an answer in the tick `now`.
     pub fn contents(&self, now: u64) -> Option<FileBytes> {
         self.contents.upgrade().map(|contents| contents.take(now))
     }
 
-    /// It is asked for once more: whether that is often.
+    /// Counts a request. Returns whether the file is asked for often.
     pub fn is_asked_often(&mut self, now: u64) -> bool {
         if now >= self.asked_since + OFTEN_TICKS {
             (self.asked, self.asked_since) = (0, now);
@@ -143,15 +143,15 @@ impl Kept {
         self.asked >= OFTEN
     }
 
-    /// Whether its contents may be kept: they are short, and what they change to
-    /// next will have another time.
+    /// Whether the contents may be kept: they are short, and the next change of the file will
+    /// have another time stamp.
     fn may_be_remembered(&self) -> bool {
         let settled = SystemTime::UNIX_EPOCH + Duration::from_nanos(self.file.id.settled_ns());
         self.file.id.len <= WHOLE_LEN && settled.elapsed().is_ok_and(|ago| ago > SETTLING_TIME)
     }
 }
 
-/// Traces of what was asked for, for each file that may be kept.
+/// Slots for traces of requests, for each file that may be kept.
 const SEEN_PER_FILE: usize = 4;
 
 fn nothing_seen(most: NonZeroUsize) -> Box<[u16]> {
@@ -169,16 +169,16 @@ impl OpenFiles {
         }
     }
 
-    /// What is kept under this key.
+    /// The file that is kept under this key.
     pub fn get(&mut self, key: &[u8]) -> Option<&mut Kept> {
         self.kept.get_mut(key)
     }
 
-    /// Keeps all of the file that is open under this key, where there is room,
-    /// and gives it. `now` in ticks.
+    /// Keeps the contents of the open file under this key, where there is room, and returns them.
+    /// `now` in ticks.
     pub fn keep_contents(&mut self, key: &[u8], now: u64) -> Option<FileBytes> {
         let kept = self.kept.peek_mut(key)?;
-        // What can't be kept now is not tried with each request.
+        // Contents that can't be kept now are not tried again with each request.
         kept.asked = 0;
         let len = kept.file.id.len as usize;
         if !kept.may_be_remembered() || !self.contents.make_room(len, now) {
@@ -193,7 +193,7 @@ impl OpenFiles {
     pub fn offer(&mut self, key: &[u8], file: &Arc<OpenFile>, now: u64) {
         let hash = self.hasher.hash_one(key);
         let at = hash as usize & (self.seen.len() - 1);
-        // Not what an empty place holds.
+        // Differs from an empty slot.
         let trace = (hash >> 48) as u16 | 1;
         if std::mem::replace(&mut self.seen[at], trace) == trace {
             self.put(key, file.clone(), now);
@@ -205,7 +205,7 @@ impl OpenFiles {
         self.kept.put(key.into(), Kept::new(file, now));
     }
 
-    /// Closes what is kept under this key, once nobody uses it any more.
+    /// Drops the entry of this key. Its file is closed with its last user.
     pub fn remove(&mut self, key: &[u8]) {
         self.kept.pop(key);
     }
@@ -216,7 +216,7 @@ impl OpenFiles {
         self.contents.clear();
     }
 
-    /// Keeps at most so many from now on.
+    /// Keeps at most this many files from now on.
     pub fn set_most(&mut self, most: usize) {
         let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
         if most != self.kept.cap() {
@@ -225,7 +225,7 @@ impl OpenFiles {
         }
     }
 
-    /// Closes those whose keys are not to be kept.
+    /// Closes the files whose keys are not to be kept.
     pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
         let keys = self.kept.iter().map(|(key, _)| key);
         let gone: Vec<_> = keys.filter(|key| !is_kept(key)).cloned().collect();
@@ -234,7 +234,7 @@ impl OpenFiles {
         }
     }
 
-    /// Closes the half that was not used for longest; whether there was any.
+    /// Closes the least recently used half. Returns whether any were open.
     pub fn shrink(&mut self) -> bool {
         let len = self.kept.len();
         for _ in 0..len.div_ceil(2) {

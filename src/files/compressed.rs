@@ -1,5 +1,4 @@
-//! Files that were compressed of late, the last used of them: to compress one
-//! takes far longer than to answer with it.
+//! Recently compressed files. Compressing a file takes far longer than answering with it.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use lru::LruCache;
 use super::FileId;
 use super::held::{AnswerMemory, HeldBytes};
 
-/// What came of compressing a file.
+/// The result of compressing a file.
 #[derive(Debug, Clone)]
 pub enum Compressed {
     /// These bytes, fewer than the file has.
@@ -25,15 +24,15 @@ pub(super) struct CompressedFiles {
     /// Of all that is kept, in bytes.
     len: usize,
     most: usize,
-    /// Where all that was made is counted.
+    /// Counts the memory of compressed files.
     memory: Arc<AnswerMemory>,
 }
 
-/// What it takes to keep a file that has no bytes: key, links and places.
+/// Overhead of an entry in bytes: key, links and places.
 const ENTRY_LEN: usize = 128;
 
 impl CompressedFiles {
-    /// None; at most so many bytes of them.
+    /// An empty cache for at most this many bytes.
     pub fn new(most: usize, memory: Arc<AnswerMemory>) -> Self {
         CompressedFiles {
             kept: LruCache::unbounded(),
@@ -43,13 +42,12 @@ impl CompressedFiles {
         }
     }
 
-    /// What came of compressing this file, where that is kept.
+    /// The result for this file, if it is kept.
     pub fn get(&mut self, file: FileId, coding: Coding) -> Option<&Compressed> {
         self.kept.get(&(file, coding))
     }
 
-    /// Keeps what came of compressing a file, in place of what was not used for
-    /// longest.
+    /// Keeps a result, and evicts the least recently used ones.
     pub fn put(&mut self, file: FileId, coding: Coding, compressed: Compressed) {
         let len = entry_len(&compressed);
         if len > self.most {

@@ -1,8 +1,8 @@
-//! The contents of files that are asked for often, as many as fit.
+//! Contents of files that are asked for often, as many as fit.
 //!
-//! The page cache has them too, but gives them back when it likes: under a
-//! flood of files that are read once, in a small control group, or because a
-//! host wants its memory back. Who asks for one then waits behind the flood.
+//! The page cache has them too, but the kernel may drop them at any time: under a flood of files
+//! that are read once, in a small control group, or because a host reclaims memory. A request for
+//! such a file then waits behind the flood.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::rc::{Rc, Weak};
 
 use super::FileBytes;
 
-/// All of a file, in memory that is the process's own.
+/// A whole file, in memory of the process.
 #[derive(Debug)]
 pub(super) struct Contents {
     bytes: FileBytes,
@@ -19,37 +19,36 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Them, for an answer in the tick `now`.
+    /// The bytes, for an answer in the tick `now`.
     pub fn take(&self, now: u64) -> FileBytes {
         self.used.set(now);
         self.bytes.clone()
     }
 }
 
-/// Ticks without use after which contents give way to others: ten seconds.
+/// Contents give way to others after this many ticks without use: ten seconds.
 const IDLE_TICKS: u64 = 100;
-/// Of how many it is looked at, for each one more, whether they give way.
+/// Entries that are examined for eviction for each new entry.
 const LOOKS: usize = 8;
 
-/// What it takes to keep no bytes: counts, links and a place.
+/// Overhead of an entry in bytes: counts, links and a place.
 const ENTRY_LEN: usize = 128;
 
 /// One worker's contents of files.
 ///
-/// Which of them give way is found as a clock does (Corbató, A Paging
-/// Experiment with the Multics System, 1968): those that were used of late get
-/// another turn. Who was given some has them only as long as they are here.
+/// Eviction is a clock (Corbató, A Paging Experiment with the Multics System, 1968): recently
+/// used entries get another turn. Holders have a weak reference, which ends with the entry.
 #[derive(Debug)]
 pub(super) struct KeptContents {
-    /// The one whose turn it is first.
+    /// The next entry to examine is first.
     kept: VecDeque<Rc<Contents>>,
-    /// Of all that is kept, in bytes.
+    /// Total length, in bytes.
     len: usize,
     most: usize,
 }
 
 impl KeptContents {
-    /// None; at most so many bytes of them.
+    /// An empty cache for at most this many bytes.
     pub fn new(most: usize) -> Self {
         KeptContents {
             kept: VecDeque::new(),
@@ -58,9 +57,8 @@ impl KeptContents {
         }
     }
 
-    /// Whether there is room for so many bytes more, for which others may have
-    /// to go; those of which the file is not open any more go anyway, for nobody
-    /// can be given them. `now` in ticks.
+    /// Makes room for this many more bytes, by eviction if needed. Returns whether there is room.
+    /// Entries whose file was closed always go, as no request can find them. `now` in ticks.
     pub fn make_room(&mut self, len: usize, now: u64) -> bool {
         let fits = |kept: usize| kept + ENTRY_LEN + len <= self.most;
         for _ in 0..LOOKS {
@@ -78,7 +76,7 @@ impl KeptContents {
         fits(self.len)
     }
 
-    /// Keeps these, for which there is room. `now` in ticks.
+    /// Keeps these bytes, for which there is room. `now` in ticks.
     pub fn keep(&mut self, bytes: FileBytes, now: u64) -> Weak<Contents> {
         self.len += ENTRY_LEN + bytes.len();
         let contents = Rc::new(Contents {
@@ -90,7 +88,7 @@ impl KeptContents {
         known
     }
 
-    /// Lets all of them go.
+    /// Drops all entries.
     pub fn clear(&mut self) {
         self.kept.clear();
         self.len = 0;
@@ -159,7 +157,7 @@ mod tests {
         let mut kept = KeptContents::new(100 * ENTRY_LEN);
         let files: Vec<_> = (0..100).map(|_| keep(&mut kept, 0, 0)).collect();
         assert!(files.iter().all(is_there));
-        // Those at the front are in use.
+        // The entries at the front are in use.
         for contents in kept.kept.iter().take(LOOKS) {
             contents.take(IDLE_TICKS);
         }

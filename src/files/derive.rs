@@ -1,4 +1,4 @@
-//! What threads make of files, besides reading them.
+//! Work of threads on files, besides reading: compression and listings.
 
 use std::io;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::{
 pub type Compressor = fn(&[u8], Coding) -> io::Result<Vec<u8>>;
 
 impl Files {
-    /// What came of compressing this file, if that was done of late.
+    /// The compressed file, if it was compressed recently.
     pub fn compressed(&self, file: &OpenFile, coding: Coding) -> Option<Compressed> {
         let mut kept = self.caches.compressed.borrow_mut();
         kept.get(file.id, coding).cloned()
     }
 
-    /// Has a thread compress a file, and keeps what comes of it. Where clients
-    /// hold too much already, the file counts as one that does not get smaller.
+    /// Has a thread compress a file, and keeps the result. While clients hold too much memory,
+    /// the file counts as one that does not get smaller.
     ///
     /// # Errors
-    /// The threads have too much to do, or the disk has an error;
-    /// [`Errno::STALE`] where the file is no longer what it was.
+    /// The compression queue takes no more, or the disk has an error; [`Errno::STALE`] where the
+    /// file has changed.
     ///
     /// # Cancellation
     /// As for [`fetch`](Self::fetch).
@@ -62,9 +62,8 @@ impl Files {
         Ok(compressed)
     }
 
-    /// Has a thread of the disk read the folder at `path` of `route`, and `write`
-    /// a page about it, with a nonce or one of its own. `shown` is the path that
-    /// clients have for it.
+    /// Has a thread of the disk read the folder at `path` of `route`, and `write` a listing of
+    /// it, with the given nonce or a new one. `shown` is the path that clients see.
     ///
     /// # Errors
     /// The disk's queue takes no more, there is no such folder, or clients hold
@@ -104,7 +103,7 @@ impl Files {
     }
 }
 
-/// Compresses all of a file. Blocks.
+/// Compresses a whole file. Blocks.
 fn compress(
     file: &Arc<OpenFile>,
     coding: Coding,
@@ -112,7 +111,7 @@ fn compress(
     memory: &Arc<AnswerMemory>,
 ) -> Result<Compressed, Errno> {
     let bytes = Part::of(file.clone(), 0, file.id.len as usize).read()?;
-    // What is kept under its name must be of it.
+    // The result is kept under the id of this version of the file.
     if bytes.len() as u64 != file.id.len || !file.has_same_contents() {
         return Err(Errno::STALE);
     }

@@ -1,7 +1,7 @@
-//! Reads past the page cache (`O_DIRECT`), for what is not worth a place there.
+//! Reads past the page cache (`O_DIRECT`), for bytes that are not worth a place in it.
 //!
-//! Of what is read once and not again for long, nothing stays in memory then:
-//! no page is looked for, filled, and taken back from what is asked for often.
+//! Files that are read once do not stay in memory then. The kernel finds and fills no page for
+//! them, and evicts no page of a file that is asked for often.
 
 use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -37,8 +37,8 @@ impl DirectReads {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// How `len` bytes of a file are to be read, from `offset` on. `is_only_here`
-    /// where nobody else has the file, or gets it before they were read.
+    /// How to read `len` bytes of a file from `offset` on. `is_only_here` says that nobody else
+    /// has the file before the read ends.
     pub(super) fn way(
         &self,
         file: &Arc<OpenFile>,
@@ -67,9 +67,9 @@ impl DirectReads {
 /// How a part of a file is read.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// By way of the page cache.
+    /// Through the page cache.
     Cached,
-    /// Likewise, and the kernel makes room for it first.
+    /// Through the page cache, where the kernel has to make room first.
     Displacing,
     /// Past the page cache.
     Direct(DirectFile),
@@ -78,14 +78,14 @@ pub(super) enum Way {
 /// An open file that is read past the page cache.
 #[derive(Debug)]
 pub(super) enum DirectFile {
-    /// The open file itself, which nobody else has; dropped it is as before.
+    /// The open file itself, which nobody else has. Dropped, it returns to normal reads.
     Only(Arc<OpenFile>),
-    /// The same file, opened once more: others have it, and read it as usual.
+    /// The same file, opened once more, because others have it and read it as usual.
     Again(File),
 }
 
 impl DirectFile {
-    /// `None` where there are no such reads: not every file system has them.
+    /// `None` where the file system has no such reads.
     pub(super) fn new(file: &Arc<OpenFile>, is_only_here: bool) -> Option<Self> {
         if is_only_here {
             file.read_directly().then(|| DirectFile::Only(file.clone()))

@@ -26,38 +26,38 @@ use super::root::Root;
 use crate::config::{self, Config};
 use crate::metrics::{Cell, Counter, Detail, Saved};
 
-/// Files that may wait to be compressed.
+/// Most files in the compression queue.
 const COMPRESSING_MAX: usize = 1000;
-/// How long one may, as far as can be foreseen; others are sent as they are.
+/// Longest expected wait for a compression. Files beyond it are sent uncompressed.
 const COMPRESSING_WAIT: Duration = Duration::from_millis(200);
 
 /// The queues of all disks under one configuration, shared by all workers.
 ///
-/// A configuration that comes later goes on with those on which it has folders:
+/// A later configuration takes over the queues of the devices on which it has folders:
 /// [`Disks::following`].
 #[derive(Debug)]
 pub struct Disks {
-    /// For each route where its folder is, if it serves files.
+    /// The folder of each route that serves files.
     pub(super) of_route: Vec<Option<Place>>,
     /// One for each device.
     pub(super) queues: Vec<Disk>,
-    /// For files that are compressed when they are asked for, if any are: it
-    /// takes the processor, and would keep the disks' queues from their disks.
+    /// Queue for compression on demand, where a route has it. Compression needs a processor, and
+    /// would keep the disks' queues from their disks.
     pub(super) compressing: Option<Arc<IoQueue<DiskRequest, Fetched>>>,
-    /// What is held until clients have taken it.
+    /// Memory of answers until clients have taken them.
     pub answer_memory: Arc<AnswerMemory>,
-    /// Those of it that are listings.
+    /// The listings among them.
     pub(super) pages: Arc<HeldPages>,
-    /// By a hash of what they are served with.
+    /// Folders by a hash of their settings.
     folders: HashMap<u64, FolderId>,
-    /// Folders that there were so far, of all configurations.
+    /// Number of folders so far, over all configurations.
     folder_count: Arc<AtomicU32>,
 }
 
-/// Where the folder of a route is.
+/// The folder of a route, and its disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
-    /// The index of its queue.
+    /// Index of the disk's queue.
     pub disk: usize,
     pub folder: FolderId,
 }
@@ -69,16 +69,16 @@ pub struct Disk {
     pub name: String,
     /// Its queue.
     pub queue: Arc<IoQueue<DiskRequest, Fetched>>,
-    /// What of it is read past the page cache.
+    /// Reads past the page cache.
     pub direct_reads: Arc<DirectReads>,
-    /// What the process before an upgrade has counted there; one thread raises it.
+    /// Counts of the process before an upgrade; one thread raises them.
     inherited: Arc<Inherited>,
-    /// Its number; `None` where the folder is not there yet, which has a queue of its
-    /// own.
+    /// Device number. `None` where the folder does not exist yet; such a folder has a queue of
+    /// its own.
     device: Option<u64>,
 }
 
-/// What the process before an upgrade has counted at a disk.
+/// Counts of the process before an upgrade, for one disk.
 #[derive(Debug, Default)]
 struct Inherited {
     counters: IoCounters,
@@ -86,7 +86,7 @@ struct Inherited {
 }
 
 impl Disk {
-    /// What was counted so far, for a process that goes on counting.
+    /// All counts so far, for a process that takes over.
     pub(crate) fn save(&self) -> Saved {
         let mut counters = self.queue.counters().save();
         counters.add(self.inherited.counters.save());
@@ -96,7 +96,7 @@ impl Disk {
         ])
     }
 
-    /// Has what the process before has counted come to at least this.
+    /// Raises the counts of the process before to at least these.
     pub(crate) fn raise(&self, saved: &Saved) {
         self.inherited.counters.raise(saved.of("counters"));
         self.inherited.direct.raise(saved.of("direct"));
@@ -124,33 +124,31 @@ impl Disk {
     }
 }
 
-/// What a disk is asked for.
+/// A request to a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum DiskRequest {
     /// A folder.
     Root(FolderId),
-    /// A path beneath a folder, for a variant: what is opened for one has its
-    /// fields.
+    /// A path beneath a folder, for a variant: each variant has its own fields.
     Path(FolderId, u8, Box<[u8]>),
     /// Bytes of a file: from where, and how many.
     Bytes(FileId, u64, u64),
     /// A file, compressed.
     Compressed(FileId, Coding),
-    /// A page about what is beneath a folder: its path there, and the one that
-    /// clients have for it.
+    /// A listing of a folder: its path beneath the root, and the path that clients see.
     Page(FolderId, Box<[u8]>, Box<[u8]>),
 }
 
-/// What a disk gave.
+/// The result of a request to a disk.
 #[derive(Debug, Clone)]
 pub enum Fetched {
     /// The folder itself.
     Root(Result<Arc<Root>, Errno>),
-    /// What a path leads to.
+    /// The file at a path, or why there is none.
     Path(Result<Found, Missing>),
     /// A part of a file.
     Bytes(ReadBytes),
-    /// What came of compressing a file.
+    /// The compressed file.
     Compressed(Result<Compressed, Errno>),
     /// A page about a folder.
     Page(Result<Arc<HeldPage>, Missing>),
@@ -165,9 +163,9 @@ impl Disks {
         Disks::after(None, config)
     }
 
-    /// Those of the configuration that comes after the one that these are of. A device
-    /// keeps its queue, and a folder its id where what is served of it and how is as
-    /// before. May block: it looks for the folders. Nothing changes in these.
+    /// The disks of the next configuration. A device keeps its queue. A folder keeps its id where
+    /// its settings are the same as before. Leaves `self` unchanged. May block: it looks for the
+    /// folders.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -175,8 +173,8 @@ impl Disks {
         Disks::after(Some(self), config)
     }
 
-    /// Has the queues and the memory of answers keep within the bounds of this
-    /// configuration, which has come into force.
+    /// Applies the bounds of this configuration, now in force, to the queues and the memory of
+    /// answers.
     pub fn keep_within(&self, config: &Config) {
         self.answer_memory.set_most(config.server.answer_memory);
         for disk in &self.queues {
@@ -262,10 +260,10 @@ impl Disks {
     }
 }
 
-/// Hash of everything that the open files of a folder and their fields depend on.
+/// Hash of every setting that a folder's open files and their fields depend on.
 fn served_with(files: &config::Files) -> u64 {
     let files = config::Files {
-        // Its place in the configuration: the files do not depend on it.
+        // Left out: the place in the configuration, on which no file depends.
         fallback: None,
         ..files.clone()
     };
@@ -329,7 +327,7 @@ mod tests {
         assert_eq!(folders(&before), [0, 1, 2]);
         assert_eq!(before.all().len(), 2, "one is not there");
         before.all()[0].queue.counters().reads.add(3);
-        // Another stands first, one has other fields, and one is gone.
+        // One folder moved to the front, one has other fields, and one is gone.
         let second = config(
             folder.path(),
             &[
@@ -350,7 +348,7 @@ mod tests {
         }
         assert_eq!(after.all()[0].queue.counters().reads.value(), 3);
         assert!(Arc::ptr_eq(&before.answer_memory, &after.answer_memory));
-        // An id that was one folder's is never another's.
+        // An id is never given to a second folder.
         let third = after.following(&first).unwrap();
         assert_eq!(folders(&third), [5, 1, 2]);
         assert!(third.compressing.is_none());

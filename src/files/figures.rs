@@ -5,9 +5,9 @@ use evenkeel_metrics::figures;
 figures! {
     /// Figures of a disk and its queue; times in microseconds.
     figures DiskFigures;
-    /// What the queue of a disk counts.
+    /// Counters of a disk's queue.
     cells IoCounters;
-    /// What is known of a disk otherwise.
+    /// Further facts of a disk.
     given DiskGiven;
 
     /// The first folder that is on it.

@@ -1,4 +1,4 @@
-//! What is in a folder, as far as it may be asked for.
+//! The contents of a folder, as far as clients may see them.
 
 use std::os::fd::OwnedFd;
 
@@ -7,17 +7,15 @@ use rustix::fs::{AtFlags, Dir, FileType, OFlags, ResolveFlags, Stat, fstat, stat
 use super::open::{Missing, missing, telling_time};
 use super::root::Root;
 
-/// Most entries that are read of a folder.
+/// Most entries that are read from a folder.
 pub const MAX_ENTRIES: usize = 10_000;
 
-/// What is in a folder, sorted: folders first, then by name without regard to
-/// case.
+/// The contents of a folder: folders first, then by name without regard to case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
-    /// Folders and regular files; links as what they lead to.
+    /// Folders and regular files. A link appears as its target.
     pub entries: Vec<FolderEntry>,
-    /// Whether that is all: it is not where there are more than
-    /// [`MAX_ENTRIES`].
+    /// Whether the list is complete: a folder with more than [`MAX_ENTRIES`] is cut off.
     pub is_all: bool,
 }
 
@@ -27,32 +25,32 @@ type Name = Box<[u8]>;
 /// A folder or a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderEntry {
-    /// What it is called.
+    /// Its name.
     pub name: Name,
-    /// What it is.
+    /// Folder or file.
     pub kind: Kind,
     /// Last change of the contents, in seconds since 1970; `None` where that says
     /// nothing.
     pub modified: Option<u64>,
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It has entries of its own.
+    /// A folder, with entries of its own.
     Folder,
-    /// It can be read.
+    /// A regular file.
     File {
         /// In bytes.
         len: u64,
     },
 }
 
-/// Reads the folder at `path` beneath `root`. Links that lead out of `root` or
-/// nowhere are left out, as is what is neither folder nor file. Blocks.
+/// Reads the folder at `path` beneath `root`. Leaves out links that lead out of `root` or
+/// nowhere, and anything that is neither folder nor file. Blocks.
 ///
 /// # Errors
-/// It is no folder, or may not be read.
+/// The path is not a folder, or may not be read.
 pub(super) fn read_folder(
     root: &Root,
     path: &[u8],
@@ -87,7 +85,7 @@ pub(super) fn read_folder(
     Ok(Contents { entries, is_all })
 }
 
-/// The names that may be shown, and whether these are all.
+/// The names that may be shown, and whether the list is complete.
 fn read_names(folder: &OwnedFd, shows_hidden: bool) -> Result<(Vec<Name>, bool), Missing> {
     let mut names: Vec<Name> = Vec::new();
     for entry in Dir::read_from(folder).map_err(missing)? {
@@ -105,7 +103,7 @@ fn read_names(folder: &OwnedFd, shows_hidden: bool) -> Result<(Vec<Name>, bool),
     Ok((names, true))
 }
 
-/// What stands under this name; `None` where that can't be read.
+/// The status of the file with this name; `None` where that can't be read.
 fn status(root: &Root, path: &[u8], folder: &OwnedFd, name: &[u8]) -> Option<Stat> {
     let status = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     if FileType::from_raw_mode(status.st_mode) != FileType::Symlink {

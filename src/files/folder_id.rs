@@ -1,9 +1,9 @@
-//! What a folder is known by, in every configuration.
+//! Ids of folders, over all configurations.
 
-/// A folder, with what is served of it and how.
+/// A folder with the settings that it is served with.
 ///
-/// Invariant: it names one folder for as long as the process lives. The queues are those
-/// of all configurations that are in use, and share what is asked for under one key.
+/// Invariant: an id names one folder for as long as the process lives. Configurations that are in
+/// use share the disks' queues, and with them the results of requests under one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FolderId(u32);
 
@@ -12,7 +12,7 @@ impl FolderId {
         FolderId(number)
     }
 
-    /// What keys begin with that are of the folder.
+    /// The first bytes of all keys of the folder.
     pub(super) fn to_bytes(self) -> [u8; 4] {
         self.0.to_ne_bytes()
     }

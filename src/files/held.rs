@@ -1,12 +1,11 @@
-//! Memory of what is made of files and held until clients have taken it:
-//! listings of folders, compressed files, and slices read from the disk.
+//! Memory of answers that were made here and that clients have not received yet: listings of
+//! folders, compressed files, and slices read from the disk.
 //!
 //! Shared by all workers and by the threads of the disks.
 //!
-//! Invariant: what is held beyond the workers' caches is at most
-//! `server.answer_memory`, give or take what is made at the same moment. Beyond
-//! the bound a listing is refused and a file is sent uncompressed; beyond half
-//! of it slices are short.
+//! Invariant: bytes held outside the workers' caches are at most `server.answer_memory`, apart
+//! from concurrent additions. Beyond this bound, listings are refused and files are sent
+//! uncompressed. Beyond half of it, slices are short.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -16,19 +15,19 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::Missing;
 use super::folder_id::FolderId;
 
-/// Memory held in all, and its bound.
+/// Total held memory, and its bound.
 #[derive(Debug)]
 pub struct AnswerMemory {
     held: AtomicU64,
-    /// The part of `held` that caches keep within bounds of their own.
+    /// The part of `held` in caches, which have their own bounds.
     cached: AtomicU64,
-    /// Answers that were not made for want of room.
+    /// Answers that were refused for want of this memory.
     refused: AtomicU64,
     most: AtomicU64,
 }
 
 impl AnswerMemory {
-    /// Nothing is held; at most so many bytes.
+    /// An empty count, for at most this many bytes.
     pub(super) fn new(most: u64) -> Self {
         AnswerMemory {
             held: AtomicU64::new(0),
@@ -38,7 +37,7 @@ impl AnswerMemory {
         }
     }
 
-    /// The most bytes that may be held from now on.
+    /// Sets the bound, in bytes.
     pub(super) fn set_most(&self, most: u64) {
         self.most.store(most, Ordering::Relaxed);
     }
@@ -47,35 +46,35 @@ impl AnswerMemory {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are held for clients now.
+    /// Bytes held for clients now.
     pub fn held(&self) -> u64 {
         let held = self.held.load(Ordering::Relaxed);
         held.saturating_sub(self.cached.load(Ordering::Relaxed))
     }
 
-    /// How often something was not made for want of room.
+    /// Number of answers that were refused for want of this memory.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Adds what the process before an upgrade has counted.
+    /// Adds the count of the process before an upgrade.
     pub(crate) fn add_refused(&self, count: u64) {
         self.refused.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Counts a slice of so many bytes where half of the room is still there: the
-    /// other half is for what can't be made in short slices.
+    /// Counts a slice of this many bytes, if it fits into half of the memory. The other half is
+    /// for answers that can't be made in short slices.
     pub fn hold_slice(self: &Arc<Self>, len: u64) -> Option<Holding> {
         let is_half_left = self.held().saturating_add(len) <= self.most() / 2;
         is_half_left.then(|| self.hold(len as usize))
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Whether there is room for this many more bytes.
     pub(super) fn has_room(&self, len: u64) -> bool {
         self.held().saturating_add(len) <= self.most()
     }
 
-    /// The same; counts it where there is none.
+    /// The same; counts a refusal if there is none.
     pub(super) fn has_room_or_refuses(&self, len: u64) -> bool {
         let has_room = self.has_room(len);
         if !has_room {
@@ -84,7 +83,7 @@ impl AnswerMemory {
         has_room
     }
 
-    /// Counts so many bytes until the result is dropped.
+    /// Counts this many bytes until the result is dropped.
     pub fn hold(self: &Arc<Self>, len: usize) -> Holding {
         self.held.fetch_add(len as u64, Ordering::Relaxed);
         Holding {
@@ -93,18 +92,18 @@ impl AnswerMemory {
         }
     }
 
-    /// A cache keeps so many bytes more of what is held.
+    /// Notes that a cache keeps this many more of the held bytes.
     pub(super) fn add_cached(&self, len: usize) {
         self.cached.fetch_add(len as u64, Ordering::Relaxed);
     }
 
-    /// A cache keeps so many bytes less.
+    /// Notes that a cache keeps this many bytes less.
     pub(super) fn remove_cached(&self, len: usize) {
         self.cached.fetch_sub(len as u64, Ordering::Relaxed);
     }
 }
 
-/// Bytes that count as long as this is there.
+/// Counts bytes until dropped.
 #[derive(Debug)]
 pub struct Holding {
     memory: Arc<AnswerMemory>,
@@ -119,7 +118,7 @@ impl Drop for Holding {
     }
 }
 
-/// Bytes that were made, and count as long as somebody has them.
+/// Bytes that count while somebody holds them.
 #[derive(Debug)]
 pub struct HeldBytes {
     bytes: Box<[u8]>,
@@ -127,7 +126,7 @@ pub struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Counts them from now on.
+    /// Starts to count these bytes.
     pub(super) fn new(bytes: Vec<u8>, memory: &Arc<AnswerMemory>) -> Self {
         HeldBytes {
             _holding: memory.hold(bytes.len()),
@@ -144,50 +143,49 @@ impl Deref for HeldBytes {
     }
 }
 
-/// A page about a folder.
+/// A listing of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The nonce of its style.
     pub nonce: Box<str>,
-    /// It.
+    /// The document.
     pub html: Vec<u8>,
 }
 
-/// A page that is sent to clients.
+/// A listing that is being sent to clients.
 #[derive(Debug)]
 pub struct HeldPage {
     /// The nonce of its style.
     pub nonce: Box<str>,
-    /// It.
+    /// The document.
     pub html: HeldBytes,
 }
 
-/// The folder of the page, the path beneath it, and the path that clients have for it.
+/// The folder of the listing, the path beneath it, and the path that clients see.
 pub(super) type PageKey = (FolderId, Box<[u8]>, Box<[u8]>);
 
-/// The pages that clients are being sent, so that the same page is there once.
+/// The listings that are being sent. Equal ones are in memory once.
 ///
-/// A folder is read for each request all the same: a page is shared only where
-/// nothing has changed.
+/// A folder is still read for each request: a listing is shared only if nothing has changed.
 #[derive(Debug, Default)]
 pub(super) struct HeldPages(Mutex<Pages>);
 
 #[derive(Debug, Default)]
 struct Pages {
     by_key: HashMap<PageKey, Weak<HeldPage>>,
-    /// Number of entries at which those that nobody has are left out.
+    /// Number of entries at which unused ones are removed.
     sweep_at: usize,
 }
 
-/// Fewer entries are never swept.
+/// Least number of entries for a removal.
 const SWEPT_MIN: usize = 64;
 
 impl HeldPages {
-    /// The page that clients have already, if `write` gives the same one again;
-    /// else a new one. `write` takes the nonce, or makes one.
+    /// Returns the listing that clients are getting already, if `write` makes the same one again;
+    /// otherwise a new one. `write` takes a nonce, or makes one.
     ///
     /// # Errors
-    /// A new page finds no room; or as `write` says.
+    /// There is no room for a new listing, or `write` failed.
     pub fn share(
         &self,
         key: PageKey,
@@ -276,7 +274,7 @@ mod tests {
         let refused = pages.share(key("b"), &memory, page("12345", "1"));
         assert_eq!(refused.err(), Some(Missing::NoMemory));
         assert_eq!((memory.held(), memory.refused()), (6, 1));
-        // A second client of the same page takes no more.
+        // A second client of the same listing takes no more memory.
         assert!(pages.share(key("a"), &memory, page("12345", "2")).is_ok());
         drop(first);
         assert!(pages.share(key("b"), &memory, page("12345", "1")).is_ok());

@@ -1,11 +1,10 @@
 //! Work that waits for a disk.
 //!
-//! One queue for each device, of which no more is begun than the device may
-//! have at once. Blocking work is done by the queue's threads; other work is
-//! told when its turn has come, and says when it is done ([`Begun`]). Who asks
-//! for what is being read already gets what that brings: one read for many
-//! waiters. The queue is bounded in length and in expected wait ([`Admission`]);
-//! beyond it work is refused at once.
+//! Each device has one queue, which bounds the work in flight at the device. The queue's threads
+//! do blocking work. Other work is started by the thread that grants its turn, and reports its
+//! end by [`Begun::finish`]. Requests for work that is already under way share its result: one
+//! read serves many waiters. The queue is bounded in length and in expected wait ([`Admission`]);
+//! beyond these bounds it refuses work at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -26,12 +25,12 @@ pub struct IoQueue<K: Key, T: Product> {
     shared: Arc<Shared<K, T>>,
 }
 
-/// What tells one piece of work from another.
+/// Identifies a piece of work: equal keys share one result.
 pub trait Key: Hash + Eq + Clone + Send + 'static {}
 
 impl<K: Hash + Eq + Clone + Send + 'static> Key for K {}
 
-/// What comes of a piece of work, for each who waits for it.
+/// The result of a piece of work. Each waiter gets a clone.
 pub trait Product: Clone + Send + 'static {}
 
 impl<T: Clone + Send + 'static> Product for T {}
@@ -39,37 +38,37 @@ impl<T: Clone + Send + 'static> Product for T {}
 /// How full a queue is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Pieces of work that wait.
+    /// Pieces of work in the queue.
     pub waiting: usize,
-    /// Pieces of work that were begun and are not done.
+    /// Pieces of work that have started and not ended.
     pub in_flight: usize,
 }
 
-/// What becomes of work for which there is no room.
+/// How a full queue treats new work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It is refused.
+    /// Refuse it.
     Refuse,
-    /// It is let in: it belongs to an answer that has begun.
+    /// Admit it: it belongs to an answer that has begun.
     Admit,
 }
 
-/// Work was not let into the queue.
+/// The queue did not admit the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
-/// How a piece of work is begun when its turn has come. It is done when
-/// [`Begun::finish`] is called, by whom ever.
+/// How a piece of work starts when its turn comes. It ends with [`Begun::finish`], which any
+/// thread may call.
 pub enum Work<K: Key, T: Product> {
-    /// By a thread of the queue.
+    /// A thread of the queue runs it.
     Blocking(Begin<K, T>),
-    /// By whoever gives it its turn, without blocking; what comes back can't be
-    /// begun so, and is for a thread of the queue.
+    /// The thread that grants the turn starts it, and does not block. Work that can't start this
+    /// way is returned, and goes to a thread of the queue.
     Prompt(TryBegin<K, T>),
 }
 
 impl<K: Key, T: Product> Work<K, T> {
-    /// What a thread of the queue does from its beginning to its end.
+    /// Work that a thread of the queue does from start to end.
     pub fn blocking(work: impl FnOnce() -> T + Send + 'static) -> Self {
         Work::Blocking(Box::new(|begun| begun.finish(&work())))
     }
@@ -78,12 +77,12 @@ impl<K: Key, T: Product> Work<K, T> {
 type Begin<K, T> = Box<dyn FnOnce(Begun<K, T>) + Send>;
 type TryBegin<K, T> = Box<dyn FnOnce(Begun<K, T>) -> Result<(), ForThread<K, T>> + Send>;
 
-/// Work that has its turn, and how a thread does it.
+/// Work that has its turn, and the function by which a thread does it.
 type ForThread<K, T> = (Begun<K, T>, Begin<K, T>);
 
-/// Work whose turn has come: it has one of the places of what is in flight.
+/// Work whose turn has come: it holds one of the places in flight.
 ///
-/// Dropped without a result it has failed: who waits for it is refused.
+/// Dropped without a result, the work has failed, and its waiters are refused.
 #[derive(Debug)]
 pub struct Begun<K: Key, T: Product> {
     queue: Arc<Shared<K, T>>,
@@ -91,11 +90,11 @@ pub struct Begun<K: Key, T: Product> {
     turn: Option<Turn<K>>,
 }
 
-/// Those who wait for work that is done; dropped they are refused.
+/// The waiters of work that is done. Dropped, it refuses them.
 #[derive(Debug)]
 pub struct Waiters<T>(Vec<oneshot::Sender<T>>);
 
-/// A place among what is in flight, and what has it.
+/// A place in flight, and the work that holds it.
 #[derive(Debug)]
 struct Turn<K> {
     key: K,
@@ -108,7 +107,7 @@ struct Shared<K: Key, T: Product> {
     state: Mutex<QueueState<K, T>>,
     /// There is work for a thread, or the queue is closed.
     changed: Condvar,
-    /// What its threads are called.
+    /// The name of the queue's threads.
     name: &'static str,
     /// Written with the lock held.
     counters: IoCounters,
@@ -118,26 +117,25 @@ struct QueueState<K: Key, T: Product> {
     waiting: VecDeque<Job<K, T>>,
     /// Blocking work that has its turn.
     for_threads: VecDeque<(Turn<K>, Begin<K, T>)>,
-    /// How many threads there are: as many as were ever needed at once.
+    /// Number of threads: as many as were ever needed at once.
     threads: usize,
-    /// How many of them are at work.
+    /// Threads that are at work.
     busy_threads: usize,
-    /// Who waits for what, in the queue or in flight.
+    /// The waiters of each piece of work, queued or in flight.
     waiters: HashMap<K, Vec<oneshot::Sender<T>>>,
-    /// Since when each place is taken; `None` for one that is not.
+    /// Since when each place is taken; `None` for a free place.
     busy_since: Vec<Option<Instant>>,
     admission: Admission,
-    /// Of those who waited, how many have gone since all that waits was last
-    /// looked at.
+    /// Waiters that have given up since the last sweep of the queue.
     gone: usize,
     is_closed: bool,
 }
 
-/// All that waits in a full queue is looked at when so many times those who have
-/// gone may be as many: it takes a while, and nothing else is done meanwhile.
+/// A full queue is swept once at least one in this many of its entries may be abandoned. A sweep
+/// takes a while and holds the lock.
 const GONE_SHARE: usize = 8;
 
-/// Somebody who waits for work.
+/// A waiter for a result.
 struct Waiting<'a, K: Key, T: Product> {
     receiver: oneshot::Receiver<T>,
     queue: &'a Shared<K, T>,
@@ -158,8 +156,7 @@ impl<K: Key, T: Product> std::fmt::Debug for QueueState<K, T> {
 }
 
 impl<K: Key, T: Product> IoQueue<K, T> {
-    /// A queue within these bounds, with its first thread. `name` is what its
-    /// threads are called.
+    /// Starts a queue with these bounds and its first thread. `name` is the name of the threads.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -184,25 +181,24 @@ impl<K: Key, T: Product> IoQueue<K, T> {
         Ok(IoQueue { shared })
     }
 
-    /// Has work done, or waits for what was asked for under the same key and is
-    /// not done yet.
+    /// Does the work, or waits for work with the same key that is not done yet.
     ///
     /// # Errors
-    /// [`Refused`], at once, unless `when_full` says that it must be let in.
+    /// [`Refused`], at once, unless `when_full` admits the work.
     ///
     /// # Cancellation
-    /// What nobody waits for any more is not begun.
+    /// Work without a waiter never starts.
     pub async fn run(&self, key: K, when_full: WhenFull, work: Work<K, T>) -> Result<T, Refused> {
         let mut waiting = Waiting {
             receiver: self.shared.submit(key, when_full, work)?,
             queue: &self.shared,
         };
-        // Work that failed gives no result.
+        // Failed work gives no result.
         (&mut waiting.receiver).await.map_err(|_| Refused)
     }
 
-    /// Keeps within these bounds from now on. Work in flight beyond them is finished, and
-    /// what waits goes on waiting.
+    /// Keeps within these bounds from now on. Work in flight beyond them ends normally, and
+    /// queued work stays queued.
     pub fn set_bounds(&self, bounds: Bounds) {
         let mut state = self.shared.lock();
         state.admission.set_bounds(bounds);
@@ -221,7 +217,7 @@ impl<K: Key, T: Product> IoQueue<K, T> {
         }
     }
 
-    /// What it has done.
+    /// Counters of the queue's work.
     pub fn counters(&self) -> &IoCounters {
         &self.shared.counters
     }
@@ -249,14 +245,13 @@ impl<K: Key, T: Product> Drop for IoQueue<K, T> {
 }
 
 impl<K: Key, T: Product> Begun<K, T> {
-    /// It is done: makes place for other work, and gives those who wait for the
-    /// result.
+    /// Ends the work: frees its place, and returns the waiters of the result.
     pub fn end(mut self) -> Waiters<T> {
         let waiters = self.turn.take().map(|turn| self.queue.end(&turn));
         Waiters(waiters.unwrap_or_default())
     }
 
-    /// It is done: gives the result to all who wait for it.
+    /// Ends the work, and gives the result to all waiters.
     pub fn finish(self, result: &T) {
         self.end().give(result);
     }
@@ -271,10 +266,10 @@ impl<K: Key, T: Product> Drop for Begun<K, T> {
 }
 
 impl<T: Product> Waiters<T> {
-    /// Gives them what they wait for.
+    /// Gives the result to the waiters.
     pub fn give(self, result: &T) {
         for waiter in self.0 {
-            // It may have given up.
+            // The waiter may have given up.
             let _ = waiter.send(result.clone());
         }
     }
@@ -318,7 +313,7 @@ impl<K: Key, T: Product> Shared<K, T> {
         Ok(receiver)
     }
 
-    /// Gives what waits its turn, as far as there are places.
+    /// Grants turns to queued work while there are free places.
     fn advance(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState<K, T>>, now: Instant) {
         let mut prompt = Vec::new();
         let mut blocking = 0;
@@ -354,18 +349,18 @@ impl<K: Key, T: Product> Shared<K, T> {
         }
     }
 
-    /// Has threads do as many pieces of blocking work, which have their turns.
+    /// Has threads run `count` pieces of blocking work that have their turns.
     fn call_threads(self: &Arc<Self>, mut state: MutexGuard<'_, QueueState<K, T>>, count: usize) {
         let thread = state.next_thread();
         drop(state);
         if let Some(index) = thread
             && let Err(error) = self.start_thread(index)
         {
-            // Those that there are do it later.
+            // The existing threads do the work later.
             tracing::warn!("files: start a thread for a disk: {error}");
             self.lock().threads -= 1;
         }
-        // A thread that wakes may take the core at once: not with our lock held.
+        // A woken thread may take the core at once, so the lock is released first.
         for _ in 0..count {
             self.changed.notify_one();
         }
@@ -378,7 +373,7 @@ impl<K: Key, T: Product> Shared<K, T> {
         }
     }
 
-    /// Ends a turn, and gives those who wait for what had it.
+    /// Ends a turn, and returns the waiters of its work.
     fn end(self: &Arc<Self>, turn: &Turn<K>) -> Vec<oneshot::Sender<T>> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -387,7 +382,7 @@ impl<K: Key, T: Product> Shared<K, T> {
         waiters
     }
 
-    /// Frees a place, and gives those who wait for what had it.
+    /// Frees a place, and returns the waiters of its work.
     fn leave(
         &self,
         state: &mut QueueState<K, T>,
@@ -406,12 +401,12 @@ impl<K: Key, T: Product> Shared<K, T> {
     fn start_thread(self: &Arc<Self>, index: usize) -> io::Result<()> {
         let shared = self.clone();
         let thread = std::thread::Builder::new().name(format!("{}-{index}", self.name));
-        // It is not waited for: it may hang in a read of a disk that never
-        // answers, and ends with the process.
+        // Nobody joins the thread. It may hang in a read of a disk that never answers, and then
+        // ends with the process.
         thread.spawn(move || {
-            // What is in memory does not wait for what is not; and where one of
-            // these threads has what a worker waits for, it does not wait long
-            // for the others.
+            // Workers come first: requests that need no disk do not wait for disk threads. A disk
+            // thread with a result that a worker waits for gets short slices, so that it does not
+            // wait long for the other threads.
             step_back();
             ask_for_short_slices_in_turn();
             shared.work();
@@ -433,7 +428,7 @@ impl<K: Key, T: Product> Shared<K, T> {
             state.busy_threads += 1;
             drop(state);
             let begun = self.begun(turn);
-            // The thread goes on whatever comes of it: work that panics has failed.
+            // The thread survives its work: work that panics has failed.
             let _ = catch_unwind(AssertUnwindSafe(|| begin(begun)));
             state = self.lock();
             state.busy_threads -= 1;
@@ -442,18 +437,17 @@ impl<K: Key, T: Product> Shared<K, T> {
 }
 
 impl<K: Key, T: Product> QueueState<K, T> {
-    /// A place for one more piece of work.
+    /// A free place for one more piece of work.
     fn free_place(&self) -> Option<usize> {
         let most = self.admission.bounds().in_flight;
-        // More places than that are left where there were more once.
+        // Lowered bounds leave more places than may be taken.
         if self.busy_since.len() > most && self.busy_since.iter().flatten().count() >= most {
             return None;
         }
         self.busy_since.iter().position(Option::is_none)
     }
 
-    /// Gives up the last places that are more than may be taken, as far as they are
-    /// free.
+    /// Drops places beyond the bound, from the end, as far as they are free.
     fn give_up_places(&mut self) {
         let most = self.admission.bounds().in_flight;
         while self.busy_since.len() > most && self.busy_since.last() == Some(&None) {
@@ -461,7 +455,7 @@ impl<K: Key, T: Product> QueueState<K, T> {
         }
     }
 
-    /// The number of a thread that is to be started: there is work for one more.
+    /// The number of the thread to start, where work needs one more.
     fn next_thread(&mut self) -> Option<usize> {
         let is_lacking = self.for_threads.len() + self.busy_threads > self.threads;
         if !is_lacking || self.threads == self.busy_since.len() {
@@ -471,14 +465,14 @@ impl<K: Key, T: Product> QueueState<K, T> {
         Some(self.threads - 1)
     }
 
-    /// Whether one more may wait.
+    /// Whether one more piece of work may wait.
     fn admits(&self, now: Instant) -> bool {
         let begun = self.busy_since.iter().flatten();
         let ages = begun.map(|since| now.saturating_duration_since(*since));
         self.admission.admit(self.waiting.len(), ages).is_ok()
     }
 
-    /// Drops the work that nobody waits for any more.
+    /// Drops queued work whose waiters have all given up.
     fn sweep(&mut self) {
         self.gone = 0;
         let QueueState {
@@ -493,7 +487,7 @@ impl<K: Key, T: Product> QueueState<K, T> {
         });
     }
 
-    /// The next piece of work that somebody still waits for.
+    /// The next piece of work that still has a waiter.
     fn next(&mut self) -> Option<Job<K, T>> {
         loop {
             let job = self.waiting.pop_front()?;

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use rustix::system::sysinfo;
 
-/// Time for which what is free of memory is believed to be what it was.
+/// Time for which the last look at free memory stays valid.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// There is room as long as more than one part in so many is free: a little always
-/// is, for the kernel takes pages back before there are none.
+/// There is room while more than one part in this many is free. A little always is: the kernel
+/// reclaims pages before there are none.
 const FREE_SHARE: u64 = 16;
 
-/// The memory that this process may use, page cache included: what the machine
-/// has, and less where control groups say so.
+/// The memory that this process may use, page cache included: that of the machine, or less where
+/// control groups limit it.
 #[derive(Debug)]
 pub(super) struct Memory {
     groups: Vec<Group>,
@@ -26,7 +26,7 @@ pub(super) struct Memory {
     next_look: Mutex<Instant>,
 }
 
-/// What a control group says of memory.
+/// The memory limit of a control group, and its use.
 #[derive(Debug)]
 struct Group {
     limit: File,
@@ -34,7 +34,7 @@ struct Group {
 }
 
 impl Memory {
-    /// That of this process, with the control groups that it is in now.
+    /// The memory of this process, with its present control groups.
     pub fn of_this_process() -> Self {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Memory::of(groups.lines().flat_map(groups_of).collect())
@@ -64,10 +64,9 @@ impl Memory {
         self.limits().map(|it| it.0).fold(u64::MAX, u64::min)
     }
 
-    /// Whether the page cache can grow without displacing anything, as of a
-    /// moment ago.
+    /// Whether the page cache can grow without evictions, as of a moment ago.
     pub fn has_room(&self) -> bool {
-        // Somebody else may be looking.
+        // Another thread may be looking.
         if let Ok(mut next_look) = self.next_look.try_lock() {
             let now = Instant::now();
             if now >= *next_look {
@@ -78,12 +77,12 @@ impl Memory {
         self.had_room.load(Ordering::Relaxed)
     }
 
-    /// Whether each limit leaves some.
+    /// Whether there is room within each limit.
     fn look(&self) -> bool {
         self.limits().all(|(limit, free)| free > limit / FREE_SHARE)
     }
 
-    /// Limits, and how much is free within each, in bytes.
+    /// The limits, and the free bytes within each.
     fn limits(&self) -> impl Iterator<Item = (u64, u64)> {
         let info = sysinfo();
         let unit = u64::from(info.mem_unit);
@@ -120,10 +119,9 @@ fn groups_of(line: &str) -> Vec<Group> {
     }
 }
 
-/// A group and those that it is in, up to where the groups are mounted, with the
-/// names of the files that have their limit and what is used of it. In a
-/// container the path may be one that only the outside knows: then the mount
-/// itself is the group.
+/// A group and its parents, up to the mount of the groups, with the names of the files for limit
+/// and use. In a container the path may be valid only outside of it; then the mount itself is the
+/// group.
 fn groups_in(mount: &Path, group: &str, [limit, usage]: [&str; 2]) -> Vec<Group> {
     let folder: PathBuf = mount.join(group.trim_start_matches('/'));
     let folders = folder.ancestors().take_while(|it| it.starts_with(mount));

@@ -1,12 +1,9 @@
-//! Files of folders: what is in memory at once, the rest by way of the disk's
-//! queue.
+//! Files of folders, from memory at once, or through the queue of their disk.
 //!
-//! Per worker, but for the queues. Knows paths, open files and bytes; knows no
-//! HTTP.
+//! Per worker, except the queues. Knows paths, open files and bytes; knows no HTTP.
 //!
-//! A [`Files`] belongs to a generation of the worker. What it keeps open and in memory
-//! are `Caches`, which the worker's generations share: a folder that stays goes on
-//! with what is kept of it.
+//! A [`Files`] belongs to one generation of the worker. Its open files and contents are in
+//! `Caches`, which the worker's generations share: a folder that stays keeps its cached files.
 
 mod bytes;
 mod cache;
@@ -58,39 +55,39 @@ pub use open::{
     Barrier, Fields, FileId, Hot, Missing, OpenFile, is_in_page_cache, read_in_page_cache,
 };
 
-/// Files up to this length are read in one piece, and with the opening where
-/// that takes the disk anyway, in bytes.
+/// Files up to this length, in bytes, are read in one piece. If opening the file takes the disk
+/// anyway, the read goes with it.
 pub const WHOLE_LEN: u64 = 64 * 1024;
 
-/// What each worker keeps of compressed files, in bytes.
+/// Most bytes of compressed files that each worker keeps.
 const COMPRESSED_LEN: usize = 32 * 1024 * 1024;
 
 /// One worker's files, in one generation.
 #[derive(Debug)]
 pub struct Files {
     disks: Arc<Disks>,
-    /// For each route, its folder where it serves files.
+    /// The folder of each route that serves files.
     folders: Vec<Option<Rc<Folder>>>,
-    /// Where short reads go that need no thread.
+    /// Reads short files without a thread.
     ring: Option<Ring>,
-    /// Most reads there at once.
+    /// Most reads in the ring at once.
     ring_most: usize,
-    /// Ticks for which an open file is believed to be the one.
+    /// Ticks for which an open file is trusted to be the one at its path.
     check_ticks: u64,
     caches: Rc<Caches>,
 }
 
-/// What a worker keeps of files over all its generations.
+/// Files that a worker keeps through all its generations.
 #[derive(Debug)]
 struct Caches {
     /// By the folder's id, a variant and the path.
     open_files: RefCell<OpenFiles>,
     compressed: RefCell<CompressedFiles>,
-    /// Where keys are put together; never held over a wait.
+    /// Scratch buffer for keys. Invariant: never borrowed across an await.
     key: RefCell<Vec<u8>>,
-    /// Tick from which on an error may be said again.
+    /// Tick from which on an error may be logged again.
     next_complaint: Cell<u64>,
-    /// Errors that were not said.
+    /// Errors that were not logged.
     unsaid: Cell<u64>,
 }
 
@@ -102,13 +99,13 @@ const COMPLAINT_TICKS: u64 = 10;
 struct Folder {
     id: FolderId,
     path: PathBuf,
-    /// `None` until it was opened.
+    /// `None` until the folder is opened.
     opened: RefCell<Option<Arc<Root>>>,
-    /// Tick of the last look whether its path still leads to it.
+    /// Tick of the last check that the path still leads to the folder.
     checked: Cell<u64>,
-    /// Whether such a look is going on.
+    /// Whether such a check is going on.
     is_checked: Cell<bool>,
-    /// Whether it was there, and is no longer.
+    /// Whether the folder was there, and is gone.
     is_lost: Cell<bool>,
 }
 
@@ -122,24 +119,24 @@ struct Opened<'a> {
 /// A file.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// It.
+    /// The open file.
     pub file: Arc<OpenFile>,
-    /// All of it, where it is no longer than [`WHOLE_LEN`] and was opened by way
-    /// of the disk, or is asked for often.
+    /// The whole file, if it is no longer than [`WHOLE_LEN`] and either the disk was needed to
+    /// open it, or it is asked for often.
     pub bytes: Option<FileBytes>,
 }
 
-/// What a look without waiting came to.
+/// The outcome of a look that does not wait.
 #[derive(Debug)]
 pub enum Look {
-    /// It is in memory what this path leads to.
+    /// The answer was in memory: the file, or why there is none.
     Known(Result<Found, Missing>),
     /// The disk has to be asked.
     Cold,
 }
 
 impl Files {
-    /// Those of one of the workers of this configuration, which is its first.
+    /// The files of a worker whose first configuration this is.
     pub fn new(config: &Config, disks: Arc<Disks>) -> Self {
         let caches = Caches {
             open_files: RefCell::new(OpenFiles::new(open_files_most(config))),
@@ -154,9 +151,9 @@ impl Files {
         Files::with(None, config, disks, Rc::new(caches))
     }
 
-    /// Those of the same worker under the configuration that comes next, whose disks
-    /// [follow](Disks::following) these. Open files, contents and compressed files of
-    /// folders that stay are kept.
+    /// The files of the same worker under its next configuration, whose disks
+    /// [follow](Disks::following) the present ones. Folders that stay keep their open files,
+    /// their contents and their compressed files.
     pub fn following(&self, config: &Config, disks: Arc<Disks>) -> Self {
         let caches = self.caches.clone();
         let files = Files::with(Some(self), config, disks, caches);
@@ -202,9 +199,9 @@ impl Files {
         }
     }
 
-    /// Says which file could not be read, and why, or the folder itself where
-    /// there is no `path`: of many in a second the first, and how many more they
-    /// were with the next. `now` in ticks.
+    /// Logs which file could not be read, and why; without `path`, the folder itself. Logs only
+    /// the first of many errors in a second, and counts the others in the next line. `now` in
+    /// ticks.
     #[cold]
     pub fn complain(&self, route: usize, path: Option<&[u8]>, error: &dyn fmt::Display, now: u64) {
         if now < self.caches.next_complaint.get() {
@@ -224,13 +221,12 @@ impl Files {
         }
     }
 
-    /// Closes half of the files that are kept open, for want of descriptors;
-    /// whether there were any.
+    /// Closes half of the open files, for want of descriptors. Returns whether any were open.
     pub fn make_room(&self) -> bool {
         self.caches.open_files.borrow_mut().shrink()
     }
 
-    /// Where it is counted what is held until clients have taken it.
+    /// Counts the memory of answers until clients have taken them.
     pub fn answer_memory(&self) -> &Arc<AnswerMemory> {
         &self.disks.answer_memory
     }
@@ -240,9 +236,8 @@ impl Files {
         self.caches.open_files.borrow().len()
     }
 
-    /// Looks for `path` in the folder of `route` without waiting for a disk.
-    /// `variant` tells apart what has the same file but other fields. `now` in
-    /// ticks.
+    /// Looks for `path` in the folder of `route` without waiting for a disk. `variant` separates
+    /// entries with the same file and different fields. `now` in ticks.
     pub fn look(&self, route: usize, variant: u8, path: &[u8], now: u64) -> Look {
         let known = |file| Look::Known(Ok(Found { file, bytes: None }));
         let Some(folder) = self.folder(route) else {
@@ -305,7 +300,7 @@ impl Files {
     /// The disk's queue takes no more.
     ///
     /// # Cancellation
-    /// Nothing is left behind but what others wait for too.
+    /// Work that no other request waits for is dropped.
     pub async fn fetch(
         &self,
         route: usize,
@@ -329,8 +324,8 @@ impl Files {
         })
     }
 
-    /// Has the disk read `len` bytes of a file of `route`, from `offset` on;
-    /// fewer come where it ends before.
+    /// Has the disk read `len` bytes of a file of `route`, from `offset` on. The result is
+    /// shorter where the file ends before.
     ///
     /// # Errors
     /// The disk's queue takes no more, or the disk has an error.
@@ -420,9 +415,9 @@ impl Files {
         Ok(opened)
     }
 
-    /// Looks whether the folders' paths still lead to them, those that were not
-    /// looked at for long: a deployment may have put others in their places.
-    /// To be called now and then; `now` in ticks.
+    /// Checks that the paths of folders still lead to them, as a deployment may have replaced a
+    /// folder. Skips folders that were checked a short while ago. To be called regularly; `now`
+    /// in ticks.
     pub fn check_folders(self: &Rc<Self>, now: u64) {
         for (route, folder) in self.folders.iter().enumerate() {
             let Some(folder) = folder else { continue };
@@ -435,8 +430,7 @@ impl Files {
                 let Some(disk) = files.disk(route) else {
                     return;
                 };
-                // A disk that is busy is asked again later; other errors than
-                // these say nothing of the folder.
+                // A busy disk is asked again later. Other errors say nothing of the folder.
                 if let Ok(Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))) =
                     files.open_root(&folder, disk).await
                 {
@@ -471,7 +465,7 @@ impl Folder {
     }
 }
 
-/// A ring for a worker's reads, for at most so many at once, if there are any.
+/// Starts a worker's ring for at most this many reads; `None` if there is none.
 fn start_ring(most: usize) -> Option<Ring> {
     if most == 0 {
         return None;
@@ -485,7 +479,7 @@ fn start_ring(most: usize) -> Option<Ring> {
     }
 }
 
-/// Opens a file, and has it read where it is short. Blocks.
+/// Opens a file, and reads it where it is short. Blocks.
 fn load(
     root: &Root,
     path: &[u8],
@@ -506,7 +500,7 @@ fn load(
         Some(ring) => ring.begin(part, begun),
         None => Some((part, begun)),
     };
-    // Long, on a file system that is not for the ring, or given back by it.
+    // The ring does not take the file, or has returned the read.
     if let Some((part, begun)) = left {
         begun.finish(&part.fetch());
     }
@@ -556,7 +550,7 @@ mod tests {
             Look::Known(Ok(found)) => Some(found.file),
             Look::Known(Err(_)) | Look::Cold => None,
         };
-        // It is kept from the second time on.
+        // The cache keeps a file from its second request on.
         for route in [0, 1, 0, 1] {
             assert!(file(&files, route).is_some());
         }
@@ -568,7 +562,7 @@ mod tests {
         let later = files.following(&second, disks.clone());
         assert_eq!(later.open_count(), 1);
         assert!(Arc::ptr_eq(&file(&later, 0).unwrap(), &kept));
-        // An exchange of the generation before finds its own.
+        // An exchange of the first generation still finds its own folder.
         assert!(Arc::ptr_eq(&file(&files, 1).unwrap(), &kept));
         assert!(file(&files, 0).is_some_and(|it| !Arc::ptr_eq(&it, &kept)));
         let disks = Arc::new(disks.following(&first).unwrap());

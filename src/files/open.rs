@@ -21,7 +21,7 @@ use crate::net::is_out_of_descriptors;
 /// Nothing waits for the other end of a pipe that somebody put there.
 pub(super) const FILE_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// What tells a version of a file from every other.
+/// Identifies one version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     device: u64,
@@ -34,10 +34,9 @@ pub struct FileId {
     changed_ns: u64,
 }
 
-/// A time of last change, in seconds since 1970; `None` where it says nothing.
+/// A time of last change, in seconds since 1970; `None` where the time says nothing.
 ///
-/// Builds that are to be reproducible set 0 or 1 whatever is in a file, and file
-/// systems without times have such ones.
+/// Reproducible builds set 0 or 1 for every file, and so do file systems without times.
 pub(super) fn telling_time(seconds: i64) -> Option<u64> {
     u64::try_from(seconds).ok().filter(|&seconds| seconds > 1)
 }
@@ -57,9 +56,8 @@ impl FileId {
         }
     }
 
-    /// Whether the contents are the same, as far as their length and the time
-    /// of their last change tell: a file may have got another name or other
-    /// rights meanwhile, or have been deleted.
+    /// Whether the contents are the same, as far as length and time of last change show. The file
+    /// may have got another name or other permissions meanwhile, or have been deleted.
     fn has_contents_of(&self, other: &Self) -> bool {
         let changed_ns = other.changed_ns;
         FileId {
@@ -68,15 +66,15 @@ impl FileId {
         } == *other
     }
 
-    /// Last change of the contents, in nanoseconds since 1970; `None` where that
-    /// says nothing of them: 0, 1 or before 1970.
+    /// Last change of the contents, in nanoseconds since 1970; `None` where the time says
+    /// nothing: 0, 1 or before 1970.
     pub fn modified_ns(&self) -> Option<u64> {
         let seconds = (self.modified_ns / 1_000_000_000) as i64;
         telling_time(seconds).map(|_| self.modified_ns)
     }
 
-    /// When the file became what it is, in nanoseconds since 1970: the last
-    /// change of anything, where that of the contents says nothing.
+    /// When the file became what it is, in nanoseconds since 1970. This is the last change of
+    /// anything (ctime) where the time of the contents says nothing.
     pub fn settled_ns(&self) -> u64 {
         self.modified_ns().unwrap_or(self.changed_ns)
     }
@@ -86,40 +84,40 @@ impl FileId {
 #[derive(Debug)]
 pub struct OpenFile {
     pub(super) file: File,
-    /// What it was when it was opened.
+    /// The version that was opened.
     pub id: FileId,
-    /// Whether it is on a file system that is nothing but memory.
+    /// Whether the file system keeps all files in memory, with no disk behind it.
     pub(super) is_memory: bool,
-    /// Whether a read of it begins without waiting for its disk, if only what
-    /// it has of the file is missing.
+    /// Whether a read starts without a wait for the disk when only the file's bytes are missing
+    /// from memory.
     pub begins_at_once: bool,
     /// Whether it may be read past the page cache.
     pub(super) takes_direct_reads: bool,
-    /// Whether all of it was in memory when it was read last.
+    /// Whether the last read found all of the file in memory.
     pub(super) is_hot: AtomicBool,
-    /// Tick in which all of it was found in memory.
+    /// Tick in which all of the file was found in memory.
     pub(super) in_memory_at: AtomicU64,
-    /// Whether it showed that it is no longer what it was.
+    /// Whether a read showed that the file is no longer the version that was opened.
     pub(super) is_doubted: AtomicBool,
-    /// Made with the first answer with it.
+    /// Built with the first answer.
     pub fields: OnceLock<Fields>,
 }
 
-/// The fields of answers with a file, ready made: lines with their ends.
+/// Fields of answers with a file, ready to send: lines with their line ends.
 #[derive(Debug)]
 pub struct Fields {
-    /// All of them: `Vary`, `ETag`, what else a 304 has, those of every answer
-    /// with bytes of the file, and the one of an answer with all of it.
+    /// All fields, in this order: `Vary`, `ETag`, the other fields of a 304, the fields of every
+    /// answer with bytes of the file, and the field of an answer with the whole file.
     pub text: Box<[u8]>,
-    /// Where `Vary` ends.
+    /// End of `Vary`.
     pub vary_end: usize,
     /// The part that is the value of `ETag`; empty where there is none.
     pub entity_tag: Range<usize>,
-    /// Where the line of `ETag` ends.
+    /// End of the line of `ETag`.
     pub tag_end: usize,
-    /// Where those end that a 304 has too.
+    /// End of the fields that a 304 has too.
     pub shared_end: usize,
-    /// Where those end that answers with a part of the file have.
+    /// End of the fields that answers with a part of the file have.
     pub content_end: usize,
     /// Value of `Last-Modified`, in seconds since 1970, where there is one.
     pub modified: Option<u64>,
@@ -131,9 +129,9 @@ impl Fields {
         &self.text[self.entity_tag.clone()]
     }
 
-    /// Those that answers with this status have whether or not bytes of the file
-    /// follow. What may be kept of a file is none of a refusal's, and what is
-    /// sent in place of a file has no version of its own.
+    /// Fields of answers with this status, whether or not bytes of the file follow. A refusal has
+    /// none of the caching fields of the file. A file that is sent with a 404 has no version of
+    /// its own.
     pub fn shared(&self, status: u16) -> &[u8] {
         match status {
             404 => &self.text[..self.vary_end],
@@ -142,29 +140,29 @@ impl Fields {
         }
     }
 
-    /// Those that describe the bytes of the file, and the length of all of it.
+    /// Fields that describe the bytes of the file, and the length of the whole file.
     pub fn whole(&self) -> &[u8] {
         &self.text[self.shared_end..]
     }
 
-    /// Those that describe the bytes of the file.
+    /// Fields that describe the bytes of the file.
     pub fn content(&self) -> &[u8] {
         &self.text[self.shared_end..self.content_end]
     }
 }
 
-/// What a path leads to.
+/// Why a path does not lead to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// Nothing.
     Absent,
     /// A folder.
     Folder,
-    /// Something that is not for reading.
+    /// Something that may not be read.
     Forbidden(Barrier),
-    /// The process has as many files open as it may.
+    /// The process is at its limit of open files.
     NoDescriptor,
-    /// Clients hold as much of answers as they may.
+    /// Answers to clients are at their memory limit (`server.answer_memory`).
     NoMemory,
     /// The folder itself can't be opened.
     NoRoot(Errno),
@@ -172,14 +170,14 @@ pub enum Missing {
     Failed(Errno),
 }
 
-/// Why something is not for reading.
+/// Why something may not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Barrier {
-    /// A link leads out of the folder. One that is absolute always does.
+    /// A link leads out of the folder. An absolute link always does.
     LeadsOut,
     /// Links lead to each other, or are too many.
     Links,
-    /// The process may not.
+    /// The process has no permission.
     NoPermission,
     /// A pipe, a device, a socket.
     NoFile,
@@ -196,13 +194,13 @@ impl fmt::Display for Barrier {
     }
 }
 
-/// What a read without waiting came to.
+/// The outcome of a read that does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hot {
-    /// So many bytes were in memory: all that were asked for, or all that there
-    /// are.
+    /// This many bytes were in memory: all that the read wanted, or all up to the end of the
+    /// file.
     Read(usize),
-    /// The disk has to be asked.
+    /// The bytes are on the disk.
     Cold,
 }
 
@@ -223,21 +221,20 @@ pub(super) fn missing(error: Errno) -> Missing {
 }
 
 impl OpenFile {
-    /// Reads all of it into `room`, if no disk has to be asked for it. Where
-    /// there is room for one byte more than it had, that shows whether it has
-    /// grown.
+    /// Reads the whole file into `room`, if all of it is in memory. With room for one byte more
+    /// than the file had, the result shows whether the file has grown.
     ///
     /// # Errors
-    /// Those of read(2).
+    /// The errors of read(2).
     pub fn read_whole_in_memory(&self, room: &mut [u8]) -> io::Result<Hot> {
         self.read_in_memory(0, room, self.id.len as usize)
     }
 
-    /// Reads `len` bytes at `offset`, if no disk has to be asked for them; more
-    /// where there is room for more and they come along.
+    /// Reads `len` bytes at `offset`, if they are in memory. Reads more where `room` is longer
+    /// and the bytes come along.
     fn read_in_memory(&self, offset: u64, room: &mut [u8], len: usize) -> io::Result<Hot> {
         let mut flags = if self.is_memory {
-            // It has no reads that do not wait, and needs none.
+            // A memory file system has no reads without waiting, and needs none.
             ReadWriteFlags::empty()
         } else {
             ReadWriteFlags::NOWAIT
@@ -254,7 +251,7 @@ impl OpenFile {
                 Ok(0) => break,
                 Ok(more) => filled += more,
                 Err(Errno::INTR) => {}
-                // Not every file system has reads that do not wait.
+                // Not every file system has reads without waiting.
                 Err(Errno::OPNOTSUPP)
                     if self.counted_in_memory(offset, len as u64) == Some(true) =>
                 {
@@ -271,9 +268,9 @@ impl OpenFile {
         Ok(Hot::Read(filled))
     }
 
-    /// Whether all of this part is known to be in memory: to send it takes no
-    /// disk. Of a file that was looked at as a whole, that is believed for the
-    /// rest of the tick `now`: what was just used is the last to be displaced.
+    /// Whether all of this part is in memory, so that sending it takes no disk. The answer for a
+    /// whole file stays valid for the rest of the tick `now`: the kernel displaces pages that
+    /// were just used last.
     pub fn is_in_memory(&self, offset: u64, len: u64, now: u64) -> bool {
         let is_whole = (offset, len) == (0, self.id.len);
         if self.is_memory || (is_whole && self.in_memory_at.load(Ordering::Relaxed) == now) {
@@ -290,7 +287,7 @@ impl OpenFile {
         if self.counted_in_memory(offset, len) != Some(true) {
             return false;
         }
-        // What is being read counts as being there, and would be waited for.
+        // A page that is being read counts as present, and a send would wait for it.
         len == 0 || self.can_be_read(offset + len - 1)
     }
 
@@ -303,8 +300,8 @@ impl OpenFile {
         matches!(read, Ok(_) | Err(Errno::OPNOTSUPP))
     }
 
-    /// Reads this part where the kernel does not tell whether it is in memory,
-    /// but can read it without waiting.
+    /// Reads this part where the kernel does not say whether it is in memory, but can read it
+    /// without waiting.
     pub fn read_untold(&self, offset: u64, len: u64) -> Option<FileBytes> {
         if self.counted_in_memory(offset, len).is_some() {
             return None;
@@ -312,9 +309,9 @@ impl OpenFile {
         self.bytes_in_memory(offset, len as usize, 0)
     }
 
-    /// All of it, where it is in memory and has not changed its length.
+    /// The whole file, where it is in memory and its length has not changed.
     pub(super) fn whole_in_memory(&self) -> Option<FileBytes> {
-        // One more shows whether it has grown.
+        // One byte more shows whether the file has grown.
         self.bytes_in_memory(0, self.id.len as usize, 1)
     }
 
@@ -331,25 +328,23 @@ impl OpenFile {
         }
     }
 
-    /// Whether all of this part is in memory; `None` where the kernel does not
-    /// tell.
+    /// Whether all of this part is in memory; `None` where the kernel does not say.
     ///
-    /// A read with `RWF_NOWAIT` alone would tell, but begins to read what is
-    /// missing, and so passes by the queue of the disk.
+    /// A read with `RWF_NOWAIT` alone would say so too. But it starts to read missing pages, and
+    /// so bypasses the queue of the disk.
     fn counted_in_memory(&self, offset: u64, len: u64) -> Option<bool> {
         let len = len.min(self.id.len.saturating_sub(offset));
         let pages = pages_in_memory(&self.file, offset, len)?;
         Some(pages >= page_count(offset, len))
     }
 
-    /// Makes reads go past the page cache; whether they do: not every file
-    /// system has such reads.
+    /// Makes reads go past the page cache. Returns whether they do: not every file system has
+    /// direct reads.
     pub(super) fn read_directly(&self) -> bool {
         fcntl_setfl(&self.file, FILE_FLAGS | OFlags::DIRECT).is_ok()
     }
 
-    /// Opens the same file once more, for reads that go past the page cache;
-    /// `None` where that can't be.
+    /// Opens the same file once more, for reads past the page cache; `None` where that fails.
     pub(super) fn open_again_directly(&self) -> Option<File> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = FILE_FLAGS | OFlags::CLOEXEC | OFlags::DIRECT;
@@ -358,37 +353,36 @@ impl OpenFile {
         opened.ok().map(File::from)
     }
 
-    /// Makes reads go by way of the page cache.
+    /// Makes reads go through the page cache again.
     pub(super) fn read_as_usual(&self) {
-        // It was so before.
+        // This was the state when the file was opened.
         let set = fcntl_setfl(&self.file, FILE_FLAGS);
         debug_assert!(set.is_ok(), "{set:?}");
     }
 
-    /// Whether somebody else has it too: another exchange, or those that are kept
-    /// open.
+    /// Whether somebody else has the file too: another exchange, or the cache of open files.
     pub fn is_shared(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1
     }
 
-    /// Says that it is no longer what it was: its path is to be followed anew.
+    /// Marks the file as possibly outdated, so that its path is followed again.
     pub fn doubt(&self) {
         self.is_doubted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody said so.
+    /// Whether the file was marked by [`doubt`](Self::doubt).
     pub fn is_doubted(&self) -> bool {
         self.is_doubted.load(Ordering::Relaxed)
     }
 
-    /// Whether it still is what it was when it was opened, and where it was, as
-    /// far as that shows in the file. Costs a system call.
+    /// Whether the file is still the version that was opened, under its name, as far as the file
+    /// itself shows. Costs a system call.
     pub fn is_unchanged(&self) -> bool {
         fstat(&self.file).is_ok_and(|status| FileId::of(&status) == self.id)
     }
 
-    /// Whether its contents still are what they were when it was opened, whatever
-    /// became of its name. Costs a system call.
+    /// Whether the contents are still those of the version that was opened, whatever became of
+    /// the name. Costs a system call.
     pub fn has_same_contents(&self) -> bool {
         fstat(&self.file).is_ok_and(|status| FileId::of(&status).has_contents_of(&self.id))
     }
@@ -409,8 +403,8 @@ fn page_count(offset: u64, len: u64) -> u64 {
     }
 }
 
-/// Reads into `room` from `offset` on, up to the end of the file, if no disk has to be
-/// asked; says how many bytes there are.
+/// Reads into `room` from `offset` up to the end of the file, if all of it is in memory. Returns
+/// the number of bytes.
 pub fn read_in_page_cache(file: &File, offset: u64, room: &mut [u8]) -> Option<usize> {
     let len = room.len() as u64;
     if let Some(pages) = pages_in_memory(file, offset, len)
@@ -431,21 +425,21 @@ pub fn read_in_page_cache(file: &File, offset: u64, room: &mut [u8]) -> Option<u
     .ok()
 }
 
-/// Whether a part of a file can be sent without waiting for a disk, as far as is known.
+/// Whether a part of a file is known to be in memory, so that sending it takes no disk.
 pub fn is_in_page_cache(file: &File, offset: u64, len: u64) -> bool {
     if pages_in_memory(file, offset, len) != Some(page_count(offset, len)) {
         return false;
     }
-    // What is being read counts as being there, and would be waited for.
+    // A page that is being read counts as present, and a send would wait for it.
     let mut byte = [0];
     let room = &mut [IoSliceMut::new(&mut byte)];
     let last = offset + len.saturating_sub(1);
     len == 0 || preadv2(file, room, last, ReadWriteFlags::NOWAIT).is_ok()
 }
 
-/// How many pages of this part of a file are in memory (cachestat(2), Linux
-/// 6.5); `None` where the kernel does not tell: it is older, or the file belongs
-/// to somebody else and may not be written.
+/// How many pages of this part of a file are in memory (cachestat(2), Linux 6.5). `None` where
+/// the kernel does not say: it is older, or another user owns the file and this process may not
+/// write it.
 fn pages_in_memory(file: &File, offset: u64, len: u64) -> Option<u64> {
     /// The same for every architecture that Rust has a libc for.
     const SYS_CACHESTAT: libc::c_long = 451;
@@ -465,7 +459,7 @@ fn pages_in_memory(file: &File, offset: u64, len: u64) -> Option<u64> {
         recently_evicted: u64,
     }
     if len == 0 {
-        // To the kernel that is all of the file.
+        // The kernel takes a length of 0 as the whole file.
         return Some(0);
     }
     let range = Range { offset, len };

@@ -18,18 +18,18 @@ pub(super) struct Part {
     pub offset: u64,
     /// In bytes.
     pub len: usize,
-    /// Whether nobody else has the file, or gets it before it was read.
+    /// Whether nobody else has the file before the read ends.
     pub is_only_here: bool,
-    /// What decides how it is read when its turn has come, where that is not by
-    /// way of the page cache in any case.
+    /// Decides when the turn comes whether the read goes past the page cache; `None` for a read
+    /// that never does.
     pub direct_reads: Option<Arc<DirectReads>>,
     /// How it is read.
     pub way: Way,
-    /// What is made of its bytes.
+    /// Makes the result from the bytes.
     pub fetched: fn(Arc<OpenFile>, ReadBytes) -> Fetched,
 }
 
-/// What direct I/O gives at least, unless the file ends, in bytes.
+/// Direct I/O returns whole sectors of this length, in bytes, except at the end of the file.
 const SECTOR_LEN: usize = 512;
 
 impl Part {
@@ -49,7 +49,7 @@ impl Part {
     pub fn whole(file: Arc<OpenFile>) -> Self {
         let fetched = |file: Arc<OpenFile>, bytes: ReadBytes| {
             if !file.has_same_contents() {
-                // What was read may be of two versions.
+                // The bytes may be of two versions.
                 file.doubt();
             }
             let found = |bytes| Found {
@@ -66,14 +66,14 @@ impl Part {
         }
     }
 
-    /// Its turn has come.
+    /// Chooses how to read, now that the turn has come.
     pub fn choose_way(&mut self) {
         if let Some(reads) = self.direct_reads.take() {
             self.way = reads.way(&self.file, self.is_only_here, self.offset, self.len);
         }
     }
 
-    /// Room for its bytes, according to how it is read.
+    /// Room for the bytes, as the way of reading needs it.
     pub fn room(&self) -> FileBytes {
         let mut room = FileBytes::blocks(self.len);
         if !self.is_direct() {
@@ -82,7 +82,7 @@ impl Part {
         room
     }
 
-    /// What it is read from.
+    /// The descriptor to read from.
     pub fn source(&self) -> BorrowedFd<'_> {
         match &self.way {
             Way::Direct(direct) => direct.as_fd(),
@@ -94,26 +94,26 @@ impl Part {
         matches!(self.way, Way::Direct(_))
     }
 
-    /// Whether more is to be read after so many bytes. What direct I/O leaves
-    /// out of a sector is not there.
+    /// Whether to read on after this many bytes. Direct I/O cuts a sector short only at the end
+    /// of the file.
     pub fn is_more(&self, filled: usize) -> bool {
         filled < self.len && (!self.is_direct() || filled.is_multiple_of(SECTOR_LEN))
     }
 
-    /// What is made of what its read came to.
+    /// The result of the read, from its bytes.
     pub fn end(mut self, bytes: ReadBytes) -> Fetched {
-        // The file is as it was before.
+        // Restores the normal mode of the file.
         self.way = Way::Cached;
         (self.fetched)(self.file, bytes)
     }
 
-    /// What is made of it, once it was read. Blocks.
+    /// Reads the part, and returns the result. Blocks.
     pub fn fetch(mut self) -> Fetched {
         let bytes = self.read();
         self.end(bytes)
     }
 
-    /// Reads it. Blocks.
+    /// Reads the part. Blocks.
     pub fn read(&mut self) -> ReadBytes {
         self.choose_way();
         let mut bytes = self.room();
@@ -125,7 +125,7 @@ impl Part {
                 Ok(0) => break,
                 Ok(len) => filled += len,
                 Err(Errno::INTR) => {}
-                // Its blocks are longer than those that we know.
+                // The disk has longer blocks than we expect.
                 Err(Errno::INVAL) if self.is_direct() => self.way = Way::Displacing,
                 Err(error) => return Err(error),
             }

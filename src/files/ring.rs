@@ -1,9 +1,9 @@
-//! Reads by io_uring: the worker begins them itself, many with one system call,
-//! and no thread is woken for them.
+//! Reads by io_uring. The worker starts them itself, many with one system call, and wakes no
+//! thread.
 //!
-//! Only for reads of which it is known that to begin them takes no disk. The
-//! kernel looks for a file's place on the disk before it goes on without us:
-//! for a short file that is open, ext4 and XFS have it in memory.
+//! The ring takes only reads that start without the disk. The kernel looks up the file's place on
+//! the disk before the call returns. For a short open file, ext4 and XFS have that place in
+//! memory.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,43 +25,41 @@ use crate::net::poller::{Interest, Side, Source};
 use crate::net::tasks;
 use crate::net::timer_fd::TimerFd;
 
-/// What is read in one turn of the event loop, if more could be: hot requests
-/// wait for so many cold ones.
+/// Most reads that one turn of the event loop completes: hot requests wait for at most this many
+/// cold ones.
 const READ_PER_TURN: usize = 4;
 
-/// How often the kernel is asked in vain for what it says is there: it does some
-/// of it at a time, and says so though another call has done it meanwhile.
+/// Most calls in a row that bring no completion. The kernel reports pending work that another
+/// call has already done, and does only a part of the work in each call.
 const FRUITLESS_MAX: usize = 8;
 
-/// Time until the kernel is asked again for what it had no memory for.
+/// Time until the kernel is asked again after it was out of memory.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One worker's ring: takes reads whose turn has come, from any thread.
 #[derive(Debug, Clone)]
 pub(super) struct Ring(UnboundedSender<Read>);
 
-/// What is to be read, and whose turn it is.
+/// A read, and its turn in the queue.
 pub(super) type Read = (Part, Begun<DiskRequest, Fetched>);
 
 impl Ring {
-    /// A ring for at most so many reads at once, which belongs to this thread
-    /// and its tasks.
+    /// Starts a ring for at most this many reads at once. It belongs to this thread and its
+    /// tasks.
     ///
     /// # Errors
-    /// The kernel has none (it is older than Linux 6.1), or does not let us have
-    /// one.
+    /// The kernel has no such ring (it is older than Linux 6.1), or does not permit one.
     pub fn start(most: usize) -> io::Result<Self> {
         let entries = u32::try_from(most).map_err(io::Error::other)?;
-        // Completions are looked for when the event loop says so, and interrupt
-        // nothing.
+        // The event loop asks for completions; they interrupt nothing.
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .setup_clamp()
             .build(entries)?;
-        // To wait for the ring itself does not wake for completions that are to
-        // be looked for.
+        // An eventfd wakes the event loop. A poll of the ring itself does not wake for deferred
+        // completions.
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         let (reads, wanted) = mpsc::unbounded_channel();
@@ -78,13 +76,13 @@ impl Ring {
         Ok(Ring(reads))
     }
 
-    /// Whether reads of this file are for it: a read that waits for anything but
-    /// its own bytes would make the worker wait. None are once it has failed.
+    /// Whether the ring takes reads of this file. A read that waits for more than its own bytes
+    /// would block the worker. A failed ring takes none.
     pub fn takes(&self, file: &OpenFile) -> bool {
         file.begins_at_once && file.id.len <= WHOLE_LEN && !self.0.is_closed()
     }
 
-    /// The work of reading a part, for the queue of its disk.
+    /// A read as work for the queue of its disk.
     pub fn work(self, part: Part) -> Work<DiskRequest, Fetched> {
         Work::Prompt(Box::new(move |begun| match self.begin(part, begun) {
             Some((part, begun)) => Err((begun, Box::new(|begun| begun.finish(&part.fetch())))),
@@ -92,9 +90,8 @@ impl Ring {
         }))
     }
 
-    /// Begins a read soon; gives it back where it is for a thread: the kernel
-    /// first makes room for it, which is no work for the worker, or the worker
-    /// has ended.
+    /// Starts a read soon. Returns it where a thread has to do it: because the kernel has to make
+    /// room first, which would block the worker, or because the worker has ended.
     pub fn begin(&self, mut part: Part, begun: Begun<DiskRequest, Fetched>) -> Option<Read> {
         part.choose_way();
         match part.way {
@@ -104,21 +101,20 @@ impl Ring {
     }
 }
 
-/// The task that begins reads and ends them.
+/// The task that starts reads and completes them.
 struct Reader {
     ring: IoUring,
-    /// Is signalled where the ring has to be looked at. Never read: each signal
-    /// is an event of its own.
+    /// Signalled when the ring has work. Never read: each signal is an event of its own.
     event: Source<OwnedFd>,
     wanted: UnboundedReceiver<Read>,
-    /// Until the kernel is asked again.
+    /// Timer until the kernel is asked again.
     retry: TimerFd,
-    /// Most that the kernel may have. Another configuration may let more be in flight at
-    /// the disks: they wait in `wanted`.
+    /// Most reads in the kernel. A later configuration may allow more in flight at the disks; the
+    /// rest wait in `wanted`.
     most: usize,
-    /// Those that the kernel has, or will have with the next system call.
+    /// Reads that the kernel has, or gets with the next system call.
     readings: Slab<Reading>,
-    /// Those that it has read.
+    /// Completed reads whose waiters have no result yet.
     done: Vec<(Waiters<Fetched>, Fetched)>,
 }
 
@@ -126,17 +122,17 @@ struct Reader {
 struct Reading {
     part: Part,
     begun: Begun<DiskRequest, Fetched>,
-    /// Nobody else has it: the kernel writes to it.
+    /// Not shared: the kernel writes to it.
     bytes: FileBytes,
     filled: usize,
 }
 
 impl Reader {
-    /// Reads until nobody can want anything more.
+    /// Runs until no more reads can come.
     ///
-    /// What was read is given to who waits for it after all that is ready in the
-    /// event loop, and little of it in each of its turns: where the processor
-    /// is what everybody waits for, hot answers do not wait for cold ones.
+    /// Results go to their waiters after everything else that is ready in the event loop, and
+    /// only a few in each turn. Where the processor is the bottleneck, hot answers do not wait
+    /// for cold ones.
     async fn run(mut self) {
         loop {
             for (waiters, fetched) in self.done.drain(..) {
@@ -149,7 +145,7 @@ impl Reader {
                 }
                 Ok(()) if self.wait().await => {}
                 Ok(()) => return,
-                // It has no memory for it now.
+                // The kernel is out of memory for now.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => {
                     if self.retry.set(RETRY_INTERVAL, Duration::ZERO).is_ok() {
                         self.retry.expired().await;
@@ -163,13 +159,12 @@ impl Reader {
         }
     }
 
-    /// Begins one read that is wanted, and takes what was read until there is
-    /// nothing or enough of it. To tell a disk of four reads with one call takes
-    /// 50 us and more, in which nobody else has a turn, and is no cheaper.
+    /// Starts one wanted read, and collects completions until there are none left, or enough. One
+    /// submission of four reads takes 50 us and more, in which no other task runs, and is no
+    /// cheaper.
     ///
     /// # Errors
-    /// What kept the kernel from beginning something, which then is left for the
-    /// next time.
+    /// The error that kept the kernel from starting a read. The read stays for the next turn.
     fn turn(&mut self) -> Result<(), Errno> {
         if self.ring.submission().is_empty()
             && let Ok(read) = self.wanted.try_recv()
@@ -197,7 +192,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Waits until there is something to be done; whether there ever is again.
+    /// Waits for work. Returns whether any can still come.
     async fn wait(&mut self) -> bool {
         let wait = |cx: &mut Context<'_>| {
             let wanted = if self.readings.len() < self.most {
@@ -230,7 +225,7 @@ impl Reader {
         self.push(key);
     }
 
-    /// Has the kernel read what is missing.
+    /// Submits the rest of a read to the kernel.
     fn push(&mut self, key: usize) {
         let Reading {
             part,
@@ -244,8 +239,8 @@ impl Reader {
             .offset(part.offset + *filled as u64)
             .build()
             .user_data(key as u64);
-        // SAFETY: the file stays open and its room where it is until the read is
-        // reaped, or for good where it never is (`drop`).
+        // SAFETY: the file stays open, and the room stays where it is, until the read is reaped.
+        // A read that is never reaped keeps both for good (`drop`).
         let pushed = unsafe { self.ring.submission().push(&entry) };
         debug_assert!(pushed.is_ok(), "there are as many entries as places");
         if pushed.is_err() {
@@ -253,7 +248,7 @@ impl Reader {
         }
     }
 
-    /// Takes what the kernel has read; whether there was any.
+    /// Collects completions. Returns whether there were any.
     fn reap(&mut self) -> bool {
         let mut is_any = false;
         while let Some(completion) = self.next_completion() {
@@ -267,7 +262,7 @@ impl Reader {
         self.ring.completion().next()
     }
 
-    /// A read came to so many bytes, or to an error if that is negative.
+    /// Handles a result: a number of bytes, or a negative error.
     fn complete(&mut self, key: usize, result: i32) {
         let Some(reading) = self.readings.get_mut(key) else {
             return;
@@ -281,7 +276,7 @@ impl Reader {
                 None
             }
             Err(_) if result == -libc::EINTR => return self.push(key),
-            // Its blocks are longer than those that we know.
+            // The disk has longer blocks than we expect.
             Err(_) if result == -libc::EINVAL && reading.part.is_direct() => {
                 reading.part.way = Way::Displacing;
                 return self.push(key);
@@ -302,7 +297,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // The kernel may still write to them.
+        // The kernel may still write to these rooms.
         let readings = self.readings.iter_mut();
         let bytes: Vec<_> = readings
             .map(|(_, it)| std::mem::take(&mut it.bytes))
@@ -349,9 +344,8 @@ mod tests {
         IoQueue::start("test", bounds).expect("a thread starts")
     }
 
-    /// Reads these parts of files at the same time, two in flight; `None` where
-    /// the kernel does not let this process have a ring, as in many containers:
-    /// there the program has none either.
+    /// Reads these parts of files at the same time, two in flight. `None` where the kernel
+    /// permits no ring, as in many containers; there the program has none either.
     fn read(parts: Vec<Part>) -> Option<Vec<Vec<u8>>> {
         let queue = queue(2, parts.len());
         let tasks = tasks::Tasks::of_this_thread().expect("a set of tasks");
@@ -369,7 +363,7 @@ mod tests {
             });
             let mut read = Vec::new();
             let mut reads: Vec<_> = reads.map(Box::pin).collect();
-            // All of them are begun before one is waited for.
+            // All reads start before the first await.
             for reading in &mut reads {
                 let mut once = Context::from_waker(std::task::Waker::noop());
                 assert!(reading.as_mut().poll(&mut once).is_pending());
@@ -416,8 +410,7 @@ mod tests {
         assert_eq!(whole.ok(), Some(Hot::Read(100)));
     }
 
-    /// All of a file, to be read past the page cache where its file system has
-    /// such reads.
+    /// A whole file, read past the page cache where the file system has such reads.
     fn direct(file: &Arc<OpenFile>, is_only_here: bool) -> Part {
         let len = file.id.len as usize;
         Part {
@@ -440,7 +433,7 @@ mod tests {
             for is_only_here in [true, false] {
                 let bytes: Vec<u8> = (0..len).map(|it| (it / 7) as u8).collect();
                 let (_folder, file) = file(&bytes);
-                // Else it would be in memory from when it was written.
+                // Otherwise the write would leave the file in memory.
                 rustix::fs::fsync(&file).expect("it is on the disk");
                 let forget = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
                 forget().expect("it is forgotten");
@@ -457,7 +450,7 @@ mod tests {
                 if is_direct {
                     assert_eq!(in_memory.ok(), Some(Hot::Cold), "{len} bytes");
                 }
-                // From now on by way of the page cache: this takes room as it comes.
+                // From here on through the page cache: direct reads need aligned room.
                 let read = pread(&file, &mut room[..len - 1], 1);
                 assert_eq!(read, Ok(len - 1));
             }
@@ -484,7 +477,7 @@ mod tests {
     fn what_can_not_be_read_directly_is_read_as_usual() {
         let bytes: Vec<u8> = (0..10_000).map(|it| (it / 7) as u8).collect();
         let (_folder, file) = file(&bytes);
-        // No block of a disk begins there, whatever their length.
+        // No disk has a block that begins there, whatever its block length.
         let part = || Part {
             way: direct_way(&file, false),
             ..Part::of(file.clone(), 1, 9_999)
@@ -502,8 +495,8 @@ mod tests {
         }
     }
 
-    /// No memory: what is read is not worth a place, but for a read now and then,
-    /// and the first one.
+    /// No memory. Reads are not worth a place in the page cache, except the first one and a
+    /// sample of the others.
     fn without_memory() -> Arc<DirectReads> {
         let reads = Arc::new(DirectReads::new(Arc::new(Memory::none())));
         let (_folder, file) = file(&[7]);

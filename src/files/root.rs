@@ -1,8 +1,7 @@
 //! Folders that files are served from, and opening files beneath them.
 //!
-//! The kernel refuses what leads out of the folder (`openat2` with
-//! `RESOLVE_BENEATH`), and says without waiting which names would have to be
-//! read from a disk (`RESOLVE_CACHED`).
+//! The kernel refuses paths that lead out of the folder (`openat2` with `RESOLVE_BENEATH`). It
+//! says without waiting where a name would have to be read from a disk (`RESOLVE_CACHED`).
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -22,14 +21,14 @@ pub struct Root {
     folder: OwnedFd,
     /// Device and inode.
     id: (u64, u64),
-    /// Whether it is on a file system that is nothing but memory.
+    /// Whether the file system keeps all files in memory, with no disk behind it.
     is_memory: bool,
-    /// Up to which length files on its file system are begun to be read without
-    /// asking the disk for anything else before.
+    /// Length up to which reads of files on its file system start without another read of the
+    /// disk.
     at_once_len: u64,
 }
 
-/// How often a path is followed that changes meanwhile.
+/// Most tries to follow a path that changes meanwhile.
 const OPEN_TRIES: usize = 4;
 
 impl Root {
@@ -49,13 +48,12 @@ impl Root {
         })
     }
 
-    /// Whether it is the same folder.
+    /// Whether both are the same folder.
     pub fn is_same(&self, other: &Self) -> bool {
         self.id == other.id
     }
 
-    /// Opens `path` beneath it, as far as that takes no disk; `None` where it
-    /// would.
+    /// Opens `path` beneath the folder from memory; `None` where that takes the disk.
     pub fn open_in_memory(&self, path: &[u8]) -> Option<Result<OpenFile, Missing>> {
         match self.open_file(path, ResolveFlags::CACHED) {
             Err(Missing::Failed(Errno::AGAIN)) => None,
@@ -63,14 +61,14 @@ impl Root {
         }
     }
 
-    /// Opens `path` beneath it. Blocks.
+    /// Opens `path` beneath the folder. Blocks.
     ///
     /// # Errors
-    /// What it leads to is no file that may be read.
+    /// The path leads to no file that may be read.
     pub fn open_from_disk(&self, path: &[u8]) -> Result<OpenFile, Missing> {
         for _ in 1..OPEN_TRIES {
             match self.open_file(path, ResolveFlags::empty()) {
-                // Something was renamed while a path with `..` was followed.
+                // A rename happened while a path with `..` was followed.
                 Err(Missing::Failed(Errno::AGAIN)) => {}
                 opened => return opened,
             }
@@ -94,7 +92,7 @@ impl Root {
             id,
             is_memory: self.is_memory && is_on_roots,
             begins_at_once: is_on_roots && id.len <= self.at_once_len,
-            // Of others it is not known what such reads cost.
+            // The cost of such reads on other file systems is not known.
             takes_direct_reads: is_on_roots && self.at_once_len > 0,
             is_hot: AtomicBool::new(false),
             in_memory_at: AtomicU64::new(u64::MAX),
@@ -103,8 +101,8 @@ impl Root {
         })
     }
 
-    /// Opens whatever is at `path`, which may not lead out of the folder; empty
-    /// it is the folder itself.
+    /// Opens whatever is at `path`, which may not lead out of the folder. An empty path opens the
+    /// folder itself.
     pub(super) fn open_beneath(
         &self,
         path: &[u8],
@@ -120,8 +118,8 @@ impl Root {
     }
 }
 
-/// Whether all that is on the file system of a folder is in memory, and stays
-/// there: without swap, what is on a tmpfs has no other place.
+/// Whether the file system of a folder keeps everything in memory. A tmpfs without swap has no
+/// other place.
 fn is_memory(folder: &OwnedFd) -> bool {
     // linux/magic.h.
     const TMPFS: i64 = 0x0102_1994;
@@ -133,12 +131,11 @@ fn is_memory(folder: &OwnedFd) -> bool {
     }
 }
 
-/// Up to which length files on the file system of a folder are begun to be read
-/// without asking the disk for anything else before: the kernel has to know
-/// where on the disk they are, and XFS keeps that with the file, as ext4 does.
-/// Of ext2 and ext3 that is true of the first blocks.
+/// Length up to which reads of a folder's files start without another read of the disk. The
+/// kernel needs the places of the blocks. XFS and ext4 keep them with the file; ext2 and ext3
+/// keep those of the first blocks.
 fn at_once_len(folder: &OwnedFd) -> u64 {
-    // linux/magic.h; the second is that of ext2 and ext3 too.
+    // linux/magic.h; ext2 and ext3 have the magic of ext4.
     const XFS: i64 = 0x5846_5342;
     const EXT4: i64 = 0xef53;
     const DIRECT_BLOCKS: u64 = 12;
@@ -158,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// What the file system of a folder is called.
+    /// The name of a folder's file system.
     fn file_system(folder: &Path) -> String {
         let mut stat = Command::new("stat");
         let said = stat.args(["-f", "-c", "%T"]).arg(folder).output();

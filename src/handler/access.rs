@@ -1,4 +1,4 @@
-//! Who may use a route, and how often: what comes before the action of a route.
+//! Access to a route, by client and rate: all checks before the action of the route.
 //!
 //! ```text
 //! allow, deny ─▶ maintenance ─▶ limits ─▶ auth ─▶ action
@@ -14,7 +14,7 @@ use crate::config;
 use crate::exchange::{Exchange, Outcome, box_cold, limits};
 use crate::metrics::end::Failure;
 
-/// What a route's access list says of a client; it has no address over a Unix socket.
+/// The verdict of a route's access list on a client; without an address over a Unix socket.
 pub(crate) fn access_of(route: &config::Route, client: Option<IpAddr>) -> Access {
     match &route.access {
         None => Access::Allowed,
@@ -23,13 +23,14 @@ pub(crate) fn access_of(route: &config::Route, client: Option<IpAddr>) -> Access
     }
 }
 
-/// Holds a request against what its route asks of clients. What is left to do where it does
-/// not pass at once: `None` of that where it goes on, or else its outcome.
+/// Checks a request against its route's conditions for clients. Returns a future where the
+/// request does not pass at once. The future gives `None` where the request continues, or else
+/// its outcome.
 ///
-/// One future for all of it: each wait of its own would grow the exchange's.
+/// All checks share one future: each separate await would grow the exchange's future.
 ///
 /// # Cancellation
-/// Safe: a request that leaves has used its turn of the limits.
+/// Safe: a request that leaves has still used its turn of the limits.
 pub(super) fn held_up<'e>(
     exchange: &'e mut Exchange<'_>,
     route: usize,

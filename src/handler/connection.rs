@@ -1,4 +1,4 @@
-//! What a connection of TCP gets: the upstream of the first route that it takes.
+//! Handles TCP connections: each goes to the upstream of the first matching route.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,8 +11,8 @@ use crate::exchange::tcp::{self, First};
 use crate::exchange::{Exchange, Moment, TlsClient};
 use crate::metrics::end::{End, Failure};
 
-/// Carries the client's bytes to an endpoint and back, until both have closed. `first` is
-/// what was read of them, where routes ask about it.
+/// Carries the client's bytes to an endpoint and back, until both have closed. `first` are the
+/// bytes read so far, where routes ask about them.
 ///
 /// # Cancellation
 /// Dropping the future closes the endpoint's connection.
@@ -23,10 +23,10 @@ pub async fn handle_connection(exchange: &mut Exchange<'_>, first: Option<Box<Fi
     }
 }
 
-/// Finds the connection's route: its upstream, and the key that balancers may go by.
+/// Finds the connection's route: its upstream, and the key for balancers by key.
 ///
 /// # Errors
-/// See [`find_route`](ConnectionFacts::find_route); or the route does not serve the client.
+/// See [`find_route`](ConnectionFacts::find_route); also if the route does not serve the client.
 fn choose(exchange: &mut Exchange<'_>, first: Option<&First>) -> Result<(Proxying, u64), Failure> {
     let context = exchange.context;
     let facts = ConnectionFacts::new(exchange, first);
@@ -43,26 +43,26 @@ fn choose(exchange: &mut Exchange<'_>, first: Option<&First>) -> Result<(Proxyin
     Ok((proxying, key))
 }
 
-/// A connection as the route table asks about it: it has nothing of a request.
+/// A TCP connection, as the route table asks about it: it has no parts of a request.
 pub(crate) struct ConnectionFacts<'a> {
     /// Index of the listener.
     pub listener: usize,
-    /// What is known of the client by TLS that was ended here.
+    /// The client's TLS facts, where TLS was ended here.
     pub tls: Option<&'a TlsClient>,
     /// Address of the client; `None` over a Unix socket.
     pub client: Option<IpAddr>,
-    /// What the client sent, as far as routes ask about it.
+    /// The client's first bytes, as far as routes ask about them.
     pub first: &'a [u8],
     pub hello: Option<&'a ClientHello>,
-    /// What routes go by that the connection does not show.
+    /// Facts for routing that are not in the connection.
     pub moment: Moment,
 }
 
 impl ConnectionFacts<'_> {
-    /// The route that the connection takes, and its upstream.
+    /// The route of the connection, and its upstream.
     ///
     /// # Errors
-    /// No route takes it, or the first one that does answers requests.
+    /// No route matches, or the first match answers HTTP requests.
     pub fn find_route(&self, config: &Config) -> Result<(usize, Proxying), Failure> {
         let route = config.route_table.find(self);
         let route = route.map_err(|_| Failure::NoRoute)?;

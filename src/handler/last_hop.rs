@@ -1,14 +1,14 @@
-//! Requests that no further proxy may pass on (`Max-Forwards: 0`).
+//! Requests that no proxy may forward any further (`Max-Forwards: 0`).
 
 use evenkeel_proto::{Method, RequestHead};
 
 use super::AnswerStep;
 
-/// The answer to such a request, as its last recipient (RFC 9110 §7.6.2).
+/// The answer to such a request, as its final recipient (RFC 9110 §7.6.2).
 pub(crate) struct LastHop {
     /// 200 to TRACE, 204 to OPTIONS.
     pub status: u16,
-    /// To TRACE the request itself, but for secrets (§9.3.8).
+    /// The request itself, without secrets, as the answer to TRACE (§9.3.8).
     pub body: Vec<u8>,
 }
 
@@ -16,7 +16,7 @@ impl LastHop {
     /// Type of the body.
     pub const CONTENT_TYPE: &str = "message/http";
 
-    /// `None` where the request goes the way of every other.
+    /// `None` where the request is handled normally.
     pub fn of(head: &RequestHead, bytes: &[u8]) -> Option<Self> {
         let is_last = head.hops_left(bytes) == Some(0);
         is_last.then(|| match head.method {

@@ -6,11 +6,11 @@
 //!          └▶ copy, once its body has come whole ─▶ the mirror's upstream ─▶ dropped
 //! ```
 //!
-//! A copy is an exchange of its own on a task of its own, so that it uses the upstream's
-//! balancer, queue, slots, timeouts and health, and counts in its figures. It is not
-//! retried, and has no line in an access log.
+//! A copy is an exchange of its own on its own task. It uses the upstream's balancer, queue,
+//! slots, timeouts and health, and counts in its figures. It is not retried, and has no line in
+//! an access log.
 //!
-//! Invariant: no client waits for a copy. What is not copied is counted by its reason.
+//! Invariant: no client waits for a copy. Requests without a copy are counted by reason.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ use crate::observe::counters::MirrorCounters;
 use crate::observe::sessions::Track;
 use crate::upstream::CopyInFlight;
 
-/// The field that tells an endpoint that a request is a copy.
+/// The field that marks a request as a copy.
 const MARK: &str = "X-Mirrored";
 
-/// Has a copy of the request sent to its route's mirror, if that takes one. It is called
-/// once it is sure that the request goes to an upstream.
+/// Sends a copy of the request to its route's mirror, if the mirror takes it. To be called once
+/// it is certain that the request goes to an upstream.
 #[cold]
 pub(super) fn copy(exchange: &mut Exchange<'_>, route: usize, mirror: &Mirror) {
     // A tunnel has no response to wait for.
@@ -57,7 +57,7 @@ pub(super) fn copy(exchange: &mut Exchange<'_>, route: usize, mirror: &Mirror) {
     let copy = RequestCopy {
         context: context.clone(),
         client: exchange.client.for_fetch(),
-        // It has the same head, so that the id is at the same place.
+        // The head is the same, so the id is at the same place.
         identity: exchange.progress.identity.of_copy(exchange.head),
         moment: exchange.moment.clone(),
         route,
@@ -70,7 +70,7 @@ pub(super) fn copy(exchange: &mut Exchange<'_>, route: usize, mirror: &Mirror) {
             tasks::spawn(copy.send(request, place));
         }
         Recorder::Coming(request) => {
-            // A client may take its time, and holds nobody's place meanwhile.
+            // A slow client holds nobody's place meanwhile.
             drop(place);
             tasks::spawn(async move {
                 match request.await.unwrap_or(Err(Unrecorded::Cut)) {
@@ -95,7 +95,7 @@ fn count_unrecorded(counters: &MirrorCounters, why: Unrecorded) {
     counter.add(1);
 }
 
-/// The fields that an endpoint gets in place of the client's, with the mark of a copy.
+/// The replaced fields for an endpoint, with the mark of a copy.
 fn marked(fields: Option<&[SetField]>) -> Rc<[SetField]> {
     let mark = SetField {
         name: MARK.into(),
@@ -105,7 +105,7 @@ fn marked(fields: Option<&[SetField]>) -> Rc<[SetField]> {
     fields.chain([mark]).collect()
 }
 
-/// A copy of a request that is to be sent.
+/// A copy of a request, ready to send.
 struct RequestCopy {
     context: Context,
     client: Client,
@@ -122,7 +122,7 @@ impl RequestCopy {
         self.context.config().routes[self.route].mirror.as_deref()
     }
 
-    /// Sends it, unless too many are in flight.
+    /// Sends the copy, unless too many are in flight.
     async fn send_if_free(self, request: Recorded) {
         let Some(mirror) = self.mirror() else {
             return;
@@ -134,7 +134,7 @@ impl RequestCopy {
         }
     }
 
-    /// Sends it, and drops the response.
+    /// Sends the copy, and drops the response.
     async fn send(self, request: Recorded, _place: CopyInFlight) {
         let (context, counters) = (&self.context, &self.counters);
         let Some(mirror) = self.mirror() else {
@@ -147,7 +147,7 @@ impl RequestCopy {
             return;
         }
         counters.sent.add(1);
-        // Its body is there already.
+        // The body has already arrived.
         head.wire.expect_continue = false;
         let timer = context.wheel.timer();
         timer.register_task().await;

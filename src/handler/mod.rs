@@ -1,4 +1,4 @@
-//! What answers a request: a route's action, or a refusal where none matches.
+//! Answers requests: by the action of a route, or by a refusal where no route matches.
 //!
 //! Each action has a file here, with its `Handler`. The table of actions is in the
 //! configuration; [`with_action!`] calls the handler of one.
@@ -36,9 +36,9 @@ use last_hop::LastHop;
 pub(crate) use proxy::balance_key;
 pub use step::{AnswerStep, RedirectStep};
 
-/// A handler answers requests, or passes them on, as the settings of an action say.
+/// Answers requests, or forwards them, as the settings of an action say.
 trait Handler {
-    /// Answers the request. It has the route of this index.
+    /// Answers the request. The index is the one of its route.
     ///
     /// A cold handler boxes its future, so that it does not grow the hot one.
     ///
@@ -50,13 +50,13 @@ trait Handler {
         exchange: &mut Exchange<'a>,
     ) -> impl Future<Output = Outcome>;
 
-    /// Says what `handle` would do with such a request, for `explain`.
+    /// The action of `handle` on such a request, for `explain`.
     fn plan<'a>(&'a self, request: &RequestFacts<'a>) -> Plan<'a>;
 
-    /// A few words on it, for the status page.
+    /// A summary in a few words, for the status page.
     fn label(&self, config: &Config) -> String;
 
-    /// Whether it passes requests on, so that `Max-Forwards` counts for it.
+    /// Whether the handler forwards requests, so that `Max-Forwards` applies.
     fn passes_on(&self) -> bool {
         false
     }
@@ -90,7 +90,7 @@ pub async fn handle(exchange: &mut Exchange<'_>) -> Outcome {
     answer_by_route(exchange).await
 }
 
-/// The same without a look at proofs for authorities.
+/// The same, without the check for ACME challenges.
 async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     let context = exchange.context;
     let found = {
@@ -117,7 +117,7 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     {
         return outcome;
     }
-    // Looked up again, so that the future does not grow by it.
+    // Looked up again, so that the future does not grow.
     let route = exchange.progress.figures.route.unwrap_or_default() as usize;
     exchange.keep_to_bandwidth(route);
     let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
@@ -147,11 +147,11 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     with_action!(action, it => it.handle(route, exchange).await)
 }
 
-/// Below this path authorities look for what proves that a host is ours (RFC 8555 §8.3):
-/// they begin with plain HTTP.
+/// Prefix of the paths where certificate authorities look for the proof that we control a host
+/// (RFC 8555 §8.3). They start with plain HTTP.
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
-/// Proves to an authority that a host is ours, where somebody here was asked to.
+/// Answers an ACME challenge, where one is pending for the host.
 async fn prove(exchange: &mut Exchange<'_>) -> Outcome {
     let Some(proof) = proof(exchange).await else {
         return answer_by_route(exchange).await;
@@ -164,8 +164,8 @@ async fn prove(exchange: &mut Exchange<'_>) -> Outcome {
     respond(exchange, &answer).await
 }
 
-/// What proves to an authority that a host is ours, where this process or another one with
-/// the same storage was asked to.
+/// The proof for a certificate authority that we control a host, where this process or another
+/// one with the same storage has a pending challenge.
 async fn proof(exchange: &Exchange<'_>) -> Option<Arc<str>> {
     let (context, bytes, head) = (exchange.context, exchange.bytes, exchange.head);
     if !matches!(head.method, Method::Get | Method::Head) {
@@ -177,7 +177,8 @@ async fn proof(exchange: &Exchange<'_>) -> Option<Arc<str>> {
         .await
 }
 
-/// Where a listener redirects a request, whatever its route; `found` is that.
+/// The listener's redirect of a request, whatever its route; `found` is the result of the route
+/// lookup.
 pub(crate) fn redirect_to_https<'a>(
     listener: &'a config::Listener,
     request: &RequestFacts<'_>,
@@ -192,7 +193,7 @@ pub(crate) fn redirect_to_https<'a>(
     (is_redirected && request.scheme == Scheme::Http).then_some(redirect)
 }
 
-/// Says what [`handle`] would do with a request whose route has this action.
+/// The action of [`handle`] on a request whose route has this action.
 pub(crate) fn plan<'a>(action: &'a Action, request: &RequestFacts<'a>) -> Plan<'a> {
     match last_hop(action, request.head, request.bytes) {
         Some(last) => Plan::Answer(last.step()),
@@ -200,12 +201,12 @@ pub(crate) fn plan<'a>(action: &'a Action, request: &RequestFacts<'a>) -> Plan<'
     }
 }
 
-/// A few words on an action, for the status page.
+/// A summary of an action, for the status page.
 pub(crate) fn label(action: &Action, config: &Config) -> String {
     with_action!(action, it => it.label(config))
 }
 
-/// The answer to a request that no further proxy may pass on, where the action would.
+/// The answer to a request that may not be forwarded, where the action would forward it.
 fn last_hop(action: &Action, head: &RequestHead, bytes: &[u8]) -> Option<LastHop> {
     if with_action!(action, it => it.passes_on()) {
         LastHop::of(head, bytes)
@@ -214,13 +215,13 @@ fn last_hop(action: &Action, head: &RequestHead, bytes: &[u8]) -> Option<LastHop
     }
 }
 
-/// The route that a request takes; `own` is the name of this process.
+/// The route of a request; `own` is the name of this process.
 ///
 /// # Errors
-/// No route takes it.
+/// No route matches.
 ///
-/// Invariant: every request to an endpoint names this process in `CDN-Loop`, so
-/// that one which comes back, by whatever way, is found here.
+/// Invariant: every request to an endpoint names this process in `CDN-Loop`. A request that comes
+/// back, by whatever way, is detected here.
 pub(crate) fn find_route(
     table: &RouteTable,
     own: &LoopId,
@@ -244,7 +245,7 @@ async fn refuse(exchange: &mut Exchange<'_>, failure: Failure) -> Outcome {
     answer::refuse(exchange, End::Failure(failure), None).await
 }
 
-/// Answers a request that must not be passed on.
+/// Answers a request that must not be forwarded.
 async fn answer_last(exchange: &mut Exchange<'_>, last: LastHop) -> Outcome {
     let answer = Answer {
         status: last.status,
@@ -255,8 +256,7 @@ async fn answer_last(exchange: &mut Exchange<'_>, last: LastHop) -> Outcome {
     respond(exchange, &answer).await
 }
 
-/// Sends an answer of the configuration. The body of a request is read and dropped
-/// after it.
+/// Sends an answer of the configuration. Reads and drops the body of the request after it.
 async fn respond(exchange: &mut Exchange<'_>, answer: &Answer<'_>) -> Outcome {
     let persistence = answer::persistence(exchange);
     match answer::send(exchange, answer, persistence).await {
@@ -265,20 +265,20 @@ async fn respond(exchange: &mut Exchange<'_>, answer: &Answer<'_>) -> Outcome {
     }
 }
 
-/// A request as the route table asks about it.
+/// A request, as far as the route table asks about it.
 pub(crate) struct RequestFacts<'a> {
-    /// What the head's spans are in.
+    /// The buffer of the head's spans.
     pub bytes: &'a [u8],
     pub head: &'a RequestHead,
     /// Index of the listener.
     pub listener: usize,
     /// Address of the client; `None` over a Unix socket.
     pub client: Option<IpAddr>,
-    /// By which the client asked.
+    /// The scheme of the client's request.
     pub scheme: Scheme,
-    /// What is known of the client by TLS.
+    /// The client's TLS facts.
     pub tls: Option<&'a TlsClient>,
-    /// What routes go by that the request does not show.
+    /// Facts for routing that are not in the request.
     pub moment: Moment,
 }
 

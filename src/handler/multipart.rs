@@ -2,20 +2,20 @@
 
 use evenkeel_proto::ByteRange;
 
-/// What stands around the parts of a body.
+/// The framing around the parts of a body.
 pub(super) struct Multipart {
     boundary: String,
-    /// What goes before each part.
+    /// The bytes before each part.
     pub parts: Vec<Vec<u8>>,
-    /// What goes behind the last one.
+    /// The bytes after the last part.
     pub end: Vec<u8>,
-    /// Length of all of it, in bytes.
+    /// Total length, in bytes.
     len: u64,
 }
 
 impl Multipart {
-    /// Of these parts of a body of `body_len` bytes. `content_type` is the field of each
-    /// part, without the end of the line; it may be empty.
+    /// The framing for these parts of a body of `body_len` bytes. `content_type` is the field of
+    /// each part, without the end of the line; it may be empty.
     pub fn new(ranges: &[ByteRange], content_type: &[u8], body_len: u64) -> Self {
         let boundary = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
         let part = |(index, range): (usize, &ByteRange)| {
@@ -43,7 +43,7 @@ impl Multipart {
         }
     }
 
-    /// Appends the fields that say so.
+    /// Appends the fields for this body.
     pub fn push_fields(&self, out: &mut Vec<u8>) {
         let Multipart { boundary, len, .. } = self;
         let lines = format!(

@@ -26,7 +26,7 @@ impl Handler for Proxying {
     }
 }
 
-/// Passes the request on.
+/// Forwards the request.
 pub(super) fn forward(
     exchange: &mut Exchange<'_>,
     proxying: &Proxying,
@@ -36,7 +36,7 @@ pub(super) fn forward(
     exchange::forward(exchange, proxying, key)
 }
 
-/// What the balancer goes by, where it goes by something of the request.
+/// The balancer's key, for a balancer by key; otherwise 0.
 pub(crate) fn balance_key(upstream: &config::Upstream, request: &RequestFacts<'_>) -> u64 {
     if upstream.balance.takes_key() {
         upstream.key.hash(request)

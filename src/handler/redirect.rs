@@ -24,7 +24,7 @@ impl Handler for Redirect {
     }
 }
 
-/// Sends the client to a location.
+/// Redirects the client.
 pub(super) async fn answer(exchange: &mut Exchange<'_>, redirect: &Redirect) -> Outcome {
     let location = expand_location(&redirect.location, &Values::of(exchange));
     let answer = Answer {
@@ -35,7 +35,7 @@ pub(super) async fn answer(exchange: &mut Exchange<'_>, redirect: &Redirect) -> 
     respond(exchange, &answer).await
 }
 
-/// What a redirect does, for `explain`.
+/// The redirect of a request, for `explain`.
 pub(crate) fn step(redirect: &Redirect, values: &Values<'_>) -> RedirectStep {
     let location = without_passwords(&redirect.location.to_string());
     RedirectStep {

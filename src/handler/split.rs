@@ -26,7 +26,7 @@ impl Handler for Split {
             }
         };
         let proxying = &self.parts[chosen].proxying;
-        // Boxed, so that the future of other routes does not grow by it.
+        // Boxed, so that the future of other routes does not grow.
         box_cold(proxy::forward(exchange, proxying))
     }
 
@@ -46,7 +46,7 @@ impl Handler for Split {
     }
 }
 
-/// The part that has the client's session, by its sticky cookie.
+/// The part with the client's session, by its sticky cookie.
 fn session_part(split: &Split, exchange: &Exchange<'_>) -> Option<usize> {
     exchange.sticky()?;
     let parts = split.parts.iter();
@@ -54,9 +54,9 @@ fn session_part(split: &Split, exchange: &Exchange<'_>) -> Option<usize> {
     upstreams.position(|it| sticky::session(exchange, it).is_some())
 }
 
-/// The part that requests with this key belong to.
+/// The part for requests with this key.
 pub(crate) fn weighted_part(split: &Split, key: u64) -> usize {
     let shares = split.parts.iter().map(|it| it.share);
-    // A configuration gives one of them a weight.
+    // The configuration ensures that one part has a weight.
     split::choose(shares, key).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Answers that are there in full, as `explain` shows them.
+//! Complete answers, as `explain` shows them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub struct AnswerStep {
     pub content_type: String,
     /// Length of the body, in bytes.
     pub body_bytes: usize,
-    /// Where the body was read from.
+    /// The file with the body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// Further fields: names and values.

@@ -1,7 +1,7 @@
 //! Bodies as HTTP/1 frames them, on streams.
 //!
-//! Whoever reads a message gets its body as HTTP/1 frames it, and whoever writes one writes it
-//! so: in chunks, with trailers behind them, where the head says so.
+//! Readers of a message get its body as HTTP/1 frames it, and writers write it so. If the head
+//! says so, it is in chunks, with trailers behind them.
 
 use evenkeel_proto::http1::{ChunkedDecoder, Piece};
 use evenkeel_proto::http2::response::trailer_block;
@@ -15,12 +15,11 @@ use super::{SharedConnection, room_of};
 pub enum BodyReading {
     /// As it comes.
     Content,
-    /// In chunks: bytes that frame it and are to be read first, and what is left of the
-    /// present chunk.
+    /// In chunks: unread framing, and the rest of the present chunk.
     Chunks {
-        /// Bytes that are to be read first.
+        /// Bytes of framing that are read first.
         framing: Vec<u8>,
-        /// What is left of the present chunk.
+        /// The rest of the present chunk.
         left: usize,
         /// Whether the end was framed.
         is_over: bool,
@@ -36,7 +35,7 @@ pub enum BodyWriting {
     Counted(u64),
     /// In chunks, which are taken apart. `held` is the beginning of a piece of framing.
     Chunks {
-        /// Stands behind what was taken.
+        /// Stands behind the taken bytes.
         decoder: ChunkedDecoder,
         /// The beginning of a piece of framing.
         held: Vec<u8>,
@@ -44,7 +43,7 @@ pub enum BodyWriting {
 }
 
 impl BodyReading {
-    /// That of a message whose head says this.
+    /// The reading of a message with this framing.
     pub fn of(framing: BodyFraming) -> Self {
         match framing {
             BodyFraming::Chunked => BodyReading::Chunks {
@@ -56,7 +55,7 @@ impl BodyReading {
         }
     }
 
-    /// Whether the end was framed, of what has one.
+    /// Whether the end was framed, if the framing has one.
     pub fn is_over(&self) -> bool {
         match self {
             BodyReading::Content => true,
@@ -72,7 +71,7 @@ impl BodyReading {
         }
     }
 
-    /// Reads what is there into `room`: how many bytes.
+    /// Reads the available bytes into `room`: how many.
     pub fn read<R: Role>(
         &mut self,
         protocol: &mut Core<R>,
@@ -98,7 +97,7 @@ impl BodyReading {
                 let most = (*left).min(room.len() - at);
                 let len = protocol.read_content(id, &mut room[at..at + most]);
                 if len == 0 {
-                    // Cut off within.
+                    // Cut off within the body.
                     break;
                 }
                 at += len;
@@ -152,7 +151,7 @@ impl BodyWriting {
     /// nothing follows them, where chunks do not say it.
     ///
     /// # Errors
-    /// They are no chunks.
+    /// The chunks are malformed.
     pub fn write<R: Role>(
         &mut self,
         connection: &SharedConnection<R>,
@@ -184,7 +183,7 @@ impl BodyWriting {
                 };
                 let taken = write_chunks(decoder, protocol, id, input, block)?;
                 if decoder.chunk_left() == 0 && !decoder.is_done() {
-                    // What is left begins a piece, of which the caller has no more now.
+                    // The rest begins a piece, of which the caller has no more now.
                     held.extend_from_slice(&input[taken..]);
                     return Ok(bytes.len());
                 }
@@ -194,8 +193,8 @@ impl BodyWriting {
     }
 }
 
-/// Sends what `bytes` have of a chunked body, as far as windows and memory allow. Gives how
-/// many of them were taken. A piece of framing is taken as a whole, and comes so.
+/// Sends the content that `bytes` have of a chunked body, as far as windows and memory allow.
+/// Gives how many bytes were taken. A piece of framing comes and is taken as a whole.
 fn write_chunks<R: Role>(
     decoder: &mut ChunkedDecoder,
     protocol: &mut Core<R>,

@@ -1,9 +1,8 @@
 //! Connections of HTTP/2 that exchanges share, of either side.
 //!
-//! Each has a task of its own, its driver, which alone reads and writes the socket. An
-//! exchange has a stream: it reads and writes what the protocol keeps in memory, and wakes
-//! the driver where that has news. Many streams that write in one turn of the event loop so
-//! leave in one send.
+//! Each has a task of its own, its driver, which alone reads and writes the socket. An exchange
+//! has a stream: it reads and writes the protocol's state in memory, and wakes the driver when
+//! that has news. So many streams that write in one turn of the event loop leave in one send.
 
 mod body;
 
@@ -19,17 +18,17 @@ use crate::net::stream::{Follow, Stream};
 /// Bytes that wait to be sent on a connection before its streams wait.
 const UNSENT_MAX: usize = 64 * 1024;
 
-/// What the streams of a connection share with its driver.
+/// State that the streams of a connection share with its driver.
 #[derive(Debug)]
 pub struct SharedConnection<R: Role> {
-    /// The protocol. Never borrowed over a call of anybody else.
+    /// The protocol. Never borrowed over a call of other code.
     pub protocol: RefCell<Core<R>>,
     /// Tasks of the streams that wait, by their numbers.
     waiting: RefCell<Vec<(StreamId, Waker)>>,
     driver: RefCell<Option<Waker>>,
     /// Whether nothing more comes from the peer, nor goes to it.
     is_broken: Cell<bool>,
-    /// Where a block of fields is written before it is sent.
+    /// A buffer for a block of fields before it is sent.
     pub block: RefCell<Vec<u8>>,
 }
 
@@ -54,14 +53,14 @@ impl<R: Role> SharedConnection<R> {
         }
     }
 
-    /// There is something to send, or a stream has ended.
+    /// Wakes the driver: a stream has something to send, or has ended.
     pub fn wake_driver(&self) {
         if let Some(driver) = &*self.driver.borrow() {
             driver.wake_by_ref();
         }
     }
 
-    /// There is news of a stream.
+    /// Wakes the task of a stream that has news.
     pub fn wake(&self, id: StreamId) {
         let waiting = self.waiting.borrow();
         if let Ok(at) = waiting.binary_search_by_key(&id, |it| it.0) {
@@ -69,8 +68,8 @@ impl<R: Role> SharedConnection<R> {
         }
     }
 
-    /// Wakes streams that wait to send, in the order in which they may, as many as find room.
-    /// Whether there may be more.
+    /// Wakes streams that wait to send, in their order of service, as many as find room. Whether
+    /// more of them may find room.
     pub fn wake_writers(&self) -> bool {
         /// Streams that have a turn at once: each sends up to a frame or more.
         const AT_ONCE: usize = 4;
@@ -115,7 +114,7 @@ impl<R: Role> SharedConnection<R> {
         Poll::Pending
     }
 
-    /// Nobody waits for a stream any more.
+    /// Forgets the waiting task of a stream.
     pub fn forget(&self, id: StreamId) {
         let mut waiting = self.waiting.borrow_mut();
         if let Ok(at) = waiting.binary_search_by_key(&id, |it| it.0) {
@@ -129,13 +128,13 @@ impl<R: Role> SharedConnection<R> {
         let direction = protocol.incoming(id)?.0;
         match direction {
             Direction::Reset(_) => None,
-            // What came before the end may be read still.
+            // Bytes that came before the end may still be read.
             Direction::Open if self.is_broken() && protocol.readable_len(id) == 0 => None,
             _ => Some(direction),
         }
     }
 
-    /// Waits until a stream takes something.
+    /// Waits until a stream takes bytes.
     pub fn poll_write_ready(&self, id: StreamId, cx: &Context<'_>) -> Poll<()> {
         let mut protocol = self.protocol.borrow_mut();
         let room = room_of(&protocol);
@@ -148,10 +147,10 @@ impl<R: Role> SharedConnection<R> {
         }
     }
 
-    /// Sends what there is; whether some of it was.
+    /// Sends unsent bytes; whether some were sent.
     ///
     /// # Errors
-    /// The peer takes nothing any more. What waited to be sent is forgotten.
+    /// The peer takes nothing any more. Unsent bytes are forgotten.
     pub fn flush(&self, cx: &Context<'_>, stream: &mut Stream) -> io::Result<bool> {
         let mut has_written = false;
         let protocol = &mut *self.protocol.borrow_mut();
@@ -172,7 +171,7 @@ impl<R: Role> SharedConnection<R> {
         Ok(has_written)
     }
 
-    /// Gives memory back that it does not need while nothing goes on.
+    /// Gives back memory that it does not need while idle.
     pub fn shrink(&self) {
         self.protocol.borrow_mut().shrink();
         self.waiting.borrow_mut().shrink_to_fit();
@@ -180,12 +179,12 @@ impl<R: Role> SharedConnection<R> {
     }
 }
 
-/// Bytes that may be put behind those that wait to be sent.
+/// Bytes that may be added to the unsent ones.
 pub fn room_of<R: Role>(protocol: &Core<R>) -> usize {
     UNSENT_MAX.saturating_sub(protocol.unsent().len())
 }
 
-/// Nobody takes what waits to be sent.
+/// Forgets unsent bytes: the peer takes them no more.
 pub fn forget_unsent<R: Role>(protocol: &mut Core<R>) {
     let len = protocol.unsent().len();
     protocol.sent(len);

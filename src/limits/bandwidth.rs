@@ -1,4 +1,4 @@
-//! How many bytes of responses a route sends in a second, and what each key has booked.
+//! The bandwidths of routes: bytes of responses in a second, and the bookings of each key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ pub struct RouteBandwidth {
     pub settings: Bandwidth,
     /// Its rate.
     rate: ByteRate,
-    /// What each key has booked; `None` where each response has the rate to itself.
+    /// The bookings of each key; `None` where each response has the rate to itself.
     table: Option<BandwidthTable>,
 }
 
 impl RouteBandwidth {
-    /// One of which nothing was booked.
+    /// A bandwidth without bookings.
     pub fn new(settings: &Bandwidth) -> Self {
         let rate = ByteRate {
             per_second: settings.bytes_per_second,
@@ -41,7 +41,7 @@ impl RouteBandwidth {
         table.map_or(Duration::ZERO, |it| it.wait(key, now))
     }
 
-    /// Keys of which bytes were sent lately.
+    /// Keys with bytes that were sent lately.
     pub fn active(&self, now: Instant) -> usize {
         self.table.as_ref().map_or(0, |it| it.active(now))
     }
@@ -53,16 +53,16 @@ pub struct Share {
     of: Arc<RouteBandwidth>,
     /// The key that it shares the rate with, where it does.
     key: Box<[u8]>,
-    /// What it has booked, where it has the rate to itself.
+    /// Its bookings, where it has the rate to itself.
     own: Booked,
-    /// From when on what it booked last may be sent.
+    /// The moment from which its last booking may be sent.
     ready: Instant,
-    /// All that its key had booked then.
+    /// All bookings of its key at that moment.
     until: u64,
 }
 
 impl Share {
-    /// That of a response with this key; it is empty where the response has the rate to
+    /// The part of a response with this key. The key is empty where the response has the rate to
     /// itself.
     pub fn new(of: &Arc<RouteBandwidth>, key: &[u8]) -> Self {
         Share {
@@ -92,8 +92,8 @@ impl Share {
         };
     }
 
-    /// The moment from which on what it booked may be sent. It comes nearer where others
-    /// that had booked before have left.
+    /// The moment from which its last booking may be sent. It comes nearer when others that had
+    /// booked before have left.
     pub fn ready(&mut self) -> Instant {
         if let Some(table) = &self.of.table {
             let until = table.until(&self.key);
@@ -105,7 +105,7 @@ impl Share {
         self.ready
     }
 
-    /// Bytes that were booked are not sent.
+    /// Gives back booked bytes that are not sent.
     pub fn give_back(&self, bytes: usize, now: Instant) {
         if let Some(table) = &self.of.table {
             table.give_back(&self.key, bytes as u64, now);

@@ -1,4 +1,4 @@
-//! Dates as logs and HTTP write them, in UTC.
+//! Dates in the forms of logs and HTTP, in UTC.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -7,19 +7,19 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// Time since 1970; none for a clock that is set to before that.
+/// Time since 1970; zero for a clock that is set to before 1970.
 pub fn unix_time(at: SystemTime) -> Duration {
     at.duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
 }
 
-/// A moment to the second, split as people write it.
+/// A moment to the second, in parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment(DateTime);
 
 impl Moment {
-    /// The moment so many seconds after 1970-01-01T00:00:00Z, or the end of
-    /// the year 9999 where that is earlier.
+    /// The moment this many seconds after 1970-01-01T00:00:00Z, but at most the end of the year
+    /// 9999.
     pub fn from_unix(unix_s: u64) -> Self {
         let timestamp = i64::try_from(unix_s)
             .ok()
@@ -27,7 +27,7 @@ impl Moment {
         Moment(timestamp.map_or(DateTime::MAX, |it| TimeZone::UTC.to_datetime(it)))
     }
 
-    /// `21/Nov/2026:09:05:01 +0000`, as the combined format has it.
+    /// `21/Nov/2026:09:05:01 +0000`, as in the combined format.
     pub fn combined(self) -> String {
         self.0.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string()
     }
@@ -37,11 +37,11 @@ impl Moment {
         self.0.strftime("%Y-%m-%dT%H:%M:%S").to_string()
     }
 
-    /// `Sat, 21 Nov 2026 09:05:01 GMT`, as `Date` has it (RFC 9110 §5.6.7).
+    /// `Sat, 21 Nov 2026 09:05:01 GMT`, as in `Date` (RFC 9110 §5.6.7).
     pub fn http_date(self) -> [u8; 29] {
         let mut date = [b' '; 29];
         let text = self.0.strftime("%a, %d %b %Y %H:%M:%S GMT");
-        // It has room: years here have four digits.
+        // There is room, as years here have four digits.
         let _ = write!(date.as_mut_slice(), "{text}");
         date
     }

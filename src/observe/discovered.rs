@@ -1,5 +1,4 @@
-//! Where the endpoints of upstreams come from: whoever finds them writes it, figures and
-//! explanations read it.
+//! The sources of endpoints. Discovery writes them; figures and explanations read them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,32 +9,31 @@ use serde::Serialize;
 use crate::metrics::ReasonCounts;
 use crate::observe::calendar::unix_time;
 
-/// A source of endpoints, and how it has been doing.
+/// A source of endpoints, and its state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SourceFigures {
-    /// What is looked up or read, as written.
+    /// The name or file, as configured.
     pub source: String,
-    /// What it is: `name`, `service`, `file` or `operator`.
+    /// Its kind: `name`, `service`, `file` or `operator`.
     pub kind: &'static str,
-    /// Endpoints that it has given.
+    /// Number of endpoints from it.
     pub endpoints: usize,
-    /// When it was last read without a mistake, in milliseconds since 1970; `null`
-    /// where it never was.
+    /// Last reading without a mistake, in milliseconds since 1970; `null` before the first.
     pub read_unix_ms: Option<u64>,
-    /// How long ago that was, in milliseconds.
+    /// Age of that reading, in milliseconds.
     pub age_ms: Option<u64>,
-    /// For how long what it said holds, in seconds, where it says that.
+    /// Lifetime of that reading in seconds, where it has one.
     pub ttl_s: Option<u64>,
-    /// Times that it could not be read.
+    /// Number of failed readings.
     pub failures: u64,
-    /// Why it could not be read when it was tried last: the word of the event log.
+    /// Why the latest reading failed: the word of the event log.
     pub failing: Option<&'static str>,
-    /// The same in words.
+    /// The same as text.
     pub error: Option<String>,
 }
 
 impl SourceFigures {
-    /// The same, with how long ago it was read.
+    /// The same, with the age of the last reading.
     #[must_use]
     pub fn aged(mut self, now: SystemTime) -> Self {
         let now = unix_time(now).as_millis() as u64;
@@ -43,14 +41,14 @@ impl SourceFigures {
         self
     }
 
-    /// Notes that it was read at this moment.
+    /// Notes a successful reading at this moment.
     pub fn note_read(&mut self, at: SystemTime) {
         self.read_unix_ms = Some(unix_time(at).as_millis() as u64);
         (self.failing, self.error) = (None, None);
     }
 }
 
-/// An endpoint that is not there, and why.
+/// An endpoint that is not in the list, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AbsentEndpoint {
     /// Its name.
@@ -61,18 +59,18 @@ pub struct AbsentEndpoint {
     pub since: SystemTime,
 }
 
-/// Endpoints that left an upstream, of which it is kept why.
+/// Endpoints that left an upstream and are kept with the reason.
 const MOST_ABSENT: usize = 64;
 
-/// What is known of an upstream.
+/// The record of an upstream.
 #[derive(Debug, Clone, Default)]
 struct Known {
     sources: Vec<SourceFigures>,
-    /// By the name of an endpoint, why it is there.
+    /// Why each endpoint is in the list, by name.
     reasons: HashMap<String, String>,
-    /// Times that a source could not be read, those that are gone included.
+    /// Number of failed readings, including sources that are gone.
     failures: SourceFailures,
-    /// The last that left, the newest last.
+    /// The last endpoints that left, the newest last.
     absent: VecDeque<AbsentEndpoint>,
 }
 
@@ -123,8 +121,7 @@ impl Default for Discovered {
 }
 
 impl Discovered {
-    /// Replaces what is known of an upstream: its sources, and why each endpoint is
-    /// there.
+    /// Replaces the record of an upstream: its sources, and why each endpoint is in the list.
     pub fn note(
         &self,
         upstream: &str,
@@ -139,7 +136,7 @@ impl Discovered {
         (known.sources, known.reasons) = (sources, reasons);
     }
 
-    /// Notes why endpoints of an upstream are not there, unless that was noted before.
+    /// Notes why endpoints of an upstream are not in the list, unless it was noted before.
     pub fn note_absent(&self, upstream: &str, absent: impl IntoIterator<Item = (String, String)>) {
         let mut all = self.known();
         let known = all.entry(upstream.to_owned()).or_default();
@@ -159,19 +156,19 @@ impl Discovered {
         }
     }
 
-    /// The endpoints of an upstream that left last, the newest first.
+    /// The endpoints that left an upstream last, the newest first.
     pub fn absent(&self, upstream: &str) -> Vec<AbsentEndpoint> {
         let known = self.known();
         let absent = known.get(upstream).into_iter().flat_map(|it| &it.absent);
         absent.rev().cloned().collect()
     }
 
-    /// Forgets upstreams that are no more.
+    /// Forgets upstreams that no longer exist.
     pub fn retain(&self, is_there: impl Fn(&str) -> bool) {
         self.known().retain(|name, _| is_there(name));
     }
 
-    /// The sources of an upstream beyond the addresses that are written.
+    /// The sources of an upstream, apart from addresses in the configuration.
     pub fn sources(&self, upstream: &str) -> Vec<SourceFigures> {
         let known = self.known();
         known
@@ -179,8 +176,7 @@ impl Discovered {
             .map_or(Vec::new(), |it| it.sources.clone())
     }
 
-    /// Times that a source of an upstream could not be read. They never decrease,
-    /// whichever sources go.
+    /// Number of failed readings of an upstream's sources. Never decreases, whichever sources go.
     pub fn source_failures(&self, upstream: &str) -> Arc<ReasonCounts> {
         let mut all = self.known();
         let known = all.entry(upstream.to_owned()).or_default();

@@ -1,10 +1,9 @@
-//! The event log: changes of state, limits reached, start and end, in
-//! sentences; and the last of them, for the status page.
+//! The event log: changes of state, limits reached, start and end, in sentences. Also keeps the
+//! last events for the status page.
 //!
-//! Owns where an event goes and what it looks like there: text or JSON on
-//! standard error, or the journal. What is said is up to who says it, through
-//! `tracing`. Shared by the process. Nobody waits for a slow reader: a thread
-//! writes the lines, and where it is behind they are dropped, counted and
+//! Owns the target and the format of events: text or JSON on standard error, or the journal. The
+//! text comes from the callers, through `tracing`. Shared by the process. Nobody waits for a slow
+//! reader: a thread writes the lines. While it is behind, lines are dropped, counted and
 //! reported.
 
 mod journal;
@@ -22,16 +21,15 @@ use crate::config::{Colour, Level, Log};
 pub use recent::{Event, Recent, recent};
 pub use sink::EventLog;
 
-/// Starts the event log, in colour where that is standard error. Whoever gets
-/// the [`EventLog`] drops it last: that waits, for a moment, until everything
-/// is written.
+/// Starts the event log, in colour where `colour` permits it. The caller drops the [`EventLog`]
+/// last: the drop waits for a moment until everything is written.
 pub fn start(settings: Log, colour: Colour) -> EventLog {
     let (filter, handle) = reload::Layer::new(filter(settings.level));
     let (log, layer) = sink::start(settings.format, colour);
     let subscriber = Registry::default()
         .with(layer.with_filter(filter))
         .with(recent::Layer.with_filter(self::filter(Level::Info)));
-    // In tests of the library one may be there already: that one stays.
+    // Tests of the library may have started one already, which stays.
     if subscriber.try_init().is_ok() {
         log_level::install(move |level| {
             let reloaded = handle.reload(self::filter(level));
@@ -42,8 +40,8 @@ pub fn start(settings: Log, colour: Colour) -> EventLog {
     log
 }
 
-/// What is written at a level. Of libraries that is what may be wrong, and what they say
-/// of their work at the last level alone.
+/// The filter for a level. Libraries report only warnings and errors; their normal work appears
+/// at the last level alone.
 fn filter(level: Level) -> Targets {
     let own = match level {
         Level::Error => LevelFilter::ERROR,
@@ -58,10 +56,10 @@ fn filter(level: Level) -> Targets {
     };
     Targets::new()
         .with_default(of_libraries)
-        // It warns of each folder that is gone, which is watched for.
+        // It warns of each removed folder, and we watch for that.
         .with_target("notify", of_libraries.min(LevelFilter::ERROR))
         .with_target(OWN_TARGETS, own)
 }
 
-/// What the names of our crates begin with.
+/// The prefix of the names of our crates.
 const OWN_TARGETS: &str = "evenkeel";

@@ -1,7 +1,6 @@
-//! The last exchanges of a worker that failed or were refused: what
-//! `show errors` tells.
+//! The last failed or refused exchanges of a worker, for `show errors`.
 //!
-//! Per worker, and written only when something went wrong.
+//! Per worker, and written only after a failure.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,13 +11,13 @@ use crate::metrics::end::End;
 
 /// Failures kept by each worker.
 pub const KEPT: usize = 64;
-/// Longest part of what was not understood that is kept, in bytes.
+/// Longest part of malformed input that is kept, in bytes.
 const EVIDENCE_LEN: usize = 256;
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 256;
 
-/// An exchange that failed or was refused. It has names, and no indexes: those of
-/// its configuration may stand for others by the time that it is shown.
+/// An exchange that failed or was refused. It has names and no indices, which may mean other
+/// objects by the time that it is shown.
 #[derive(Debug, Clone)]
 pub struct FailedExchange {
     /// When it ended.
@@ -33,7 +32,7 @@ pub struct FailedExchange {
     pub upstream: Option<String>,
     /// Name of the last endpoint tried.
     pub endpoint: Option<String>,
-    /// Method and target, where the head was understood.
+    /// Method and target, where the head was valid.
     pub line: Option<Vec<u8>>,
     /// How it ended.
     pub end: End,
@@ -43,12 +42,11 @@ pub struct FailedExchange {
     pub attempts: u32,
     /// How long each phase took.
     pub times: Times,
-    /// The beginning of what was not understood: of the request, or of the
-    /// endpoint's answer.
+    /// The beginning of the malformed input: of the request, or of the endpoint's response.
     pub evidence: Vec<u8>,
 }
 
-/// The last of them.
+/// The last failures.
 #[derive(Debug, Default)]
 pub struct Failures {
     kept: RefCell<VecDeque<FailedExchange>>,
@@ -56,14 +54,14 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Keeps the beginning of an endpoint's answer that was not understood,
-    /// for the exchange that fails with it.
+    /// Keeps the beginning of an endpoint's malformed response, for the exchange that fails with
+    /// it.
     #[cold]
     pub fn note_evidence(&self, bytes: &[u8]) {
         *self.evidence.borrow_mut() = first(bytes, EVIDENCE_LEN);
     }
 
-    /// Adds one; the oldest makes room.
+    /// Adds a failure, and drops the oldest if needed.
     #[cold]
     pub fn add(&self, mut failed: FailedExchange) {
         if let End::Response(_) = failed.end {
@@ -76,7 +74,7 @@ impl Failures {
         kept.push_back(failed);
     }
 
-    /// All that are kept, the oldest first.
+    /// All kept failures, the oldest first.
     pub fn list(&self) -> Vec<FailedExchange> {
         self.kept.borrow().iter().cloned().collect()
     }

@@ -1,9 +1,9 @@
-//! Everything that is counted, read at one moment: what the metrics, the
-//! status page, its CSV and JSON and the control socket show.
+//! All figures, read at one moment, for the metrics, the status page, its CSV and JSON, and the
+//! control socket.
 //!
-//! They all show this and nothing else, so that they agree. A table for each
-//! kind of object ([`figures!`]) has a row for each figure: the names are those
-//! of `/status.json`, and the families those of `/metrics`.
+//! All of these show the same figures, so that they agree. Each kind of object has a table
+//! ([`figures!`]) with a row for each figure. The rows have the names of `/status.json`, and the
+//! families of `/metrics`.
 
 pub mod counters;
 mod endpoint;
@@ -51,50 +51,50 @@ pub use route::{
 };
 pub use upstream::{LaneFigures, UpstreamFigures, UpstreamGiven};
 
-/// Where the figures come from: what workers write and share.
+/// The sources of figures: all state that workers write and share.
 #[derive(Debug, Clone)]
 pub struct Sources {
     /// The number of this generation: how often another configuration was loaded.
     pub generation: u32,
     /// When its configuration came into force.
     pub loaded: Started,
-    /// The configuration that the indices of all the others are of.
+    /// The configuration that all indices refer to.
     pub config: Arc<Config>,
-    /// Of each worker; behind them what the process before an upgrade has counted.
+    /// The counters of each worker, followed by those of the process before an upgrade.
     pub counters: Vec<Arc<Counters>>,
-    /// Of each upstream.
+    /// The state of each upstream.
     pub dispatchers: Vec<Arc<Dispatcher>>,
-    /// Of its routes.
+    /// The caches of its routes.
     pub caches: Vec<Arc<Cache>>,
     /// The limits of its routes.
     pub limits: RouteLimits,
-    /// What of it is under maintenance.
+    /// The routes and upstreams under maintenance.
     pub maintenance: Arc<Maintenance>,
-    /// What verifies passwords, from the start of the process on.
+    /// Verifies passwords; lives as long as the process.
     pub passwords: Arc<Passwords>,
     /// The TLS of its listeners, in order; `None` for plain text.
     pub tls: Vec<Option<Arc<ServedTls>>>,
-    /// The keys of the tickets of all listeners, from the start of the process on.
+    /// The ticket keys of all listeners; they live as long as the process.
     pub tickets: Arc<Tickets>,
     /// Access log lines that could not be written.
     pub log_lines_lost: Arc<AtomicU64>,
-    /// What became of spans.
+    /// The fate of spans.
     pub spans: Arc<SpanCounts>,
     /// The last probe of each endpoint.
     pub probes: Arc<Probes>,
-    /// Where endpoints come from.
+    /// The sources of endpoints.
     pub discovered: Arc<Discovered>,
     /// Requests to the status listener that were refused for their token.
     pub status_tokens_refused: Arc<AtomicU64>,
-    /// Workers that do not come round.
+    /// Workers whose event loop does not come round.
     pub worker_stalls: Arc<WorkerStalls>,
-    /// Paths of Unix listeners that lead to them no more.
+    /// Paths of Unix listeners that no longer lead to them.
     pub paths_lost: Arc<ReasonCounts>,
-    /// How often another configuration was asked for.
+    /// Reloads so far.
     pub reloads: Arc<Reloads>,
     /// Upgrades so far.
     pub upgrades: Arc<Upgrades>,
-    /// Whether no new connections are taken any more.
+    /// Whether the process drains.
     pub is_draining: Arc<AtomicBool>,
     /// When the process began to serve.
     pub started: Started,
@@ -102,27 +102,27 @@ pub struct Sources {
     pub disks: Arc<Disks>,
     /// The memory in which bodies are held for slow clients.
     pub buffer_memory: Arc<BufferMemory>,
-    /// Where each worker is asked for what only it knows.
+    /// Asks each worker for facts that only it knows.
     pub inquiries: Vec<Inquiry>,
 }
 
-/// The sources of the newest configuration, whichever that is by now.
+/// The sources of the newest configuration at any moment.
 #[derive(Debug, Clone)]
 pub struct CurrentSources(Arc<Mutex<Arc<Sources>>>);
 
 impl CurrentSources {
-    /// Those of the first configuration.
+    /// The sources of the first configuration.
     pub fn new(sources: Sources) -> Self {
         CurrentSources(Arc::new(Mutex::new(Arc::new(sources))))
     }
 
-    /// Those of the newest configuration. What one question is answered from is to be
-    /// taken once: indices of two configurations do not agree.
+    /// The sources of the newest configuration. Take them once for each question, as the indices
+    /// of two configurations do not agree.
     pub fn get(&self) -> Arc<Sources> {
         self.lock().clone()
     }
 
-    /// Another configuration has come into force. Gives those of the one before.
+    /// Replaces the sources after a reload. Returns the former ones.
     pub fn replace(&self, sources: Arc<Sources>) -> Arc<Sources> {
         std::mem::replace(&mut *self.lock(), sources)
     }
@@ -154,9 +154,9 @@ impl Started {
 figures! {
     /// All figures at one moment. Counts are since the start.
     figures Figures;
-    /// What a worker counts of nothing smaller than itself.
+    /// The counters of a worker as a whole.
     cells OwnCounters;
-    /// What is known of the process otherwise.
+    /// Further facts of the process.
     given ProcessGiven;
 
     /// Version of the program.
@@ -242,9 +242,9 @@ figures! {
     /// 1 while machines with different files `encrypt_with` use the server for ACME.
     family gauge "acme_server_keys_differ",
         |it| maybe(it.acme_server.as_ref().map(|it| it.keys_differ));
-    /// What the process takes of the machine.
+    /// The use of the machine's resources.
     given process: ProcessFigures;
-    /// Which configuration it runs on.
+    /// The configuration in force.
     given config: ConfigFigures;
     /// Configurations that are in use, the newest first.
     given generations: Vec<GenerationFigures>;
@@ -277,15 +277,15 @@ figures! {
 /// Memory of answers that clients have not taken yet, in bytes.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct AnswerMemoryFigures {
-    /// What they hold now.
+    /// Bytes held now.
     pub held: u64,
-    /// The most that they may.
+    /// Most bytes that may be held.
     pub limit: u64,
-    /// How often something was not made for want of room.
+    /// Answers that were refused for want of this memory.
     pub refused: u64,
 }
 
-/// Which configuration a process runs on.
+/// The configuration of a process.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConfigFigures {
     /// Hash of the effective configuration, in hexadecimal digits.

@@ -1,4 +1,4 @@
-//! Of a configuration that is in use.
+//! Figures of a configuration that is in use.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,16 +9,16 @@ use evenkeel_metrics::{Detail, figures};
 figures! {
     /// Figures of a configuration that is in use.
     figures GenerationFigures;
-    /// What a worker shows of a configuration, once a second.
+    /// A worker's counters for a configuration, updated once a second.
     cells GenerationCounters;
-    /// What is known of a configuration otherwise.
+    /// Further facts of a configuration.
     given GenerationGiven;
 
-    /// How often another one had come into force before it.
+    /// Number of configurations that came into force before it.
     given generation: u32;
     /// Its hash.
     given config: String;
-    /// Whether it is kept to come back unless the one in force is confirmed.
+    /// Whether it is kept as the way back until the one in force is confirmed.
     given kept_until_confirmed: bool;
     /// Time since it came into force, in milliseconds.
     given age_ms: u64;
@@ -30,7 +30,7 @@ figures! {
     gauge tunnels => "tunnels";
 }
 
-/// A configuration that came into force, and that something uses.
+/// A configuration that came into force and is still in use.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
     /// The number of its generation.
@@ -39,12 +39,12 @@ pub struct LoadedConfig {
     pub hash: String,
     /// When it came into force.
     pub since: Instant,
-    /// Of each worker.
+    /// The counters of each worker.
     pub counters: Vec<Arc<GenerationCounters>>,
 }
 
 impl LoadedConfig {
-    /// What goes on with it. Whether it is kept is for others to say.
+    /// Its figures. The caller sets whether it is kept as the way back.
     pub fn read(&self) -> GenerationFigures {
         let given = GenerationGiven {
             generation: self.generation,

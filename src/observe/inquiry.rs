@@ -1,8 +1,8 @@
-//! Questions to a worker about what it alone knows: its connections, its last
-//! failures, what its balancers have learned.
+//! Questions to a worker about facts that only it has: its connections, its last failures, and
+//! what its balancers have learned.
 //!
-//! A worker answers between two polls of its event loop. Nothing is asked
-//! unless somebody wants to see it.
+//! A worker answers between two polls of its event loop. It does no work for this unless someone
+//! asks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,30 +21,30 @@ use crate::net::descriptors::Taker;
 /// Longest wait for a worker's answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A question, with the way back.
+/// A question, with the channel for the answer.
 #[derive(Debug)]
 pub enum Question {
     /// At most this many open connections.
     Sessions(usize, oneshot::Sender<SessionList>),
     /// The last exchanges that failed.
     Failures(oneshot::Sender<Vec<FailedExchange>>),
-    /// What would become of an exchange that asks the upstream with this dispatcher.
-    /// No answer comes where the worker has no such upstream.
+    /// The fate of an exchange with these terms at the upstream of this dispatcher. A worker
+    /// without that upstream gives no answer.
     Outlook(
         Arc<Dispatcher>,
         Asking<'static>,
         oneshot::Sender<WorkerOutlook>,
     ),
-    /// What its balancers have learned.
+    /// Copies of its balancers, with the state that they have learned.
     Learned(oneshot::Sender<Vec<LearnedSide>>),
-    /// What the worker could close first to make room.
+    /// The first resource that the worker could close to make room.
     Spare(Need, oneshot::Sender<Option<Spare>>),
-    /// To close what it could close first; the answer is whether it did.
+    /// An order to close that resource. The answer says whether it was closed.
     GiveUp(Need, oneshot::Sender<bool>),
 }
 
-/// What a worker can close to make room, in the order in which that is closed.
-/// Moments are those at which its last use was over.
+/// Resources that a worker can close to make room, in the order of closing. The instant is the
+/// end of the last use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spare {
     /// Pipes that are kept for reuse.
@@ -53,24 +53,24 @@ pub enum Spare {
     EndpointConnection,
     /// A file that is kept open.
     File,
-    /// A client's connection without a request so far.
+    /// A client's connection that has not sent a whole request.
     SilentClient(Instant),
     /// A client's connection that waits for a further request.
     IdleClient(Instant),
 }
 
-/// What would become of an exchange, were it this worker's next.
+/// The fate of an exchange, if it were this worker's next.
 #[derive(Debug)]
 pub struct WorkerOutlook {
     /// Index of the worker.
     pub worker: usize,
-    /// What would become of it.
+    /// The fate.
     pub outlook: Outlook,
-    /// What its balancer has learned of endpoints.
+    /// Measurements of endpoints by its balancer.
     pub learned: Vec<(EndpointId, Learned)>,
 }
 
-/// What a worker's balancer of an upstream has learned, as a copy of it.
+/// A copy of a worker's balancer of an upstream.
 #[derive(Debug)]
 pub struct LearnedSide {
     /// Name of the upstream.
@@ -81,21 +81,21 @@ pub struct LearnedSide {
     pub chooser: Chooser,
 }
 
-/// Where a worker is asked.
+/// Sends questions to a worker.
 pub type Inquiry = mpsc::UnboundedSender<Question>;
-/// Where it hears of it.
+/// Receives questions in a worker.
 pub type Questions = mpsc::UnboundedReceiver<Question>;
 
-/// A way to ask a worker.
+/// A channel of questions for a worker.
 pub fn channel() -> (Inquiry, Questions) {
     mpsc::unbounded_channel()
 }
 
-/// What a probe lacks: it takes its descriptor from those of exchanges.
+/// The need of a probe, which takes its descriptor from the share of exchanges.
 const LACKING: Need = Need::Descriptor(Taker::Exchange);
 
-/// Has the workers close what is closed first, for want of a descriptor elsewhere;
-/// whether something was.
+/// Has the worker with the first resource in order close it, for want of a descriptor elsewhere.
+/// Returns whether one was closed.
 pub async fn make_room(workers: &[Inquiry]) -> bool {
     let mut first: Option<(Spare, &Inquiry)> = None;
     for worker in workers {
@@ -116,16 +116,16 @@ pub async fn make_room(workers: &[Inquiry]) -> bool {
     answer.first() == Some(&true)
 }
 
-/// What came of asking every worker.
+/// The answers of all workers.
 #[derive(Debug)]
 pub struct Answers<T> {
-    /// Of each worker that answered.
+    /// The answers that came.
     pub answers: Vec<T>,
     /// Workers that have ended, or did not answer in time.
     pub silent: usize,
 }
 
-/// Asks every worker the same, and waits a second at most.
+/// Asks every worker the same question, and waits a second at most.
 pub async fn ask<T>(
     workers: &[Inquiry],
     question: impl Fn(oneshot::Sender<T>) -> Question,
@@ -133,7 +133,7 @@ pub async fn ask<T>(
     let mut waiting = Vec::with_capacity(workers.len());
     for worker in workers {
         let (reply, answer) = oneshot::channel();
-        // Where the worker has ended, so has the way back.
+        // If the worker has ended, the answer's channel is closed too.
         let _ = worker.send(question(reply));
         waiting.push(answer);
     }

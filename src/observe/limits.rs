@@ -1,8 +1,8 @@
-//! Limits that are reached, as lines of the event log: one where an episode
-//! begins and one where it is over, however many requests it meets.
+//! Reports limits that are reached in the event log: a line when an episode begins and one when
+//! it ends, however many requests it affects.
 //!
-//! Owns which counters are watched and what is said of them. Nothing is
-//! counted for it: it looks at what the workers count anyway.
+//! Owns which counters are watched, and the text. Counts nothing itself: it reads the workers'
+//! counters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,36 +17,35 @@ use crate::metrics::end::{End, Failure};
 
 /// Time between two looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// An episode is over once nothing was counted for so long.
+/// An episode ends after this time without new counts.
 const QUIET_TIME: Duration = Duration::from_secs(5);
 
-/// Watches every limit.
+/// Watches all limits.
 #[derive(Debug)]
 pub struct LimitWatch {
-    /// The configuration that they are of.
+    /// The configuration of the watched limits.
     config: Arc<Config>,
     watched: Vec<(Limit, Episode)>,
 }
 
-/// A limit, by what counts how often it was reached.
+/// A limit, identified by the counter of its refusals.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
     /// Connections of a listener, by index.
     Connections { listener: usize },
     /// Descriptors for connections of a listener.
     Descriptors { listener: usize },
-    /// A listener's connections without a request, which give way to others.
+    /// A listener's connections without a request, displaced by others.
     Clients { listener: usize },
-    /// Idle connections to an upstream's endpoints, which give way to others.
+    /// Idle connections to an upstream's endpoints, displaced by others.
     IdleConnections { upstream: usize },
-    /// What an upstream does with requests that it has no slot for.
+    /// Requests for which an upstream has no slot.
     Upstream { upstream: usize, failure: Failure },
-    /// What becomes of requests for a route's files that can't be opened or read
-    /// now.
+    /// Requests for a route's files that can't be opened or read now.
     Files { route: usize, failure: Failure },
     /// Requests that a route's limits refuse.
     Requests { route: usize },
-    /// Requests that they would refuse or delay without `dry_run`.
+    /// Requests that the limits would refuse or delay without `dry_run`.
     DryRun { route: usize },
     /// Copies of a route's requests.
     Mirror { route: usize },
@@ -64,42 +63,42 @@ enum Limit {
     Spans,
 }
 
-/// Where the counts of a process begin.
+/// The start of a process's counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountsBegin {
-    /// With itself.
+    /// At zero, with the process.
     Here,
-    /// With a process before it, whose counts it goes on from.
+    /// At the counts of the process before.
     Before,
 }
 
-/// Whether a limit is being reached.
+/// The state of a limit: reached or not.
 #[derive(Debug, Default)]
 struct Episode {
     /// The count at the last look.
     count: u64,
-    /// The episode that goes on.
+    /// The present episode.
     current: Option<Current>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Current {
     began: Instant,
-    /// The count before it.
+    /// The count before the episode.
     before: u64,
     last_growth: Instant,
 }
 
-/// What is said of a limit.
+/// The words for a limit.
 struct Words {
-    /// What it is of, with its name.
+    /// The limited object, with its name.
     of: String,
     is: &'static str,
     was: &'static str,
     counted: &'static str,
 }
 
-/// What a look brought.
+/// The result of a look at a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum News {
     None,
@@ -118,7 +117,7 @@ impl News {
 }
 
 impl Episode {
-    /// Nothing more will be counted.
+    /// Ends all episodes, as no more will be counted.
     fn end(&self, now: Instant) -> News {
         match self.current {
             None => News::None,
@@ -157,7 +156,7 @@ impl Episode {
                 self.current = None;
                 News::Ended {
                     count: count.saturating_sub(before),
-                    // Each look is of the time since the one before.
+                    // Each look covers the time since the one before.
                     lasted: last_growth.duration_since(began) + LOOK_INTERVAL,
                 }
             }
@@ -167,8 +166,8 @@ impl Episode {
 }
 
 impl LimitWatch {
-    /// A watch over everything that the configuration limits. What another process has
-    /// counted is no news; what this one has counted until now is.
+    /// A watch over all limits of the configuration. Counts of a process before are no news;
+    /// counts of this process so far are.
     pub fn new(sources: &Sources, begin: CountsBegin) -> Self {
         let mut watch = LimitWatch::of(&sources.config);
         if begin == CountsBegin::Before {
@@ -187,8 +186,8 @@ impl LimitWatch {
         }
     }
 
-    /// Looks at every limit, and says what is new. The sources may be of another
-    /// configuration than before.
+    /// Looks at every limit, and reports news. The sources may be of another configuration than
+    /// before.
     pub fn look(&mut self, sources: &Sources, now: Instant) {
         if !Arc::ptr_eq(&self.config, &sources.config) {
             self.follow(&sources.config, now);
@@ -200,8 +199,8 @@ impl LimitWatch {
         }
     }
 
-    /// Watches what another configuration limits. What keeps its name goes on: its
-    /// counters do. An episode of what is gone ends.
+    /// Watches the limits of another configuration. A limit whose object keeps its name
+    /// continues, as its counter does. The episode of an object that is gone ends.
     fn follow(&mut self, config: &Arc<Config>, now: Instant) {
         let before = std::mem::take(&mut self.watched).into_iter();
         let before = before.map(|(limit, it)| (limit.key(&self.config), (limit, it)));
@@ -218,7 +217,7 @@ impl LimitWatch {
     }
 }
 
-/// Everything that a configuration limits.
+/// All limits of a configuration.
 fn limits_of(config: &Config) -> Vec<Limit> {
     let listeners = (0..config.listeners.len()).flat_map(|listener| {
         [
@@ -264,7 +263,7 @@ fn limits_of(config: &Config) -> Vec<Limit> {
     limits.collect()
 }
 
-/// How many exchanges had the end of this index.
+/// Number of exchanges with the end of this index.
 fn count_at(exchanges: &Lazy<ExchangeCounters>, end: usize) -> u64 {
     exchanges.get().map_or(0, |it| it.ends[end].value())
 }
@@ -299,7 +298,7 @@ impl Limit {
             Limit::DryRun { route } => {
                 sum(&|it| it.limits[route].as_ref().map_or(0, |it| it.dry_run.value()))
             }
-            // A client that leaves is none of ours.
+            // A client that leaves reaches no limit of ours.
             Limit::Mirror { route } => sum(&|it| {
                 it.mirrors[route].as_ref().map_or(0, |it| {
                     it.busy.value() + it.too_long.value() + it.no_memory.value()
@@ -323,12 +322,12 @@ impl Limit {
         }
     }
 
-    /// What tells it from the others, in any configuration.
+    /// Identifies the limit in any configuration.
     fn key(self, config: &Config) -> (&'static str, String) {
         (self.word(), self.of(config))
     }
 
-    /// What it is of, with its name.
+    /// The limited object, with its name.
     fn of(self, config: &Config) -> String {
         match self {
             Limit::Connections { listener }
@@ -577,7 +576,7 @@ mod tests {
         }
         let retries = |of: &str| (("retries", format!("upstream {of}")), true);
         assert_eq!(busy(&watch), [retries("b"), retries("c")]);
-        // Another stands before it, and one is gone.
+        // Another one moved before it, and one is gone.
         watch.follow(&config(["a", "c"]), now);
         assert_eq!(busy(&watch), [retries("c")]);
         let known = watch

@@ -1,7 +1,7 @@
-//! The event log's level and format, which change while the process runs: the level for
-//! an operator, both with another configuration.
+//! The event log's level and format, which change while the process runs. An operator can change
+//! the level; a reload can change both.
 //!
-//! The program that sets the event log up says here how they are changed.
+//! The program that starts the event log installs the setters here.
 
 use std::sync::OnceLock;
 
@@ -22,28 +22,28 @@ pub const LEVELS: [(&str, Level); 5] = [
     ("trace", Level::Trace),
 ];
 
-/// The level that a word stands for.
+/// The level with this word.
 pub fn of_word(word: &str) -> Option<Level> {
     let mut all = LEVELS.into_iter();
     all.find(|(of, _)| *of == word).map(|(_, level)| level)
 }
 
-/// Says how the level is changed; the first to say so is believed.
+/// Installs the setter of the level. Only the first one counts.
 pub fn install(setter: impl Fn(Level) -> Result<(), String> + Send + Sync + 'static) {
-    // A second one has no event log of its own either.
+    // A second caller has no event log of its own.
     let _ = SETTER.set(Box::new(setter));
 }
 
-/// Says how the format is changed; the first to say so is believed.
+/// Installs the setter of the format. Only the first one counts.
 pub fn install_format(setter: impl Fn(EventFormat) -> Result<(), String> + Send + Sync + 'static) {
     let _ = FORMAT_SETTER.set(Box::new(setter));
 }
 
-/// Follows another configuration of the event log. A level that an operator has set
-/// stays where the configuration's is as before.
+/// Applies another configuration of the event log. An operator's level stays, unless the
+/// configuration's level has changed.
 ///
 /// # Errors
-/// This process has no event log that can be changed, or that is behind.
+/// The event log of this process can't be changed, or is behind.
 pub fn follow(before: &Log, now: &Log) -> Result<(), String> {
     if before.level != now.level {
         set(now.level)?;
@@ -59,7 +59,7 @@ pub fn follow(before: &Log, now: &Log) -> Result<(), String> {
 /// Changes the level.
 ///
 /// # Errors
-/// This process has no event log whose level can be changed, or it has ended.
+/// The event log of this process has no level that can be changed, or it has ended.
 pub fn set(level: Level) -> Result<(), String> {
     match SETTER.get() {
         Some(setter) => setter(level),

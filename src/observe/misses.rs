@@ -1,9 +1,9 @@
-//! Which URLs of a route its cache does not answer most often: host, path and the names
-//! of parameters.
+//! The URLs of a route that its cache most often does not answer: host, path and names of
+//! parameters.
 //!
-//! Values of parameters may be secrets, such as tokens, and everybody who may look at the
-//! status page sees these URLs. A `*` stands for each value. So URLs that differ in
-//! values alone are one.
+//! Values of parameters may be secrets, such as tokens, and everybody with access to the status
+//! page sees these URLs. So each value is shown as `*`, and URLs that differ only in values count
+//! as one.
 
 use std::time::Duration;
 
@@ -12,42 +12,42 @@ use evenkeel_metrics::frequent::{Frequent, MostFrequent};
 use evenkeel_policy::Instant;
 use serde::Serialize;
 
-/// Counts are of the present period of this length and of the one before it.
+/// Counts cover the present period of this length, and the one before it.
 pub const PERIOD: Duration = Duration::from_mins(5);
 
-/// Longest URL that is kept, in bytes; the rest of a longer one is cut off.
+/// Longest URL that is kept, in bytes; longer ones are cut.
 const URL_LEN: usize = 200;
 
-/// URLs that are shown of a route.
+/// Most URLs that are shown of a route.
 const SHOWN: usize = 10;
 
-/// URLs that make up a smaller part of a route's misses are not shown: one in so many.
+/// URLs with a smaller share of a route's misses are not shown: one in this many.
 const SMALLEST_PART: u64 = 100;
 
-/// The misses of a route, of one worker.
+/// The misses of a route, on one worker.
 #[derive(Debug, Default)]
 pub struct Misses(Frequent);
 
-/// The misses of a route, of all workers.
+/// The misses of a route, over all workers.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct RecentMisses {
     /// Requests that the cache did not answer, in the last five to ten minutes.
     pub total: u64,
-    /// The URLs that most of them were for, the most frequent first; none that makes up less
-    /// than one percent.
+    /// The URLs with the most of them, the most frequent first. URLs with less than one percent
+    /// are left out.
     pub urls: Vec<MissedUrl>,
 }
 
-/// A URL that a cache does not answer often.
+/// A URL that a cache often does not answer.
 #[derive(Debug, Clone, Serialize)]
 pub struct MissedUrl {
     /// Host, path and the names of parameters, with `*` for each value.
     pub url: String,
-    /// How often, at least.
+    /// Least number of misses.
     pub count: u64,
-    /// Why, the last time: the word of the access log.
+    /// The reason for the last one: the word of the access log.
     pub reason: &'static str,
-    /// The same, in half a sentence.
+    /// The reason as half a sentence.
     pub why: &'static str,
 }
 
@@ -88,14 +88,14 @@ fn period(now: Instant) -> u64 {
     now.as_nanos() / PERIOD.as_nanos() as u64
 }
 
-/// A URL as it is shown, in printable ASCII.
+/// A URL in the form that is shown, in printable ASCII.
 struct Url {
     bytes: [u8; URL_LEN],
     len: usize,
     is_cut: bool,
 }
 
-/// Stands for what is cut off.
+/// Marks a cut.
 const CUT: &[u8] = b"...";
 
 impl Url {
@@ -123,7 +123,7 @@ impl Url {
         for pair in query.split(|&byte| byte == b'&') {
             self.push(before);
             before = b'&';
-            // Without `=` it may be a value.
+            // Without `=` the text may be a value.
             if let Some(end) = pair.iter().position(|&byte| byte == b'=') {
                 pair[..=end].iter().for_each(|it| self.push(*it));
             }
@@ -138,7 +138,7 @@ impl Url {
         }
     }
 
-    /// Appends a text if it fits, else the mark of a cut.
+    /// Appends a text if it fits, and otherwise the mark of a cut.
     fn put(&mut self, text: &[u8]) {
         if self.is_cut {
             return;
@@ -169,7 +169,7 @@ mod tests {
             let made = Url::of(host.as_bytes(), path.as_bytes(), query.as_bytes());
             assert_eq!(String::from_utf8_lossy(made.text()), *url);
         }
-        // The end is marked as well where it lies in an escape.
+        // The end is also marked where it is within an escape.
         for len in 190..210 {
             let made = Url::of(b"", "\u{fc}".repeat(len).as_bytes(), b"q=1");
             assert!(made.text().len() <= URL_LEN && made.text().ends_with(CUT));

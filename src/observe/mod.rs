@@ -1,4 +1,4 @@
-//! What the program says of its work: ends, counters, access log, events.
+//! Reports on the program's work: counters, access log, events, spans.
 
 pub mod access_log;
 pub mod calendar;

@@ -1,4 +1,4 @@
-//! Where the exchanges of one configuration are recorded: lines of access logs, and spans.
+//! The access logs and the exporter of one configuration.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use super::access_log::Layout;
 use super::access_log::writer::LogSender;
 use super::otlp::SpanSender;
 
-/// Where exchanges of one configuration are recorded.
+/// The access logs and the exporter of one configuration.
 ///
-/// Invariant: a destination that a later configuration has no more is finished once
-/// nobody holds one of these.
+/// Invariant: a destination that a later configuration lacks is finished once nobody holds one of
+/// these.
 #[derive(Debug, Clone)]
 pub struct Outlets {
-    /// What lines look like.
+    /// Layout of the lines.
     pub layout: Arc<Layout>,
-    /// Where lines go.
+    /// Hands lines over.
     pub lines: LogSender,
-    /// Where spans go, if they go anywhere.
+    /// Hands spans over, if there is a collector.
     pub spans: Option<SpanSender>,
 }

@@ -1,5 +1,5 @@
-//! Paths of Unix listeners that lead to them no more. The control thread counts, readers
-//! ask.
+//! Paths of Unix listeners that no longer lead to them. The control thread counts them, and
+//! readers ask.
 
 use crate::metrics::ReasonCounts;
 

@@ -1,5 +1,4 @@
-//! The last probe of each endpoint: the control thread writes it, whoever looks
-//! at the figures reads it.
+//! The last probe of each endpoint. The control thread writes it, and the figures read it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,34 +17,34 @@ const MAX_ANSWER_LEN: usize = 200;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeEnd {
-    /// The connection opened, and nothing was to be asked.
+    /// The connection opened, and that was all to check.
     Connected,
-    /// The answer was as it should be.
+    /// The answer was as expected.
     Answered,
-    /// None was made, for all slots were busy, but an exchange was answered.
+    /// No probe was made, as all slots were busy, but an exchange was answered.
     Exchange,
     /// The cause is on this side, such as a lack of descriptors.
     Local,
     /// No connection could be opened.
     ConnectFailed,
-    /// No connection was open in time.
+    /// The connection did not open in time.
     ConnectTimeout,
-    /// The connection could not be secured.
+    /// The TLS handshake failed.
     TlsFailed,
-    /// The answer was not there in time.
+    /// The answer did not arrive in time.
     AnswerTimeout,
-    /// The connection broke, or what came is nothing of the protocol.
+    /// The connection broke, or the answer does not follow the protocol.
     Malformed,
-    /// The server speaks the protocol, and says that it serves nobody.
+    /// The server speaks the protocol, and reports that it serves no requests.
     Refused,
-    /// The answer has another status than it should.
+    /// The answer has an unexpected status.
     Status,
-    /// The answer lacks what it should have.
+    /// The answer lacks the expected text.
     Content,
 }
 
 impl ProbeEnd {
-    /// Whether it says that the endpoint is well.
+    /// Whether it shows that the endpoint is well.
     pub fn is_pass(self) -> bool {
         matches!(
             self,
@@ -54,10 +53,10 @@ impl ProbeEnd {
     }
 }
 
-/// What came of a probe.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastProbe {
-    /// When it was done, in milliseconds since 1970.
+    /// End of the probe, in milliseconds since 1970.
     pub unix_ms: u64,
     /// Whether it passed.
     pub passed: bool,
@@ -65,20 +64,21 @@ pub struct LastProbe {
     pub end: ProbeEnd,
     /// Status of the answer, if there was one.
     pub status: Option<u16>,
-    /// What it took, in microseconds.
+    /// Duration in microseconds.
     pub took_us: u64,
-    /// What came back, such as `status 503` or `connection refused`.
+    /// The answer in words, such as `status 503` or `connection refused`.
     pub answer: String,
 }
 
-/// What is kept of an endpoint's probes.
+/// The record of an endpoint's probes.
 #[derive(Debug, Clone, Default)]
 pub struct Probed {
     /// The last one; `None` before the first.
     pub last: Option<LastProbe>,
-    /// Those that failed.
+    /// Number of failed probes.
     pub failures: u64,
-    /// Whether it is of the process before, and its own probes have not begun.
+    /// Whether it was inherited from the process before, and the endpoint's own probes have not
+    /// begun.
     is_inherited: bool,
 }
 
@@ -91,13 +91,13 @@ pub struct Probes(Vec<Arc<UpstreamProbes>>);
 pub struct UpstreamProbes(Mutex<BTreeMap<EndpointId, Probed>>);
 
 impl Probes {
-    /// None yet, for everything in `config`.
+    /// No probes yet, for all upstreams of `config`.
     pub fn new(config: &Config) -> Self {
         Probes(config.upstreams.iter().map(|_| Arc::default()).collect())
     }
 
-    /// Those under the configuration that comes after `before`, which these are of. An
-    /// upstream that keeps its name goes on.
+    /// The probes under the next configuration; `before` is the one of `self`. An upstream that
+    /// keeps its name keeps its probes.
     pub fn following(&self, before: &Config, config: &Config) -> Self {
         let known = before.upstreams.iter().zip(&self.0);
         let known: HashMap<&str, _> = known.map(|(it, probes)| (&*it.name, probes)).collect();
@@ -106,20 +106,19 @@ impl Probes {
         Probes(probes.map(Option::unwrap_or_default).collect())
     }
 
-    /// Those of an upstream.
+    /// The probes of an upstream.
     pub fn of_upstream(&self, upstream: usize) -> &Arc<UpstreamProbes> {
         &self.0[upstream]
     }
 
-    /// What is known of an endpoint.
+    /// The record of an endpoint.
     pub fn of(&self, upstream: usize, endpoint: EndpointId) -> Probed {
         self.0[upstream].of(endpoint)
     }
 }
 
 impl UpstreamProbes {
-    /// Notes that the probes of an endpoint begin: none was made yet, but for those of
-    /// the process before.
+    /// Notes that the probes of an endpoint begin. Clears its record, except an inherited one.
     pub fn begin(&self, endpoint: EndpointId) {
         let mut probed = self.probed();
         let probed = probed.entry(endpoint).or_default();
@@ -128,16 +127,15 @@ impl UpstreamProbes {
         }
     }
 
-    /// Notes the last probe that the process before has made of an endpoint, whose own
-    /// probes have not begun.
+    /// Inherits the last probe of the process before, for an endpoint whose own probes have not
+    /// begun.
     pub fn inherit(&self, endpoint: EndpointId, last: Option<LastProbe>) {
         let mut probed = self.probed();
         let probed = probed.entry(endpoint).or_default();
         (probed.last, probed.is_inherited) = (last, true);
     }
 
-    /// Notes a probe that is just done: how it ended, with the status and the
-    /// words of the answer.
+    /// Notes a probe that has just ended, with its end, and the status and words of the answer.
     pub fn note(
         &self,
         endpoint: EndpointId,
@@ -149,7 +147,7 @@ impl UpstreamProbes {
         answer.truncate(answer.floor_char_boundary(MAX_ANSWER_LEN));
         let mut probed = self.probed();
         let probed = probed.entry(endpoint).or_default();
-        // What is lacking on this side says nothing about the endpoint.
+        // A local failure says nothing about the endpoint.
         probed.failures += u64::from(!end.is_pass() && end != ProbeEnd::Local);
         probed.last = Some(LastProbe {
             unix_ms: unix_time(SystemTime::now()).as_millis() as u64,
@@ -161,14 +159,14 @@ impl UpstreamProbes {
         });
     }
 
-    /// Adds failures that the process before an upgrade has counted.
+    /// Adds failures counted by the process before an upgrade.
     pub fn add_failures(&self, endpoint: EndpointId, failures: u64) {
         if failures > 0 {
             self.probed().entry(endpoint).or_default().failures += failures;
         }
     }
 
-    /// What is known of an endpoint.
+    /// The record of an endpoint.
     pub fn of(&self, endpoint: EndpointId) -> Probed {
         self.probed().get(&endpoint).cloned().unwrap_or_default()
     }

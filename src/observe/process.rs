@@ -1,6 +1,6 @@
-//! What the process takes of the machine: processor, memory, descriptors.
+//! The use of the machine by this process: processor, memory, descriptors.
 //!
-//! Read from the kernel when somebody asks; what it does not tell is `None`.
+//! Read from the kernel on demand. Values that the kernel does not give are `None`.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// What the process takes of the machine.
+/// The use of the machine by this process.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct ProcessFigures {
     /// Processor time of all its threads, in the kernel and out of it, in

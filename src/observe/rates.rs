@@ -1,5 +1,5 @@
-//! What happened between two readings of the figures: what `evenkeel top`
-//! shows. The names here are those of the control socket's `json rates`.
+//! Rates between two readings of the figures, for `evenkeel top`. The names are those of the
+//! control socket's `json rates`.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use super::figures::{
 use crate::cache::CacheFigures;
 use crate::metrics::histogram::Distribution;
 
-/// A moment, and what happened in the time before it.
+/// Rates at one moment, over the time before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Version of the program.
@@ -24,7 +24,7 @@ pub struct Rates {
     pub started_unix_ms: u64,
     /// For how long it has.
     pub uptime_ms: u64,
-    /// The time that the rates are of.
+    /// The time that the rates cover.
     pub window_ms: u64,
     /// Configurations that are in use, the newest first.
     pub generations: Vec<GenerationRates>,
@@ -42,7 +42,7 @@ pub struct Rates {
     pub upstreams: Vec<UpstreamRates>,
 }
 
-/// Exchanges of a time.
+/// Rates of exchanges.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Exchanges a second.
@@ -53,27 +53,27 @@ pub struct Traffic {
     pub bytes_in_per_s: f64,
     /// Bytes a second to clients; of an endpoint, from it.
     pub bytes_out_per_s: f64,
-    /// Half of the exchanges took less, in microseconds; `null` for none.
+    /// Median duration in microseconds; `null` without exchanges.
     pub p50_us: Option<f64>,
-    /// 99 % of the exchanges took less.
+    /// 99th percentile of the duration.
     pub p99_us: Option<f64>,
 }
 
 /// A configuration that is in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GenerationRates {
-    /// How often another one had come into force before it.
+    /// Number of configurations that came into force before it.
     pub generation: u32,
     /// Its hash.
     pub config: String,
-    /// Whether it is kept to come back unless the one in force is confirmed.
+    /// Whether it is kept as the way back until the one in force is confirmed.
     #[serde(default)]
     pub kept_until_confirmed: bool,
     /// Time since it came into force.
     pub age_ms: u64,
     /// Exchanges that began with it and go on.
     pub exchanges: u64,
-    /// Those of them that are tunnels.
+    /// The tunnels among them.
     pub tunnels: u64,
 }
 
@@ -95,7 +95,7 @@ impl From<&GenerationFigures> for GenerationRates {
 pub struct ListenerRates {
     /// Its name.
     pub name: String,
-    /// Where it listens.
+    /// Its address.
     pub bind: String,
     /// Connections open now.
     pub open: u64,
@@ -136,7 +136,7 @@ pub struct LimitRates {
 pub struct CacheRates {
     /// Its name.
     pub name: String,
-    /// Requests a second for which it was asked.
+    /// Requests to the cache in a second.
     pub requests_per_s: f64,
     /// Requests a second that it answered without an endpoint.
     pub hits_per_s: f64,
@@ -151,7 +151,7 @@ pub struct CacheRates {
 }
 
 impl CacheRates {
-    /// The part of the requests that it answered, as in `93.4% hits`; `None` without any.
+    /// The share of the requests that it answered, such as `93.4% hits`; `None` without any.
     pub fn hit_ratio(&self) -> Option<String> {
         let part = 100.0 * self.hits_per_s / self.requests_per_s;
         (self.requests_per_s > 0.0).then(|| format!("{part:.1}% hits"))
@@ -187,18 +187,18 @@ pub struct EndpointRates {
     pub name: String,
     /// Whether it gets new exchanges, or why not.
     pub state: String,
-    /// What the operator wants.
+    /// The state that the operator wants.
     pub admin: String,
     /// Its weight.
     pub weight: u32,
-    /// Exchanges at it now.
+    /// Exchanges in flight.
     pub in_flight: u32,
-    /// Most of them; `null` for no limit.
+    /// Most exchanges in flight; `null` for no limit.
     pub max_in_flight: Option<u32>,
     /// Connections in idle pools.
     pub idle: u64,
-    /// Attempts here, failures and answers of 5xx among them, and what
-    /// exchanges took whose last attempt was here.
+    /// Attempts here, with failures and 5xx responses, and durations of exchanges whose last
+    /// attempt was here.
     #[serde(flatten)]
     pub traffic: Traffic,
 }
@@ -210,7 +210,7 @@ struct Window {
 }
 
 impl Rates {
-    /// What happened between two readings of one process.
+    /// The rates between two readings of one process.
     pub fn between(before: &Figures, now: &Figures) -> Self {
         let window_ms = now.uptime_ms.saturating_sub(before.uptime_ms).max(1);
         let window = Window {
@@ -242,8 +242,7 @@ impl Rates {
     }
 }
 
-/// Each of those that are there now, with what it was before: they come and go. One that
-/// is new begins as it is now.
+/// Pairs each present object with its former figures. A new object is paired with itself.
 fn pairs<'a, T>(
     before: &'a [T],
     now: &'a [T],
@@ -363,7 +362,7 @@ impl Window {
     }
 }
 
-/// The median and the 99th percentile of what came between.
+/// The median and the 99th percentile of the difference.
 fn quantiles(before: &Distribution, now: &Distribution) -> (Option<f64>, Option<f64>) {
     let news = now.since(before);
     let quantile = |part| (news.count() > 0).then(|| news.quantile(part).round());

@@ -1,5 +1,4 @@
-//! How often another configuration was asked for. The control thread writes it,
-//! readers ask.
+//! Reloads of the configuration so far. The control thread writes, and readers ask.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -38,34 +37,34 @@ pub struct Reloads {
     unconfirmed: Mutex<Option<Unconfirmed>>,
 }
 
-/// A configuration in force that goes back by itself unless it is confirmed.
+/// A configuration in force that is rolled back unless it is confirmed.
 #[derive(Debug, Clone)]
 pub struct Unconfirmed {
-    /// When.
+    /// The deadline.
     pub until: Instant,
-    /// The hash of the configuration that comes back, as it is shown.
+    /// The hash of the configuration that would come back, as it is shown.
     pub back_to: String,
-    /// The number of the generation that it was, and is kept as.
+    /// The number of that configuration's generation, which is kept.
     pub back_to_generation: u32,
 }
 
 impl Reloads {
-    /// Another configuration has come into force.
+    /// Counts a configuration that has come into force.
     pub fn note_done(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// This one is in use from now on.
+    /// Adds a configuration that is now in use.
     pub fn begin(&self, config: LoadedConfig) {
         self.lock().push(config);
     }
 
-    /// Nothing uses the one with this number any more.
+    /// Removes the configuration with this number, which nothing uses any more.
     pub fn end(&self, generation: u32) {
         self.lock().retain(|it| it.generation != generation);
     }
 
-    /// Those that are in use, the newest first.
+    /// The configurations in use, the newest first.
     pub fn alive(&self) -> Vec<GenerationFigures> {
         let kept = self.unconfirmed().map(|it| it.back_to_generation);
         let alive = self.lock();
@@ -77,7 +76,7 @@ impl Reloads {
         read.collect()
     }
 
-    /// Whether the configuration in force is to be confirmed from now on.
+    /// Sets whether the configuration in force has to be confirmed.
     pub fn await_confirmation(&self, unconfirmed: Option<Unconfirmed>) {
         *self
             .unconfirmed
@@ -85,8 +84,7 @@ impl Reloads {
             .unwrap_or_else(PoisonError::into_inner) = unconfirmed;
     }
 
-    /// What becomes of the configuration in force unless it is confirmed; `None` where it
-    /// stays.
+    /// The pending rollback of the configuration in force; `None` where it stays.
     pub fn unconfirmed(&self) -> Option<Unconfirmed> {
         let unconfirmed = self.unconfirmed.lock();
         unconfirmed.unwrap_or_else(PoisonError::into_inner).clone()
@@ -96,18 +94,18 @@ impl Reloads {
         self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One was refused, and the one of before stayed; why, is one of the words of
+    /// Counts a configuration that was refused, so that the one before stayed. `word` is one of
     /// [`REFUSED`].
     pub fn note_refused(&self, word: &'static str) {
         self.refused.0.note(word);
     }
 
-    /// One was not confirmed, and the one of before came back.
+    /// Counts a configuration that was not confirmed and was rolled back.
     pub fn note_reverted(&self) {
         self.reverted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds what the process before an upgrade has counted.
+    /// Adds the counts of the process before an upgrade.
     pub fn add(&self, done: u64, reverted: u64) {
         self.reverted.fetch_add(reverted, Ordering::Relaxed);
         self.done.fetch_add(done, Ordering::Relaxed);
@@ -118,7 +116,7 @@ impl Reloads {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Configurations that went back, as nobody confirmed them.
+    /// Configurations that were rolled back, as nobody confirmed them.
     pub fn reverted(&self) -> u64 {
         self.reverted.load(Ordering::Relaxed)
     }

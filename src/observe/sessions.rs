@@ -1,9 +1,9 @@
-//! The open connections of a worker, and how far the exchange of each is.
+//! The open connections of a worker, and the progress of each exchange.
 //!
-//! Per worker: the connection's task writes, and the worker reads when somebody
-//! asks (`inquiry`). Every connection has an entry of a few words; only one that
-//! is being served has a [`Track`], which an exchange writes with plain stores
-//! where it goes from one phase to the next.
+//! Per worker. The connection's task writes, and the worker reads on demand (`inquiry`). Every
+//! connection has an entry of a few words. Only a connection that is being served has a
+//! [`Track`]. Its exchange updates the track with plain stores when it goes from one phase to the
+//! next.
 
 mod closing;
 mod list;
@@ -30,39 +30,40 @@ pub use list::{OngoingExchange, Routed, RoutedNames, Session, SessionList};
 
 /// Longest part of a request line that is kept, in bytes.
 const LINE_LEN: usize = 96;
-/// What is kept for reuse.
+/// Most tracks that are kept for reuse.
 const TRACKS_KEPT: usize = 512;
-/// Entries that are looked at before other tasks have a turn.
+/// Entries to look at before other tasks have a turn.
 const TURN: usize = 1024;
-/// Connections are told to leave one at a time where they are few, and a part of
-/// them where they are many: to look for the first ones takes a look at all.
+/// One part in this many of the connections is told to leave at a time; at least one connection.
+/// Finding the first ones takes a look at all, so with many connections more have to leave each
+/// time.
 const TOLD_PART: usize = 64;
-/// Most that are told to leave at once: to close them takes time.
+/// Most connections that are told to leave at once, as closing them takes time.
 const MOST_TOLD: usize = 1024;
-/// Stands for none among indices.
+/// Stands for "none" among indices.
 const NONE: u32 = u32::MAX;
 
-/// How far an exchange is.
+/// The stage of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// There is none: the connection waits for a request.
+    /// None: the connection waits for a request.
     Idle,
-    /// A head has begun to arrive.
+    /// A part of a head has arrived.
     Head,
-    /// It has a head, and is being routed or answered.
+    /// The head is complete, and the request is being routed or answered.
     Answer,
-    /// It waits in the upstream's queue.
+    /// Waits in the upstream's queue.
     Queue,
-    /// A connection to the endpoint is being opened.
+    /// Opens a connection to the endpoint.
     Connect,
-    /// The rest of its body goes to the endpoint.
+    /// Sends the rest of the body to the endpoint.
     Request,
-    /// It waits for the endpoint's response.
+    /// Waits for the endpoint's response.
     Wait,
-    /// The response goes to the client.
+    /// Sends the response to the client.
     Response,
-    /// It is a tunnel.
+    /// Carries a tunnel.
     Tunnel,
 }
 
@@ -83,7 +84,7 @@ impl Stage {
     }
 }
 
-/// A connection that is being served: what its exchange has come to.
+/// The progress of the exchange on a connection that is being served.
 #[derive(Debug)]
 pub struct Track {
     started: Cell<Instant>,
@@ -99,12 +100,12 @@ pub struct Track {
     bytes_out: Cell<u64>,
     line_len: Cell<u8>,
     line: RefCell<[u8; LINE_LEN]>,
-    /// Of a connection that carries several exchanges at once: those of its exchanges.
+    /// On a connection with several exchanges at once: their tracks.
     streams: RefCell<Vec<Rc<Track>>>,
 }
 
 impl Track {
-    /// That of an exchange that is shown nowhere.
+    /// A track for an exchange that is shown nowhere.
     pub fn unlisted() -> Rc<Self> {
         Rc::new(Track::new())
     }
@@ -127,12 +128,12 @@ impl Track {
         }
     }
 
-    /// A head has begun, which is not there as a whole.
+    /// A part of a head has arrived.
     pub fn begin_head(&self, started: Instant) {
         self.begin(started, Stage::Head, b"", 0);
     }
 
-    /// The head is there: `line` is method and target.
+    /// The head is complete: `line` is method and target.
     pub fn begin_exchange(&self, started: Instant, line: &[u8], head_len: usize) {
         self.requests.set(self.requests.get().wrapping_add(1));
         self.begin(started, Stage::Answer, line, head_len);
@@ -152,23 +153,23 @@ impl Track {
         self.bytes_out.set(0);
     }
 
-    /// The exchange is over.
+    /// The exchange has ended.
     pub fn end_exchange(&self) {
         self.phase.set(Stage::Idle);
     }
 
-    /// It goes on to another phase.
+    /// Enters another phase.
     pub fn enter(&self, phase: Stage) {
         self.phase.set(phase);
     }
 
-    /// A route matched, of the generation with this number.
+    /// A route of the generation with this number has matched.
     pub fn set_route(&self, generation: u32, route: usize) {
         self.generation.set(generation);
         self.route.set(route as u32);
     }
 
-    /// It goes to the upstream of this index, in the same generation.
+    /// The exchange goes to the upstream with this index, in the same generation.
     pub fn set_upstream(&self, upstream: usize) {
         self.upstream.set(upstream as u32);
     }
@@ -195,17 +196,17 @@ impl Track {
 struct SessionEntry {
     /// `None` over a Unix socket.
     address: Option<IpAddr>,
-    /// Why it was told to leave, where it has not heeded that yet.
+    /// Why it was told to leave, until it heeds that.
     told: Option<Failure>,
     port: u16,
     listener: ListenerId,
-    /// Tick of the worker's wheel at which it was accepted.
+    /// Tick of the worker's wheel when it was accepted.
     accepted: u32,
-    /// When its last request was over, or it was accepted.
+    /// End of its last request, or when it was accepted.
     rested: Stamp,
-    /// Requests before those of `track`.
+    /// Number of requests before those of `track`.
     requests: u32,
-    /// Of its task.
+    /// The waker of its task.
     task: TaskSlot,
     track: Option<Rc<Track>>,
 }
@@ -215,18 +216,18 @@ struct SessionEntry {
 pub struct Sessions {
     entries: RefCell<Slab<SessionEntry>>,
     free: RefCell<Vec<Rc<Track>>>,
-    /// Tracks that there are, those in `free` included.
+    /// Number of tracks, including those in `free`.
     tracks: Cell<usize>,
-    /// Those of exchanges that share a connection with others.
+    /// Tracks of exchanges that share a connection with others.
     stream_tracks: Cell<usize>,
-    /// Entries that were told to leave.
+    /// Number of entries that were told to leave.
     told: Cell<usize>,
-    /// The last one that was given.
+    /// The last stamp that was given.
     stamp: Cell<Stamp>,
 }
 
 impl SessionEntry {
-    /// Whether and in which order it is closed to make room.
+    /// The connection's rank for closing, if it may be closed.
     ///
     /// Invariant: a connection with a whole request is never closable.
     fn closable(&self, need: Need, tick: u64) -> Option<Closable> {
@@ -238,7 +239,7 @@ impl SessionEntry {
         if !is_meant || self.told.is_some() || !matches!(phase, None | Some(Stage::Head)) {
             return None;
         }
-        // Those of the track include the one that comes now only once it is there.
+        // The track counts the present request only once its head is complete.
         let earlier = self.track.as_ref().map_or(0, |it| it.requests.get());
         let age = Reverse(self.rested.age(tick));
         Some(match self.requests.wrapping_add(earlier) {
@@ -248,16 +249,16 @@ impl SessionEntry {
     }
 }
 
-/// Tells the listeners of the process apart, over all its configurations.
+/// Identifies a listener of the process, over all configurations.
 pub type ListenerId = u16;
 
-/// What a connection's entry is known by, on its worker.
+/// Identifies a connection's entry on its worker.
 pub type SessionKey = u32;
 
-/// What an exchange has in the place of a key that no connection has brought.
+/// The key of an exchange without a client's connection.
 pub const NO_SESSION: SessionKey = SessionKey::MAX;
 
-/// Who is at the other end of a connection.
+/// The peer of an accepted connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Accepted {
     /// `None` over a Unix socket.
@@ -271,7 +272,7 @@ pub struct Accepted {
 }
 
 impl Sessions {
-    /// A connection was accepted.
+    /// Adds an accepted connection.
     pub fn open(&self, accepted: Accepted) -> SessionKey {
         let entry = SessionEntry {
             address: accepted.address,
@@ -293,7 +294,7 @@ impl Sessions {
         next
     }
 
-    /// Its client is another one than the peer that opened it.
+    /// Sets the client, if it is not the peer that opened the connection.
     pub fn set_client(&self, key: SessionKey, address: IpAddr, port: u16) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
             entry.address = Some(address);
@@ -301,14 +302,14 @@ impl Sessions {
         }
     }
 
-    /// Its task has this slot.
+    /// Sets the slot of its task.
     pub fn has_task(&self, key: SessionKey, task: TaskSlot) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
             entry.task = task;
         }
     }
 
-    /// It is closed.
+    /// Removes a closed connection.
     pub fn close(&self, key: SessionKey) {
         let entry = self.entries.borrow_mut().try_remove(key as usize);
         let Some(entry) = entry else { return };
@@ -320,7 +321,7 @@ impl Sessions {
         }
     }
 
-    /// It has something to read.
+    /// Makes a connection active: it has something to read.
     pub fn wake(&self, key: SessionKey) -> Rc<Track> {
         let track = self.track();
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
@@ -343,8 +344,7 @@ impl Sessions {
         track
     }
 
-    /// An exchange begins on a connection that carries several at once, and whose own track
-    /// is `of`.
+    /// Adds the track of an exchange on a connection with several, whose own track is `of`.
     pub fn begin_stream(&self, of: &Track) -> Rc<Track> {
         let track = self.track();
         of.requests.set(of.requests.get().wrapping_add(1));
@@ -353,7 +353,7 @@ impl Sessions {
         track
     }
 
-    /// That exchange is over.
+    /// Ends such an exchange.
     pub fn end_stream(&self, of: &Track, track: Rc<Track>) {
         let mut streams = of.streams.borrow_mut();
         if let Some(at) = streams.iter().position(|it| Rc::ptr_eq(it, &track)) {
@@ -364,7 +364,7 @@ impl Sessions {
         self.keep(track);
     }
 
-    /// It is idle again, from `tick` on.
+    /// Makes a connection idle again, from `tick` on.
     pub fn rest(&self, key: SessionKey, track: Rc<Track>, tick: u64) {
         if let Some(entry) = self.entries.borrow_mut().get_mut(key as usize) {
             entry.requests = entry.requests.wrapping_add(track.requests.get());
@@ -383,7 +383,7 @@ impl Sessions {
         }
     }
 
-    /// Requests that came by this connection so far, the present one included.
+    /// Requests on this connection so far, including the present one.
     pub fn requests(&self, key: SessionKey) -> u32 {
         let entries = self.entries.borrow();
         let Some(entry) = entries.get(key as usize) else {
@@ -400,20 +400,19 @@ impl Sessions {
         self.entries.borrow().len().saturating_sub(served)
     }
 
-    /// The connection that is closed first for want of what is needed. Looks at
-    /// all of them.
+    /// The first connection to close for this need. Looks at all connections.
     pub fn first_closable(&self, need: Need, tick: u64) -> Option<Closable> {
         let entries = self.entries.borrow();
         let all = entries.iter();
         all.filter_map(|(_, it)| it.closable(need, tick)).min()
     }
 
-    /// Tells connections to leave for want of what is needed, the first ones in
-    /// order: a 64th of all, one at least. Gives their number.
+    /// Tells the first connections in order to leave for this need: a 64th of all, at least one.
+    /// Returns their number.
     pub fn tell_first(&self, need: Need, tick: u64) -> usize {
         let mut entries = self.entries.borrow_mut();
         let most = (entries.len() / TOLD_PART).clamp(1, MOST_TOLD);
-        // The foremost so far, the last of them on top.
+        // The first ones so far, with the last of them on top.
         let mut first = BinaryHeap::with_capacity(most + 1);
         for (key, entry) in entries.iter() {
             let Some(closable) = entry.closable(need, tick) else {
@@ -436,13 +435,13 @@ impl Sessions {
         first.len()
     }
 
-    /// Connections that were told to leave and have not heeded that yet.
+    /// Connections that were told to leave and have not yet heeded it.
     pub fn told_count(&self) -> usize {
         self.told.get()
     }
 
-    /// Why a connection was told to leave, if it was. To be called by its task,
-    /// which either leaves or has a request to serve: it is told once.
+    /// Why a connection was told to leave, if it was. To be called by its task, which either
+    /// leaves or has a request to serve. Returns the reason only once.
     pub fn take_told(&self, key: SessionKey) -> Option<Failure> {
         if self.told.get() == 0 {
             return None;
@@ -453,9 +452,8 @@ impl Sessions {
         Some(told)
     }
 
-    /// At most `max` connections of all, as they are at `tick`: those with an
-    /// exchange first, the longest first. Other tasks have their turn
-    /// meanwhile.
+    /// At most `max` of all connections, as of `tick`: first those with an exchange, the longest
+    /// first. Other tasks run meanwhile.
     pub async fn list(&self, max: usize, tick: u64, tick_len: Duration) -> SessionList {
         let mut list = SessionList::default();
         let mut next = 0;
@@ -549,12 +547,12 @@ mod tests {
             track.end_exchange();
             sessions.rest(key, track, tick);
         };
-        // The fourth is idle for longer than the first, within the same tick.
+        // The fourth has been idle for longer than the first, within the same tick.
         served(keys[3], 7);
         served(keys[0], 7);
         let track = sessions.wake(keys[1]);
         track.begin_exchange(clock::now(), b"GET /a", 40);
-        // The third has a place that is free again: it is the newest.
+        // The third reuses a free place, and is the newest.
         sessions.close(keys[2]);
         let newest = Accepted {
             tick: 7,

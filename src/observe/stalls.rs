@@ -1,8 +1,8 @@
-//! How many workers do not come round. The control thread writes it, readers ask.
+//! Workers that are stuck. The control thread writes the counts, and readers ask.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Workers that did not come round within a second.
+/// Workers whose event loop did not come round within a second.
 #[derive(Debug, Default)]
 pub struct WorkerStalls {
     now: AtomicU64,
@@ -10,18 +10,18 @@ pub struct WorkerStalls {
 }
 
 impl WorkerStalls {
-    /// So many are stalled now, so many of them since the last look.
+    /// Sets the number of stuck workers, and adds those that got stuck since the last look.
     pub fn note(&self, now: u64, more: u64) {
         self.now.store(now, Ordering::Relaxed);
         self.so_far.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Adds what the process before an upgrade has counted.
+    /// Adds the count of the process before an upgrade.
     pub fn add(&self, count: u64) {
         self.so_far.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Workers that do not come round now.
+    /// Workers that are stuck now.
     pub fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! How often another process was to take over, and what only this process counts of
-//! those before it. The control thread writes it, readers ask.
+//! Upgrades so far, and the counts of earlier processes that only this process has. The control
+//! thread writes, and readers ask.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -17,12 +17,11 @@ pub const FAILED: [&str; 6] = [
     "panicked",
 ];
 
-/// Tells the process that has taken over what is counted, and waits until it counts from
-/// there.
+/// Reports the counts to the process that has taken over, and waits until it has them.
 pub struct Tell(Box<dyn Fn() + Send + Sync>);
 
 impl Tell {
-    /// Does it like this.
+    /// A report by this function.
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
         Tell(Box::new(tell))
     }
@@ -57,32 +56,32 @@ impl Default for Upgrades {
 }
 
 impl Upgrades {
-    /// Another process has taken over.
+    /// Counts a process that has taken over.
     pub fn note_done(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whoever is shown figures from now on is told nothing that the process that has
-    /// taken over does not know: see [`tell`](Self::tell).
+    /// Sets the report to the process that has taken over. From now on nobody is shown counts
+    /// that it lacks: see [`tell`](Self::tell).
     pub fn tell_by(&self, tell: Tell) {
-        // There is one that takes over.
+        // Only one process takes over.
         let _ = self.tell.set(tell);
     }
 
-    /// Tells the process that has taken over, if one has, what is counted. To be called
-    /// with figures that somebody is to see. May block for a moment.
+    /// Reports the counts to the process that has taken over, if there is one. To be called
+    /// before figures are shown. May block for a moment.
     pub fn tell(&self) {
         if let Some(Tell(tell)) = self.tell.get() {
             tell();
         }
     }
 
-    /// A program did not take over; why, is one of the words of [`FAILED`].
+    /// Counts a program that did not take over; `word` is one of [`FAILED`].
     pub fn note_failed(&self, word: &'static str) {
         self.failed.note(word);
     }
 
-    /// Adds what the process before has counted, as far as it is more than `before`.
+    /// Adds the increase of the counts of the process before, since the report `before`.
     pub fn add(&self, saved: &Saved, before: &Saved) {
         let more = |name| {
             let count = saved.of(name).value();
@@ -94,8 +93,7 @@ impl Upgrades {
         self.failed.add(saved.of("failed"), before.of("failed"));
     }
 
-    /// What was counted so far, with the processor time of all processes; `cpu_us` is
-    /// that of this one.
+    /// All counts so far, with the processor time of all processes; `cpu_us` is that of this one.
     pub fn save(&self, cpu_us: u64) -> Saved {
         Saved::named([
             ("done", Saved::number(self.done())),

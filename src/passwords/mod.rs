@@ -5,9 +5,8 @@
 //! user and password that was right is remembered for a while, so that a client that has
 //! logged in costs one look at a table. Shared by all workers, for the life of the process.
 //!
-//! Invariant: no password is kept beyond its verification. What is remembered is a tag of
-//! the pair and of the file that it is in, by a key that only this process has: a file that
-//! changes forgets all.
+//! Invariant: no password is kept beyond its verification. Only a tag of the pair and of its file
+//! is remembered, by a key that only this process has. A file that changes forgets all its tags.
 
 mod remembered;
 
@@ -39,7 +38,7 @@ pub struct Passwords(Arc<Shared>);
 pub struct Pair<'a> {
     /// The user.
     pub user: &'a str,
-    /// What the client says is the password.
+    /// The password that the client gives.
     pub password: &'a [u8],
 }
 
@@ -52,7 +51,7 @@ struct Shared {
     key: MacKey,
     remembered: Remembered,
     state: Mutex<State>,
-    /// There is work, or it is closed.
+    /// Signals that there is work, or that it is closed.
     changed: Condvar,
     most_threads: usize,
 }
@@ -104,10 +103,10 @@ impl Passwords {
         self.0.remembered.has(tag, clock::now())
     }
 
-    /// Has a pair verified by a thread, after those that wait already. The answer is whether
-    /// it is right; there is none where the verification failed.
+    /// Has a thread verify a pair, after pairs that wait already. The answer is whether it is
+    /// right; a failed verification gives none.
     ///
-    /// A pair whose answer nobody waits for any more is not verified.
+    /// A pair is not verified if nobody waits for its answer any more.
     ///
     /// # Errors
     /// Too many wait, or no thread can be started.
@@ -169,14 +168,14 @@ impl Shared {
         let shared = self.clone();
         let thread = std::thread::Builder::new().name(format!("passwords-{index}"));
         thread.spawn(move || {
-            // Requests of others do not wait for those who log in.
+            // Other requests do not wait for clients that log in.
             step_back();
             shared.work();
         })?;
         Ok(())
     }
 
-    /// Verifies what waits until it is closed.
+    /// Verifies waiting pairs until it is closed.
     fn work(&self) {
         let mut state = self.lock();
         while !state.is_closed {
@@ -191,10 +190,10 @@ impl Shared {
             };
             drop(state);
             if !job.done.is_closed() {
-                // The thread goes on whatever comes of it.
+                // The thread goes on even if the verification panics.
                 let verified = catch_unwind(AssertUnwindSafe(|| self.verify(&job)));
                 if let Ok(is_right) = verified {
-                    // Who asked may have left.
+                    // The asker may have left.
                     let _ = job.done.send(is_right);
                 }
             }
@@ -203,7 +202,7 @@ impl Shared {
     }
 
     fn verify(&self, job: &Job) -> bool {
-        // A browser asks for many things at once: the first answer is that of all.
+        // A browser sends many requests at once: the first answer is for all of them.
         if self.remembered.has(job.tag, clock::now()) {
             return true;
         }

@@ -65,7 +65,7 @@ impl Remembered {
         })
     }
 
-    /// Adds a tag, in place of the oldest one where there is no room.
+    /// Adds a tag. Without room, it replaces the oldest one.
     pub fn add(&self, tag: Tag, now: Instant) {
         let places = self.0.get_or_init(|| {
             let places = (0..SETS * WAYS).map(|_| Place::default());

@@ -1,9 +1,9 @@
-//! Who reads standard output: whether requests are logged there by default.
+//! The reader of standard output: whether requests are logged there by default.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
-/// Who is taken to read standard output.
+/// The presumed reader of standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// A person: it is a terminal.
@@ -18,7 +18,7 @@ pub enum Audience {
 }
 
 impl Audience {
-    /// Who reads that of this process.
+    /// The reader of this process's output.
     pub fn of_this_process() -> Self {
         let container = std::env::var_os("container");
         Self::of(

@@ -11,14 +11,14 @@ use crate::observe::figures::Sources;
 use crate::observe::inquiry::{Question, ask};
 use crate::observe::sessions::{Session, SessionList};
 
-/// How long a drain goes on before it is first said what it waits for.
+/// Time from the start of a drain to the first report of what it waits for.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time between two lines: each pause is twice the one before.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Connections that a line names, the longest of all.
 const MOST_SHOWN: usize = 5;
 
-/// Says from time to time which connections are open, until there are none.
+/// Logs from time to time which connections are open, until there are none.
 ///
 /// # Cancellation
 /// Nothing is lost by dropping the future.

@@ -1,4 +1,4 @@
-//! What another configuration would change in the running process, and what that costs.
+//! The changes that another configuration would make to the running process, and their costs.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -11,9 +11,10 @@ use crate::observe::figures::{EndpointFigures, Figures, UpstreamFigures};
 /// How many endpoints a line names.
 const NAMED: usize = 3;
 
-/// A line for each change to the configuration `now`, with its cost by the figures of
-/// this moment; then one for each list that operators have changed. The endpoints of
-/// `now` are those that it would begin with. May take long where there are thousands of
+/// A line for each change to the configuration `now`, with its cost by the present figures. Then
+/// a line for each list that operators have changed.
+///
+/// `now` has the endpoints that it would begin with. May take long where there are thousands of
 /// routes.
 pub(super) fn with_costs(
     before: &Config,
@@ -109,8 +110,8 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Whether an endpoint that stays begins with new connections: those of one with a limit
-/// belong to all workers, others to each.
+/// Whether an endpoint that stays begins with new connections. Connections to an endpoint with a
+/// limit belong to all workers, others to one worker each.
 fn is_anew(now: &EndpointFigures, then: Option<HasLimit>) -> bool {
     then.is_some_and(|it| it.0 != now.max_in_flight.is_some())
 }
@@ -127,7 +128,7 @@ fn listed(endpoints: &[&EndpointFigures]) -> String {
     format!("{count} ({}{more}) {is}", names.join(", "))
 }
 
-/// What happens to what is open; `None` where it stays as it is.
+/// The effect on open connections and stored responses; `None` where they stay as they are.
 fn cost(change: &Change, figures: &Figures, lists: &Lists<'_>) -> Option<String> {
     let is_removed = change.kind == ChangeKind::Removed;
     match &change.of {

@@ -15,11 +15,11 @@ use crate::observe::reloads::{Reloads, Unconfirmed};
 /// Time from a failed try to go back to the next one.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// Whether the configuration in force stays, and what comes back otherwise.
+/// Whether the configuration in force stays, or which one comes back.
 #[derive(Debug)]
 pub(super) struct Confirmation {
     state: State,
-    /// Where others see it.
+    /// The figures that show it.
     shown: Arc<Reloads>,
 }
 
@@ -51,8 +51,8 @@ impl Confirmation {
         }
     }
 
-    /// A configuration has come into force in the place of `before`, and is to be
-    /// confirmed within this time, if any. Says what that means, where it means anything.
+    /// A configuration has replaced `before`, and is to be confirmed within this time, if any.
+    /// Gives a remark for the operator, if one is needed.
     pub fn begin(&mut self, within: Option<Duration>, before: Kept) -> Option<String> {
         let state = std::mem::replace(&mut self.state, State::Settled);
         let (kept, has_waited) = match state {

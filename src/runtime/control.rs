@@ -1,11 +1,10 @@
-//! The control thread: it changes the running process, and talks to the outside
-//! about it.
+//! The control thread: it changes the running process, and talks to the outside about it.
 //!
-//! One for the process. It starts the workers and drains them, hears signals, and
-//! watches whether workers come round (`heartbeat`). It probes endpoints and lets time
-//! pass for them (`health`). It looks for endpoints ([`discovery`]). It serves the status page and the control socket
-//! ([`admin`]). Other threads put a [`Message`] into its mailbox. Workers never wait for
-//! it.
+//! One for the process. It starts the workers and drains them, hears signals, and watches whether
+//! workers come round (`heartbeat`). It probes endpoints and lets time pass for them (`health`).
+//! It looks for endpoints ([`discovery`]). It serves the status page and the control socket
+//! ([`admin`]). Other threads put a [`Message`] into its mailbox. Workers never wait for the
+//! control thread.
 //!
 //! [`admin`]: crate::admin
 //! [`discovery`]: crate::discovery
@@ -47,8 +46,9 @@ use crate::observe::figures::CurrentSources;
 use crate::observe::limits::CountsBegin;
 use crate::scheduling::step_back;
 
-/// Signals that follow the first one so soon are the same wish: some programs,
-/// such as `timeout`, signal a process and then its group.
+/// Signals that follow the first one so soon are the same wish.
+///
+/// Some programs, such as `timeout`, signal a process and then its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// How long the status page and the control socket wait for what the process before an
@@ -131,7 +131,7 @@ pub(super) fn start(
     }
 }
 
-/// What the caller gets to know of a process that has started.
+/// The parts of a started process that the caller sees.
 struct Known {
     current: CurrentSources,
     status_address: Option<Address>,
@@ -152,7 +152,7 @@ fn run(
     if let Some(discovered) = inheritance.discovered() {
         discovery.restore_sources(discovered);
     }
-    // Before what takes time: a signal is heard of by whoever serves then.
+    // Signals are taken before the slow steps: a signal that comes meanwhile is heard later.
     let mut signals = runtime.block_on(async { signals() })?;
     let stopped = runtime.block_on(async {
         tokio::select! {
@@ -197,7 +197,7 @@ enum Stage {
     Draining {
         since: Instant,
         cause: Cause,
-        /// Whether what is open was cut.
+        /// Whether open connections were cut.
         is_cut: bool,
         patience: Patience,
     },
@@ -235,10 +235,10 @@ struct Control {
     confirmation: Confirmation,
     /// `None` where the files are not watched.
     source_watch: Option<SourceWatch>,
-    /// What the file said last.
+    /// The last content of the files.
     said: Said,
     upgrading: Upgrading,
-    /// Those that wait until no configuration is being loaded.
+    /// Upgrades that wait until no configuration is being loaded.
     later_upgrades: Vec<WantedUpgrade>,
     stage: Stage,
     watch: Watch,
@@ -297,8 +297,8 @@ impl Control {
         runtime.block_on(self.finish())
     }
 
-    /// Does its duties until every worker has ended: until then whoever waits in a
-    /// queue may still be served.
+    /// Does its duties until every worker has ended: an exchange in a queue may be served until
+    /// then.
     async fn serve(&mut self, duties: Duties) {
         let folders = self.process.discovery.folders();
         if let Some(watch) = &self.source_watch {
@@ -321,11 +321,11 @@ impl Control {
                 }
             }
         }
-        // Idle workers end at once: the operator who asked for it is still to be answered.
+        // Idle workers end at once: the operator's answer is still to be sent.
         tokio::task::yield_now().await;
     }
 
-    /// Waits until all is written, and says what was done.
+    /// Waits until all is written, and logs what was done.
     async fn finish(mut self) -> io::Result<()> {
         let writing = self.process.writing.take();
         let mut written = tokio::task::spawn_blocking(|| writing.map_or(0, Writing::finish));
@@ -365,7 +365,7 @@ impl Control {
             () = changed(&self.source_watch), if self.is_steady() => {
                 self.reload(Asker::Watch, ReloadOptions::default());
             }
-            // What is being loaded may settle it.
+            // A load under way may settle the question.
             () = self.confirmation.is_over(), if !self.reloading.is_busy() => self.revert(),
             heard = self.upgrading.heard() => self.upgraded(heard),
             Some(ThreadEnded) = self.process.ended.recv() => {
@@ -390,7 +390,7 @@ impl Control {
         }
     }
 
-    /// `None` where the caller has dropped what it could ask with.
+    /// `None` where the caller has dropped its handle.
     fn asked(&mut self, message: Option<Message>) {
         match message {
             Some(Message::Drain { timeout }) => {
@@ -407,7 +407,7 @@ impl Control {
         match order {
             Order::Reload(options, reply) => self.reload(Asker::Operator(reply), options),
             Order::Confirm(reply) => {
-                // Who asked may have given up meanwhile.
+                // The operator may have given up meanwhile.
                 let _ = reply.send(self.confirm());
             }
             Order::Diff(reply) => {
@@ -420,7 +420,7 @@ impl Control {
                 asker: Some(reply),
             }),
             Order::Stop(reply) => {
-                // Who asked may have given up meanwhile.
+                // The operator may have given up meanwhile.
                 let _ = reply.send(Ok(self.stop_for_operator()));
             }
             Order::StopNow(reply) => {
@@ -508,7 +508,7 @@ impl Control {
         self.go_on_loading();
     }
 
-    /// Loads what was asked for since.
+    /// Starts the next reload that was asked for meanwhile.
     fn go_on_loading(&mut self) {
         self.reloading.go_on(&self.process);
         if !self.reloading.is_busy() {
@@ -518,8 +518,8 @@ impl Control {
         }
     }
 
-    /// Notes what the file says. Whether it said something else before, and says something
-    /// else than what is in force.
+    /// Notes the content of the files. Whether it differs from the last content and from the
+    /// configuration in force.
     fn note_read(&mut self, Read { said, paths }: Read) -> bool {
         if let Some(watch) = &self.source_watch {
             match said {
@@ -527,7 +527,7 @@ impl Control {
                 Said::Mistakes(_) => watch.follow_mistaken(paths),
             }
         }
-        // What is in force may have been written again after mistakes.
+        // After mistakes, the files may hold the configuration in force again.
         let in_force = Said::Config {
             hash: self.process.sources().config.hash,
         };
@@ -603,7 +603,7 @@ impl Control {
         self.stop(name, patience);
     }
 
-    /// Drains, or is less patient with a drain that goes on. `name` says who wants it.
+    /// Drains, or is less patient with a drain that goes on. `name` is the cause.
     fn stop(&mut self, name: &str, wanted: Patience) {
         let timeout = self.drain_timeout();
         match &mut self.stage {
@@ -643,7 +643,7 @@ impl Control {
         }
     }
 
-    /// Cuts what is open. `name` says who wants it.
+    /// Cuts open connections. `name` is the cause.
     fn stop_now(&mut self, name: &str) {
         match &mut self.stage {
             Stage::Serving => {
@@ -746,7 +746,7 @@ fn drains() -> Rejected {
     Rejected::at(Refusal::Draining, "the process drains")
 }
 
-/// What the service manager shows of a process that serves.
+/// The line that the service manager shows of a serving process.
 fn status_line(process: &Process) -> String {
     let config = &process.sources().config;
     format!(

@@ -1,5 +1,5 @@
-//! The end of the process: what is freed for a successor, what is waited for, and
-//! what is said.
+//! The end of the process: paths that are freed for a successor, waits, and the last lines of the
+//! event log.
 
 use std::io;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Process {
         if let Some(file) = self.status_file.take() {
             file.leave();
         }
-        // Where it is still this one's, the other process wants another path, or none.
+        // If the control socket is still here, the other process wants another path, or none.
         drop(self.control_file.take());
         self.sources().caches.iter().for_each(|it| it.close());
         self.phase.send_replace(Phase::Drain {
@@ -90,8 +90,8 @@ impl Process {
         }
     }
 
-    /// Has the control socket at its own path again: the other process is gone, and may
-    /// have left its file there.
+    /// Moves the control socket back to its own path. The other process is gone, and may have
+    /// left its file there.
     pub fn take_back_control_path(&mut self) {
         // A drain has taken it.
         let Some(file) = self.control_file.take() else {
@@ -105,7 +105,7 @@ impl Process {
                         "control socket: at {at}, for it can't be moved to {path}: {error}"
                     );
                 }
-                // It is the same file now, which this would remove.
+                // The moved path leads to the same file now, which a drop of `file` would remove.
                 file.leave();
                 Some(moved)
             }

@@ -1,6 +1,6 @@
-//! Files that routes name, watched: where one changes, routes go by what it says then.
+//! Watched files that routes name: routes follow the content of a file when it changes.
 //!
-//! A file with a mistake changes nothing. What it said last without one stays in force.
+//! A file with a mistake changes nothing. The last content without a mistake stays in force.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -20,10 +20,10 @@ const PACE: Pace = Pace {
 
 /// A file that is read again when it changes.
 pub(super) trait Reread: Clone + Send + Sync + 'static {
-    /// Where it is.
+    /// Its path.
     fn path(&self) -> &PathBuf;
 
-    /// Reads it, and has routes go by it if it says something else. Blocks.
+    /// Reads the file, and has routes follow it if its content has changed. Blocks.
     fn look(&self);
 }
 
@@ -41,7 +41,7 @@ impl<T: Reread> RereadFiles<T> {
         }
     }
 
-    /// Watches those of another configuration from now on.
+    /// Watches the files of another configuration from now on.
     pub fn follow(&self, files: Vec<T>) {
         self.files.send_replace(files);
     }

@@ -12,8 +12,8 @@ use crate::observe::stalls::WorkerStalls;
 
 /// Time between two looks.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// A look that comes later than this after the last one says nothing: the whole
-/// process stood still, or had no core.
+/// A look that comes later than this after the last one says nothing. The whole process stood
+/// still, or had no core.
 const LATE_LOOK: Duration = Duration::from_millis(1_500);
 
 /// The turns of one worker; on a cache line of its own.

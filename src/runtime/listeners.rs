@@ -20,8 +20,8 @@ pub(super) struct Listeners {
     by_id: Vec<Weak<SharedListener>>,
     /// Listeners that left: their workers may listen there for a moment more.
     left: Vec<LeftListener>,
-    /// Those of them whose sockets the service manager has opened. It has them still, so
-    /// that nobody could bind their addresses again.
+    /// Listeners that left and whose sockets the service manager has opened. It still has them,
+    /// so that nobody could bind their addresses again.
     spare: Vec<OpenListener>,
 }
 
@@ -73,10 +73,10 @@ enum ListenerPlace {
 }
 
 impl Listeners {
-    /// Binds what this configuration has beyond the present listeners, once for each
-    /// worker, and writes the ports that port 0 became into it. Sockets that were given
-    /// for a listener are taken, at the start or before it left. Changes nothing of what is
-    /// there.
+    /// Binds the new listeners of this configuration, once for each worker.
+    ///
+    /// Writes the ports that port 0 became into it. Takes sockets that were given for a listener,
+    /// at the start or before the listener left. Present listeners do not change.
     ///
     /// # Errors
     /// A listener can't be bound; the error's text names it.
@@ -112,8 +112,10 @@ impl Listeners {
         current.filter_map(|it| Some((&*it.name, it.file.as_ref()?)))
     }
 
-    /// Of each listener where it stood before, if it was there: at its address, and of
-    /// several with any port under its name.
+    /// The earlier place of each listener, if it was there.
+    ///
+    /// A listener is recognised by its configured address. Several may have the same one, with
+    /// any port: a listener of the same name comes first.
     fn staying(&self, listeners: &[Listener]) -> Vec<Option<usize>> {
         let mut is_taken = vec![false; self.current.len()];
         let mut stay = vec![None; listeners.len()];
@@ -233,7 +235,7 @@ impl Listeners {
         let wanted = listener.bind.clone();
         let still_open = bound.still_open();
         if let Some(first) = bound.listeners.first() {
-            // Figures, and whoever asks the process, have the port that port 0 became.
+            // Figures and answers to operators have the port that port 0 became.
             listener.bind = first.address.clone();
         }
         for (sockets, socket) in by_worker.iter_mut().zip(bound.listeners) {
@@ -263,12 +265,12 @@ impl Listeners {
         free as ListenerId
     }
 
-    /// What the workers share of each, in order.
+    /// The side of each listener that workers share, in order.
     pub fn shared(&self) -> Vec<Arc<SharedListener>> {
         self.current.iter().map(|it| it.shared.clone()).collect()
     }
 
-    /// Where each listens, with the ports that the kernel chose.
+    /// The address of each listener, with the ports that the kernel chose.
     pub fn addresses(&self) -> Vec<Address> {
         self.current.iter().map(|it| it.address.clone()).collect()
     }
@@ -291,8 +293,7 @@ impl Listeners {
         }
     }
 
-    /// Has all sockets listen, as it is for connections to come: these are the listeners
-    /// in order.
+    /// Has all sockets listen. `listeners` are these listeners in order.
     ///
     /// # Errors
     /// The kernel refuses it; the error's text names the listener.
@@ -309,8 +310,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Has sockets that another process had take connections in as these listeners say,
-    /// in order. Where the kernel refuses it, a socket stays as it was there.
+    /// Sets how sockets of another process take connections in; `listeners` are in order. If the
+    /// kernel refuses, a socket stays as it was there.
     pub fn prepare(&self, listeners: &[Listener]) {
         for (open, listener) in self.current.iter().zip(listeners) {
             let Some(copies) = &open.copies else {
@@ -333,7 +334,7 @@ impl Listeners {
         files.for_each(SocketFile::take_over);
     }
 
-    /// Where each was to listen: port 0 is any.
+    /// The configured address of each listener: port 0 is any.
     pub fn wanted(&self) -> Vec<Address> {
         self.current.iter().map(|it| it.wanted.clone()).collect()
     }
@@ -352,8 +353,8 @@ impl Listeners {
         })
     }
 
-    /// What a process that takes over gets of each, and of those that left where only their
-    /// sockets make an address usable again.
+    /// The sockets that a process gets when it takes over. Sockets of listeners that left are
+    /// among them where only those sockets make an address usable again.
     pub fn lend(&self) -> impl Iterator<Item = Lent<'_>> {
         self.current.iter().chain(&self.spare).filter_map(|open| {
             Some(Lent {

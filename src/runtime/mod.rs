@@ -1,8 +1,8 @@
 //! The process: its threads, from the start to the end.
 //!
-//! Whoever calls [`run`] waits. The control thread (`control`) starts the workers,
-//! which are threads with an event loop each (`worker`), watches them (`heartbeat`)
-//! and the endpoints (`health`), and stops them.
+//! The caller of [`run`] waits. The control thread (`control`) starts the workers, which are
+//! threads with an event loop each (`worker`). It watches them (`heartbeat`) and the endpoints
+//! (`health`), and stops them.
 
 mod audience;
 mod awaited;
@@ -51,13 +51,13 @@ pub struct Running {
     control: ControlThread,
     current: CurrentSources,
     status_address: Option<Address>,
-    /// Where each listener listens, with the ports that the kernel chose.
+    /// The address of each listener, with the ports that the kernel chose.
     pub addresses: Vec<Address>,
 }
 
-/// Raises the limit on open descriptors as far as the process may: it is often
-/// 1,024, for the sake of programs that use select(2), where many more are
-/// granted to who asks.
+/// Raises the limit on open descriptors as far as the process may.
+///
+/// The soft limit is often 1,024, for programs that use select(2). The hard limit is much higher.
 fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -65,19 +65,22 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Runs until TERM, INT or QUIT, then drains, after QUIT without a deadline. A later TERM
-/// or INT that is not the same wish cuts what is still open. USR1 opens the files of the
-/// access logs anew. HUP, and an operator, have the configuration loaded again from `source`.
-/// While the first answers of name servers are waited for, the former end the start at once,
-/// and the latter count once it is over.
+/// Runs until TERM, INT or QUIT, then drains, after QUIT without a deadline.
+///
+/// A later TERM or INT that is not the same wish cuts open connections. USR1 opens the files of
+/// the access logs again. HUP, and an operator, have the configuration loaded again from
+/// `source`.
+///
+/// During the wait for the first answers of name servers, TERM, INT and QUIT end the start at
+/// once. USR1 and HUP count once it is over.
 ///
 /// # Errors
 /// A listener can't be bound, a log can't be opened, a thread can't be
 /// started; or a thread ended without being told to.
 pub fn run(config: Config, source: ConfigSource) -> io::Result<()> {
-    // The allocator asks for them, of which each thread fills little: with 64
-    // connections that is 90 MB in place of 20, and page cache that files lack.
-    // A kernel that has none refuses.
+    // The allocator asks for huge pages, and each thread fills only a little of them. With 64
+    // connections that is 90 MB instead of 20, at the cost of the page cache. A kernel without
+    // huge pages refuses.
     let _ = disable_transparent_huge_pages(true);
     raise_descriptor_limit();
     let inheritance = Inheritance::of_environment()?;
@@ -113,18 +116,18 @@ impl Running {
         self.current.get().read()
     }
 
-    /// Where the status page is, if there is one.
+    /// The address of the status page, if there is one.
     pub fn status_address(&self) -> Option<&Address> {
         self.status_address.as_ref()
     }
 
-    /// The endpoints of each upstream, as all workers share them: what is in
-    /// flight where, and what is eligible.
+    /// The endpoints of each upstream, as all workers share them: exchanges in flight, and
+    /// eligible endpoints.
     pub fn dispatchers(&self) -> Vec<Arc<Dispatcher>> {
         self.current.get().dispatchers.clone()
     }
 
-    /// Drains for at most `timeout`, then stops, and says what was done.
+    /// Drains for at most `timeout`, then stops, and logs what was done.
     pub fn stop(self, timeout: Duration) {
         self.control.ask(Message::Drain { timeout });
         if let Err(error) = self.control.join() {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct Permits {
     free: Cell<usize>,
-    /// Those that somebody has.
+    /// Shares that an upstream holds.
     shares: RefCell<Vec<Weak<Share>>>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Permit<'a> {
     share: &'a Share,
 }
 
-/// Counts one who waits, until it is dropped.
+/// Counts a waiter, until it is dropped.
 struct Waiting<'a>(&'a Cell<usize>);
 
 impl<'a> Waiting<'a> {
@@ -52,7 +52,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Permits {
-    /// For upstreams of which one alone has at most `most`.
+    /// A single upstream alone gets at most `most`.
     pub fn new(most: usize) -> Self {
         Permits {
             free: Cell::new(2 * most),

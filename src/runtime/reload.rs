@@ -1,7 +1,8 @@
-//! Another configuration for the running process.
+//! Reloads: another configuration for the running process.
 //!
-//! It is loaded and checked as a whole on a thread aside. Then all that could fail is
-//! done first, so that a configuration is in force as a whole or not at all.
+//! A thread beside the control thread loads and checks the whole configuration. Every step that
+//! can fail comes before the first change, so that a configuration is in force as a whole or not
+//! at all.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -43,18 +44,18 @@ use crate::observe::reloads::Reloads;
 use crate::upstream::{SharedUpstream, prepare_own_key, shared_upstreams};
 use crate::watching::WatchedPaths;
 
-/// A configuration that was loaded, and is fine.
+/// A configuration that was loaded and has no mistakes.
 #[derive(Debug)]
 pub struct Reloaded {
-    /// It.
+    /// The configuration.
     pub config: Config,
-    /// What is doubtful about it, for whoever asked; may be empty.
+    /// Warnings about it, for the asker; may be empty.
     pub warnings: String,
-    /// Where it was read.
+    /// The files and folders it was read from.
     pub read: WatchedPaths,
 }
 
-/// What kind of reason a reload is refused for.
+/// The kind of reason that a reload is refused for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The configuration has mistakes, or can't be read.
@@ -92,23 +93,23 @@ impl Refusal {
 /// Why a configuration can't be used.
 #[derive(Debug)]
 pub struct Rejected {
-    /// What kind of reason it is.
+    /// The kind of reason.
     pub reason: Refusal,
     /// In a few words, for the event log.
     pub summary: String,
-    /// Everything that is wrong, for whoever asked.
+    /// Everything that is wrong, for the asker.
     pub diagnostics: String,
-    /// Where it was read.
+    /// The files and folders it was read from.
     pub read: Box<WatchedPaths>,
 }
 
 impl Rejected {
-    /// Something failed, which these words say in full.
+    /// Something failed; `why` is the whole text.
     pub(super) fn because(why: impl ToString) -> Self {
         Rejected::at(Refusal::Failed, why)
     }
 
-    /// For a reason that these words say in full.
+    /// For this reason; `why` is the whole text.
     pub(super) fn at(reason: Refusal, why: impl ToString) -> Self {
         Rejected {
             reason,
@@ -134,7 +135,7 @@ impl Rejected {
         Rejected::because(format!("loading failed: {error}"))
     }
 
-    /// The text for whoever asked.
+    /// The text for the asker.
     fn told(&self) -> String {
         match &*self.diagnostics {
             "" => self.summary.clone(),
@@ -172,7 +173,7 @@ impl Kept {
         self.config.hash_text()
     }
 
-    /// Loads it in place of what the file says now.
+    /// Loads it instead of the present files.
     pub fn load(self) -> Load {
         Arc::new(move || {
             let mut config = Config::clone(&self.config);
@@ -188,23 +189,23 @@ impl Kept {
     }
 }
 
-/// Where configurations come from.
+/// The source of configurations.
 #[derive(Default)]
 pub struct ConfigSource {
-    /// `None` where there is nothing to load again from.
+    /// `None` where a reload has nothing to read.
     pub load: Option<Load>,
-    /// Where the first one was read, if it is to be loaded again whenever that changes.
+    /// The files of the first configuration, if changes to them are to cause a reload.
     pub watched: Option<WatchedPaths>,
 }
 
-/// What the file said.
+/// The content of the configuration's files at one reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Config { hash: u64 },
     Mistakes(String),
 }
 
-/// What the file said, and which files that were.
+/// One reading of the files: their content, and their paths.
 #[derive(Debug)]
 pub(super) struct Read {
     pub said: Said,
@@ -236,7 +237,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Makes ready what was loaded, and is to come after `before`. May block.
+    /// Prepares a loaded configuration that is to come after `before`. May block.
     fn new(loaded: Reloaded, before: &Sources) -> Loaded {
         let (disks, before) = (&before.disks, &before.config);
         let Reloaded {
@@ -285,17 +286,17 @@ impl Prepared {
     }
 }
 
-/// What came of loading.
+/// The outcome of loading.
 pub(super) type Loaded = Result<Prepared, Rejected>;
 
-/// The one who wants the configuration loaded again.
+/// The origin of a reload.
 #[derive(Debug)]
 pub(super) enum Asker {
-    /// Somebody who waits for the outcome.
+    /// An operator, who waits for the outcome.
     Operator(oneshot::Sender<Outcome>),
     /// HUP.
     Signal,
-    /// Who watches the files: they may have changed.
+    /// The watch over the files: they may have changed.
     Watch,
 }
 
@@ -310,7 +311,7 @@ impl Asker {
             "reload refused: {why} ({reason}); the configuration stays as it is"
         );
         if let Asker::Operator(reply) = self {
-            // Who asked may have given up meanwhile.
+            // The operator may have given up meanwhile.
             let _ = reply.send(Err(rejected.told()));
         }
     }
@@ -322,19 +323,19 @@ impl Asker {
     }
 }
 
-/// What is to come into force.
+/// The configuration that is to come into force.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// What the file says now.
+    /// The present content of the files.
     File(ReloadOptions),
-    /// What was in force before.
+    /// A configuration that was in force before.
     Kept(Kept),
 }
 
 /// A configuration that was loaded.
 pub(super) struct Job {
     pub wanted: Wanted,
-    /// Those for whom it was loaded.
+    /// The askers it was loaded for.
     pub askers: Vec<Asker>,
     /// `None` where no file was read.
     pub read: Option<Read>,
@@ -348,9 +349,9 @@ struct Loading {
     task: JoinHandle<(Option<Read>, Loaded)>,
 }
 
-/// Longest time for each step of loading: a disk may not answer. Whoever asked waits longer.
+/// Longest time for each step of loading: a disk may not answer. Askers wait longer.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Most threads that load. One that waits for a disk which does not answer can't be ended.
+/// Most threads that load. A thread that waits for a disk can't be ended.
 const MOST_LOADING: usize = 4;
 
 /// The threads on which configurations are loaded.
@@ -369,7 +370,7 @@ impl LoadThreads {
         }
     }
 
-    /// Does this on one of them, which is left to itself when it takes too long.
+    /// Runs `work` on one of the threads. A thread that takes too long is left to itself.
     async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -388,13 +389,13 @@ impl LoadThreads {
     }
 }
 
-/// Loads a configuration at a time.
+/// Loads configurations, one at a time.
 pub(super) struct Reloading {
     threads: LoadThreads,
-    /// `None` where there is nothing to load from.
+    /// `None` where a reload has nothing to read.
     load: Option<Load>,
     loading: Option<Loading>,
-    /// What is loaded then: the file may have changed again.
+    /// Reloads that come after the present one: the files may have changed again.
     later: VecDeque<(ReloadOptions, Vec<Asker>)>,
 }
 
@@ -409,9 +410,10 @@ impl Reloading {
         }
     }
 
-    /// Loads the configuration on a thread beside this one. Where one is being loaded
-    /// already, it is loaded once more after that, for all who ask meanwhile and want
-    /// the same.
+    /// Loads the configuration on a thread beside this one.
+    ///
+    /// While another load is under way, this one waits for its end. Waiting askers who want the
+    /// same share one load.
     pub fn begin(&mut self, asker: Asker, options: ReloadOptions, process: &Process) {
         if self.loading.is_none() {
             return self.start(Wanted::File(options), vec![asker], process);
@@ -477,8 +479,8 @@ impl Reloading {
         });
     }
 
-    /// Loads the configuration on a thread beside this one, and says what it would
-    /// change. Nothing comes of it.
+    /// Loads the configuration on a thread beside this one, and says what it would change.
+    /// Nothing comes into force.
     pub fn compare(
         &self,
         sources: Arc<Sources>,
@@ -488,7 +490,7 @@ impl Reloading {
         let (load, threads) = (self.load.clone(), self.threads.clone());
         tokio::task::spawn_local(async move {
             let outcome = changes_of(load, threads, sources, &discovery).await;
-            // Who asked may have given up meanwhile.
+            // The operator may have given up meanwhile.
             let _ = reply.send(outcome.map_err(|it| it.told()));
         });
     }
@@ -498,7 +500,7 @@ impl Reloading {
         self.loading.is_some()
     }
 
-    /// What was loaded, once it is, and for whom.
+    /// The next configuration that is loaded, with its askers.
     ///
     /// # Cancellation
     /// Nothing is lost by dropping the future.
@@ -523,7 +525,7 @@ impl Reloading {
         }
     }
 
-    /// Loads nothing any more. Gives those who wait for it.
+    /// Loads nothing any more. Gives the askers who still wait.
     pub fn give_up(&mut self) -> impl Iterator<Item = Asker> {
         let loading = self.loading.take();
         let loading = loading.inspect(|it| it.task.abort());
@@ -532,7 +534,7 @@ impl Reloading {
         loading.into_iter().flat_map(|it| it.askers).chain(later)
     }
 
-    /// Loads what was asked for since, after the configuration that is in force now.
+    /// Starts the next reload that was asked for meanwhile.
     pub fn go_on(&mut self, process: &Process) {
         if let Some((options, askers)) = self.later.pop_front() {
             self.start(Wanted::File(options), askers, process);
@@ -550,7 +552,7 @@ async fn changes_of(
     let load = load.ok_or_else(Rejected::nothing_to_load)?;
     let loading = threads.run(move || memory::large_work(|| load()));
     let mut now = loading.await.flatten()?.config;
-    // What becomes of endpoints is told by the list that it would begin with.
+    // The comparison needs the list of endpoints that the configuration would begin with.
     discovery.prepare(&mut now).await;
     let by_operators = discovery.operator_changes(&now);
     let comparing = tokio::task::spawn_blocking(move || {
@@ -559,8 +561,8 @@ async fn changes_of(
     comparing.await.map_err(Rejected::loading_failed)
 }
 
-/// Time until it is looked whether something uses a configuration that was replaced. The
-/// pause is twice as long each time, up to [`LOOK_INTERVAL`].
+/// Time until the first look whether a replaced configuration is still used. The pause doubles
+/// each time, up to [`LOOK_INTERVAL`].
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 /// Longest time for which a worker may be about to follow.
@@ -568,21 +570,21 @@ const FOLLOW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A configuration that has come into force.
 pub(super) struct InForce {
-    /// What is doubtful about it.
+    /// Warnings about it.
     warnings: String,
     /// Settings that stay as they were, each with what to do about it.
     kept: Vec<String>,
-    /// The same of paths that others have: `socket_paths` says them in the event log.
+    /// The same, of paths that other programs have. `socket_paths` writes them to the event log.
     lost_paths: Vec<String>,
     /// Of each worker: ends once the worker's exchanges begin with it.
     followed: Vec<oneshot::Receiver<Infallible>>,
-    /// What was read of the configuration before, to be dropped aside.
+    /// The sources of the configuration before, to be dropped aside.
     before: Arc<Sources>,
 }
 
 impl InForce {
-    /// Says so once every worker has it, with what follows from it, and drops the one
-    /// before when nothing uses it any more.
+    /// Announces the configuration once every worker follows it, with the consequences. Drops the
+    /// configuration before when nothing uses it any more.
     pub async fn announce(self, now: Arc<Sources>, askers: Vec<Asker>, then: Option<String>) {
         let deadline = Instant::now() + FOLLOW_TIMEOUT;
         let mut late = 0;
@@ -621,18 +623,18 @@ impl InForce {
             let _ = write!(told, "\n{}", self.warnings);
         }
         askers.into_iter().for_each(|it| it.tell(&told));
-        // The next reload waits for these to be unused, as this one does for those
-        // before: kept here, they would keep each other.
+        // The next reload waits until these sources are unused. A reference kept here would make
+        // two reloads wait for each other.
         drop(now);
         drop_aside(self.before).await;
     }
 }
 
-/// Drops what was read of a configuration once nothing uses it, on a thread beside this
-/// one: that of thousands of routes takes milliseconds.
+/// Drops the sources of a configuration once nothing uses them. A thread beside this one drops
+/// them: thousands of routes take milliseconds.
 async fn drop_aside(sources: Arc<Sources>) {
     let mut pause = FIRST_LOOK;
-    // The other one is that of `sources`.
+    // `sources` holds the other reference.
     while Arc::strong_count(&sources) > 1 || Arc::strong_count(&sources.config) > 1 {
         sleep(pause).await;
         pause = (pause * 2).min(LOOK_INTERVAL);

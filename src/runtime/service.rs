@@ -1,4 +1,4 @@
-//! What the service manager is told of the process: sd_notify(3).
+//! Messages to the service manager about the process: sd_notify(3).
 //!
 //! The control thread's. A datagram is sent without waiting: a service manager that
 //! takes none costs a line in the event log, and no request.

@@ -28,7 +28,7 @@ pub(super) enum Signals {
 pub(super) enum Wish {
     /// To stop: the name of the signal.
     Stop(&'static str, Patience),
-    /// To open the files of the access logs anew.
+    /// To open the files of the access logs again.
     Reopen,
     /// To load the configuration again.
     Reload,

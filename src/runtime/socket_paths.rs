@@ -1,5 +1,7 @@
-//! Whether the paths of Unix listeners still lead to them: another program may have
-//! removed the file, or put its own there. One for the process, on the control thread.
+//! Whether the paths of Unix listeners still lead to them.
+//!
+//! Another program may have removed the file, or put its own there. One for the process, on the
+//! control thread.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,7 +22,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// Those of all listeners.
+    /// The sockets of all listeners.
     fn all(process: &Process) -> Vec<Self> {
         let files = process.listeners.files();
         let bound = files.map(|(listener, file)| Bound {
@@ -34,7 +36,7 @@ impl Bound {
 
 type Found = Vec<(Bound, FoundAt)>;
 
-/// What was found at the paths of listeners.
+/// The files found at the paths of listeners.
 #[derive(Debug, Default)]
 pub(super) struct PathWatch {
     seconds: u32,
@@ -45,10 +47,10 @@ pub(super) struct PathWatch {
 }
 
 impl PathWatch {
-    /// Looks at once, where what is found is to be said before something else. Blocks for a
-    /// moment.
+    /// Looks at once, for a caller that needs the result before it says something else. Blocks
+    /// for a moment.
     pub fn look_now(&mut self, process: &Process) {
-        // What a look finds that is under way would be older.
+        // A look that is under way would bring an older result.
         self.found = Arc::default();
         for at in Bound::all(process) {
             let found = SocketFile::found_at(&at.path, at.identity);
@@ -56,8 +58,8 @@ impl PathWatch {
         }
     }
 
-    /// Says what was found, and looks again. To be called once a second while the process
-    /// serves, in its runtime.
+    /// Logs the results of the last look, and looks again. To be called once a second while the
+    /// process serves, in its runtime.
     pub fn look(&mut self, process: &Process) {
         let bound = Bound::all(process);
         let found = self

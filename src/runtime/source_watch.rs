@@ -1,7 +1,7 @@
-//! The files of the configuration, watched: where they change, it is loaded again.
+//! The watched files of the configuration: a change causes a reload.
 //!
-//! A task of the control thread tells when they may say something else. What they say
-//! then is compared with what they said last (`reload`).
+//! A task of the control thread tells when their content may have changed. `reload` then compares
+//! it with the last content.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ impl SourceWatch {
         }
     }
 
-    /// Waits until the files may say something else.
+    /// Waits until the content of the files may have changed.
     ///
     /// # Cancellation
     /// Nothing is lost by dropping the future.
@@ -74,8 +74,8 @@ impl SourceWatch {
         });
     }
 
-    /// Watches files with mistakes beside those of the configuration in force: who puts
-    /// them right may change any.
+    /// Watches files with mistakes beside the files of the configuration in force: a correction may
+    /// change any of them.
     pub fn follow_mistaken(&self, read: WatchedPaths) {
         self.paths.send_if_modified(|paths| {
             let has_new = [
@@ -87,7 +87,7 @@ impl SourceWatch {
     }
 }
 
-/// Adds those that are not there yet; whether there were any.
+/// Adds the missing ones; whether there were any.
 fn add(paths: &mut Vec<PathBuf>, more: Vec<PathBuf>) -> bool {
     let before = paths.len();
     for path in more {

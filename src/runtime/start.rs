@@ -60,9 +60,9 @@ pub(super) struct Process {
     pub listeners: Listeners,
     /// To each worker.
     pub orders: Vec<mpsc::UnboundedSender<Order>>,
-    /// What operators ask for.
+    /// Orders of operators.
     pub asked: mpsc::UnboundedReceiver<admin::Order>,
-    /// What is watched of endpoints.
+    /// The endpoints that are watched.
     pub watched: watch::Sender<Arc<health::Watched>>,
     /// The certificates that are read again whenever their files change.
     pub certificates: CertificateWatch,
@@ -78,7 +78,7 @@ pub(super) struct Process {
     pub status_address: Option<Address>,
     /// Of the status page, for a process that takes over.
     pub status_copies: Option<SocketCopies>,
-    /// Where another process that this one has taken over from may still count.
+    /// The counts of the process before, where that one may still count.
     pub counts_before: Option<CountsBefore>,
 }
 
@@ -97,8 +97,7 @@ pub(super) struct Duties {
     pub poller: Poller,
     pub admin: admin::Service,
     pub discovery: Arc<Discovery>,
-    /// Ends once the counters come to what the process before has counted: nobody is to
-    /// see less.
+    /// Ends once the counters include the counts of the process before: shown figures never fall.
     pub first_counts: Option<oneshot::Receiver<()>>,
     pub watched: watch::Receiver<Arc<health::Watched>>,
     pub current: CurrentSources,
@@ -216,13 +215,14 @@ impl Observation {
 }
 
 impl Process {
-    /// Binds every listener and starts the workers. Where this process takes over from
-    /// another one, it waits for its word to serve. The duties are the calling
-    /// thread's. To be called within a runtime.
+    /// Binds every listener and starts the workers.
+    ///
+    /// A process that takes over from another one waits for its word to serve. The duties are the
+    /// calling thread's. To be called within a runtime.
     ///
     /// # Errors
-    /// A listener can't be bound, a log can't be opened, or a thread can't be
-    /// started; the process before has been told so, and goes on.
+    /// A listener can't be bound, a log can't be opened, or a thread can't be started. The
+    /// process before has been told so, and goes on.
     pub fn start(
         config: Config,
         discovery: Arc<Discovery>,
@@ -353,12 +353,12 @@ impl Process {
         Ok((process, duties))
     }
 
-    /// Where figures come from now.
+    /// The present sources of figures.
     pub fn sources(&self) -> Arc<Sources> {
         self.current.get()
     }
 
-    /// What is watched from now on.
+    /// The endpoints to watch from now on.
     pub fn watched_now(&self) -> health::Watched {
         watched(&self.sources(), &self.upstreams)
     }
@@ -393,7 +393,7 @@ pub(super) fn announce_listener(listener: &Listener) {
     );
 }
 
-/// Puts the control socket in the place of that of the process before.
+/// Moves the control socket to the path of the process before.
 fn take_control_path(opened: &mut Opened) {
     let Some(Address::Unix(path)) = &opened.config.server.control else {
         return;
@@ -469,7 +469,7 @@ fn watched(sources: &Sources, upstreams: &[Arc<SharedUpstream>]) -> health::Watc
     }
 }
 
-/// For each worker what it makes its generation of.
+/// The parts that each worker makes its generation of.
 pub(super) fn plans(
     sources: &Sources,
     listeners: &Listeners,

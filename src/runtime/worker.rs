@@ -27,7 +27,7 @@ use crate::observe::inquiry::{Inquiry, Question, Questions, WorkerOutlook};
 use crate::observe::sessions::ListenerId;
 use crate::scheduling::ask_for_short_slices;
 
-/// What the control thread has a worker do.
+/// An order of the control thread to a worker.
 #[derive(Debug)]
 pub(super) enum Order {
     /// To go on with another generation.
@@ -54,7 +54,7 @@ struct OpenSocket {
     socket: Weak<Listener>,
 }
 
-/// What the thread of a worker is started with.
+/// Everything that the thread of a worker starts with.
 #[derive(Debug)]
 pub(super) struct WorkerThread {
     pub index: usize,
@@ -69,14 +69,14 @@ pub(super) struct WorkerThread {
     pub heartbeat: Arc<Heartbeat>,
 }
 
-/// What a worker is made of, on its thread.
+/// The parts of a worker, on its thread.
 #[derive(Debug)]
 pub(super) struct Parts {
     /// Its first generation.
     pub plan: GenerationPlan,
     /// The memory in which bodies are held for slow clients, of all workers.
     pub buffer_memory: Arc<BufferMemory>,
-    /// Where each worker is asked.
+    /// The channel of questions to each worker.
     pub inquiries: Vec<Inquiry>,
 }
 
@@ -181,7 +181,7 @@ impl WorkerThread {
             timer.set(CUT_STEP, CUT_STEP)?;
             cut(&worker, &timer, &heartbeat).await;
         }
-        // Those that the last exchanges have left.
+        // The last exchanges have left idle connections.
         worker.upstreams.close_idle();
         worker
             .access_log
@@ -190,7 +190,7 @@ impl WorkerThread {
     }
 }
 
-/// Ends what another process's place does not need for ever: idle connections, tunnels.
+/// Ends what a worker of a replaced process need not keep for ever: idle connections, tunnels.
 fn lose_patience(worker: &Worker, manner: Manner, now: Instant) {
     let Manner::HandedOver {
         idle_until,
@@ -207,8 +207,8 @@ fn lose_patience(worker: &Worker, manner: Manner, now: Instant) {
     }
 }
 
-/// Accepts connections on this socket, until its listener takes nothing new. Whoever
-/// does holds `accepting`.
+/// Accepts connections on this socket, until its listener takes nothing new. The accepting task
+/// holds `accepting`.
 fn accept(
     worker: &Rc<Worker>,
     accepting: &Rc<()>,
@@ -228,8 +228,7 @@ fn accept(
     open
 }
 
-/// Goes on with another generation: takes its new sockets, and has the kernel accept as
-/// it says.
+/// Goes on with another generation: takes its new sockets, and sets how the kernel accepts.
 fn follow(worker: &Rc<Worker>, accepting: &Rc<()>, open: &mut Vec<OpenSocket>, order: Follow) {
     open.retain(|it| it.socket.strong_count() > 0);
     let sides = worker.follow(&order.plan);
@@ -252,9 +251,9 @@ fn follow(worker: &Rc<Worker>, accepting: &Rc<()>, open: &mut Vec<OpenSocket>, o
     drop(order.is_done);
 }
 
-/// Answers who wants to see what only this worker knows.
+/// Answers a question that only this worker can answer.
 fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
-    // Who asked may have given up meanwhile.
+    // The asker may have given up meanwhile.
     match question {
         Question::Sessions(max, reply) => {
             let worker = worker.clone();
@@ -302,8 +301,8 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
     }
 }
 
-/// Ends every exchange as one that the stop cut off, and gives them a moment
-/// to say so: to the client where no answer has begun, and to the log.
+/// Ends every exchange as cut off by the stop. Each gets a moment to say so: to its client where
+/// no answer has begun, and to the log.
 async fn cut(worker: &Worker, steps: &TimerFd, heartbeat: &Heartbeat) {
     let until = Instant::now() + CUT_TIME;
     worker.wheel.stop();
@@ -320,8 +319,8 @@ fn is_over(deadline: Option<Instant>, is_idle: bool) -> bool {
     deadline.is_some_and(|deadline| is_idle || Instant::now() >= deadline)
 }
 
-/// Moves the wheel on, hands log lines over, and once a second sets the clock
-/// and closes idle connections that nobody needs.
+/// Moves the wheel on, and hands log lines over. Once a second it sets the clock and sweeps idle
+/// connections.
 fn tick(worker: &Worker, started: Instant) {
     let late = worker.wheel.advance(started.elapsed());
     worker.counters.own.loop_lag_us.record_time(late);

@@ -23,7 +23,7 @@ impl Simulation {
         });
     }
 
-    /// Where the exchange in progress goes: route, upstream and endpoint.
+    /// The route, upstream and endpoint of the exchange in progress.
     fn goes_to(&self) -> [Option<String>; 3] {
         let cx = &mut TaskContext::from_waker(Waker::noop());
         let tick = Duration::from_millis(100);
@@ -44,7 +44,7 @@ impl Simulation {
         [Some(names.route), names.upstream, names.endpoint]
     }
 
-    /// What a worker does once a second.
+    /// The work of a worker once a second.
     fn sweep(&self) {
         self.worker.look_at_generations();
         self.worker.upstreams.forget_gone();
@@ -200,7 +200,7 @@ fn an_upstream_that_stays_follows_its_new_settings() {
     let state = dispatcher.members().endpoints()[0].clone();
     let weight = |weight| dispatcher.set_weight(&state, weight, clock::now());
     weight(7);
-    // The list is as before: what was set at run time stays.
+    // The list is as before: settings of the run time stay.
     simulation.reload(&one_endpoint("pool.max_idle = 0", ""));
     assert_eq!(state.weight(), 7);
     let (_, is_closed) = received(&mut simulation.endpoint);

@@ -79,7 +79,7 @@ impl Simulation {
 }
 
 pub(super) const GET: &str = "GET /a HTTP/1.1\r\nHost: example.com\r\n\r\n";
-/// A request with a body of six bytes, of which these are there.
+/// A request with a body of six bytes; these have come.
 fn post(begun: &str) -> String {
     format!("POST /a HTTP/1.1\r\nHost: example.com\r\nContent-Length: 6\r\n\r\n{begun}")
 }
@@ -192,9 +192,9 @@ fn an_exchange_in_flight_stays_small() {
     assert!(len <= SERVED_LEN_MAX, "{len} bytes");
 }
 
-/// Longest state of a connection of TCP, in bytes: there may be many idle ones. TLS to
-/// endpoints takes 8 of them, what routes go by that nobody shows another 8, and the log's
-/// figure of bandwidths 8 more.
+/// Longest state of a connection of TCP, in bytes: there may be many idle ones. TLS to endpoints
+/// takes 8 of them. Facts that routes use and no client shows, such as the time, take another 8,
+/// and the log's figure of bandwidths 8 more.
 const CARRIED_LEN_MAX: usize = 920;
 
 #[test]

@@ -11,7 +11,7 @@ use super::*;
 use crate::client::serve_http2;
 use crate::net::tasks::Task;
 
-/// A part of what goes by a stream.
+/// A part of a stream's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FrameKind {
     Head,
@@ -34,7 +34,7 @@ struct Multiplexing {
     /// Bytes of content that the client has yet to send on each stream.
     unsent: BTreeMap<u8, usize>,
     endpoints: [Stream; 2],
-    /// What came on each of those.
+    /// The bytes that came on each of them.
     arrived: [String; 2],
     driver: Pin<Box<dyn Future<Output = ()>>>,
     /// Exchanges that have begun since the last turn.

@@ -1,4 +1,4 @@
-//! What keys do.
+//! The effects of keys.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub struct Escapes {
 struct Pending {
     esc: KeyEvent,
     until: Instant,
-    /// What came behind the introducer, `[` or `O`; `None` before that.
+    /// The characters behind the introducer, `[` or `O`; `None` before that.
     parameter: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Escapes {
         due
     }
 
-    /// The Esc that nothing has followed in time.
+    /// The Esc that no key has followed in time.
     pub fn due(&mut self, now: Instant) -> Option<KeyEvent> {
         let pending = self.pending.take_if(|it| now >= it.until)?;
         pending.parameter.is_none().then_some(pending.esc)
@@ -96,7 +96,7 @@ impl Pending {
     }
 }
 
-/// The key that a sequence stands for, of those that mean something here.
+/// The key that a sequence stands for, if it means something here.
 fn sequence(parameter: &str, last: char) -> Option<KeyEvent> {
     let code = match (parameter, last) {
         (_, 'A') => KeyCode::Up,
@@ -110,7 +110,7 @@ fn sequence(parameter: &str, last: char) -> Option<KeyEvent> {
     Some(code.into())
 }
 
-/// What follows a key.
+/// The action that follows a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Todo {
     Nothing,
@@ -119,7 +119,7 @@ pub enum Todo {
     Command(String),
 }
 
-/// Does what a key means at the moment.
+/// Does what a key means now.
 pub fn press(model: &mut Model, key: KeyEvent) -> Todo {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     if is_control && matches!(key.code, KeyCode::Char('c' | 'd')) {
@@ -235,7 +235,7 @@ fn escaped(target: &Target) -> String {
 mod tests {
     use super::*;
 
-    /// What comes of keys, each so many milliseconds after the one before.
+    /// The outcome of keys, each so many milliseconds after the one before.
     fn joined(keys: &[(u64, KeyCode)]) -> Vec<KeyCode> {
         let mut escapes = Escapes::default();
         let mut now = Instant::now();

@@ -31,14 +31,14 @@ use model::Model;
 const STEP: Duration = Duration::from_millis(50);
 /// Time until the first picture: no person waits for a second.
 const FIRST_WINDOW_S: f64 = 0.2;
-/// Pause where the process can't be asked.
+/// Pause while the process can't be asked.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What other threads tell.
+/// Messages of other threads.
 enum News {
-    /// What happened lately, or why that is not known.
+    /// The last rates, or why there are none.
     Rates(Result<Box<Rates>, String>),
-    /// What came of a command.
+    /// The outcome of a command.
     Done(Result<String, String>),
 }
 
@@ -48,7 +48,7 @@ pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return snapshot(&socket, interval);
     }
-    // What is wrong from the start is said in plain text.
+    // A failure at the start is reported in plain text.
     let first = rates(&socket, FIRST_WINDOW_S).map_err(|error| complain(&error))?;
     let mut model = Model::new(colour(&io::stdout()));
     model.news(Ok(first));
@@ -56,7 +56,8 @@ pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
     let (sender, news) = channel();
     let watching = watch(socket.clone(), interval, sender.clone());
     watching.map_err(|error| complain(&format!("start a thread: {error}")))?;
-    // Else a key in pieces is waited for, and nothing is drawn meanwhile.
+    // Otherwise a key in pieces would be waited for, and nothing drawn
+    // meanwhile.
     let reopened = reopen_stdin();
     reopened.map_err(|error| complain(&format!("the terminal can't be read: {error}")))?;
     let terminal = ratatui::try_init();
@@ -69,8 +70,8 @@ pub fn run(control: &Control, interval: f64) -> Result<(), Failed> {
     ended.map_err(|error| complain(&format!("the terminal is gone: {error}")))
 }
 
-/// Gives standard input a description of its own that is never waited for: the one
-/// that it has is the shell's too, and that of standard output.
+/// Gives standard input a non-blocking description of its own. The present one
+/// is the shell's too, and that of standard output.
 fn reopen_stdin() -> io::Result<()> {
     let stdin = io::stdin();
     let name = ttyname(&stdin, Vec::new())?;
@@ -137,7 +138,7 @@ fn show(
     Ok(())
 }
 
-/// Asks for what happens, for ever.
+/// Asks for rates, for ever.
 fn watch(socket: Socket, interval: f64, sender: Sender<News>) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("watch".to_owned());
     thread.spawn(move || {
@@ -155,7 +156,7 @@ fn watch(socket: Socket, interval: f64, sender: Sender<News>) -> io::Result<()> 
     Ok(())
 }
 
-/// What happens within so many seconds.
+/// The rates over so many seconds.
 fn rates(socket: &Socket, seconds: f64) -> Result<Box<Rates>, String> {
     let answer = socket.ask(&format!("json rates {seconds}"), socket::LONG_TIMEOUT)?;
     serde_json::from_str(&answer).map_err(|_| match refusal(&answer) {

@@ -1,4 +1,4 @@
-//! What is shown: the last figures, and what the user chose to see of them.
+//! The state of the picture: the last figures, and the user's choices of view.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::Colour;
 /// How long a message stays.
 const MESSAGE_TIME: Duration = Duration::from_secs(6);
 
-/// By what rows are ordered; the largest first.
+/// The order of rows; the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     /// As in the configuration.
@@ -50,7 +50,7 @@ impl Sort {
     }
 }
 
-/// What a change is made to: an endpoint, or all of an upstream.
+/// The object of a change: an endpoint, or all of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub upstream: String,
@@ -77,7 +77,7 @@ impl Target {
     }
 }
 
-/// What keys mean at the moment.
+/// The present meaning of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
     Table,
@@ -103,7 +103,7 @@ pub enum Row<'a> {
 }
 
 impl Row<'_> {
-    /// What changes to it are made to.
+    /// The object of its changes.
     pub fn target(&self) -> Target {
         match self {
             Row::Upstream(upstream) => Target {
@@ -134,7 +134,7 @@ impl Row<'_> {
 pub struct Model {
     pub colour: Colour,
     pub rates: Option<Box<Rates>>,
-    /// Why nothing new is known, if nothing is.
+    /// Why there are no news, if there are none.
     pub lost: Option<String>,
     pub sort: Sort,
     pub filter: String,
@@ -161,7 +161,7 @@ impl Model {
         }
     }
 
-    /// Takes what happened lately, or why that is not known.
+    /// Takes new rates, or why there are none.
     pub fn news(&mut self, news: Result<Box<Rates>, String>) {
         match news {
             Err(error) => self.lost = Some(error),
@@ -187,7 +187,7 @@ impl Model {
         self.message = Some((text, Instant::now()));
     }
 
-    /// What is to be said.
+    /// The present message.
     pub fn message(&self) -> Option<&str> {
         self.message.as_ref().map(|(text, _)| text.as_str())
     }
@@ -237,7 +237,7 @@ impl Model {
         found.unwrap_or(0)
     }
 
-    /// What the selected row stands for.
+    /// The object of the selected row.
     pub fn target(&self) -> Option<Target> {
         let rows = self.rows();
         rows.get(self.selected(&rows)).map(Row::target)

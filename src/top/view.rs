@@ -18,7 +18,7 @@ use super::model::{Mode, Model, Row};
 use crate::Colour;
 use table::{Column, columns, table, titles, traffic};
 
-/// Stands for what is not there.
+/// Stands for a missing value.
 const NOTHING: &str = "-";
 /// Below this width, columns are as narrow as their figures allow.
 const WIDE: usize = 72;
@@ -96,8 +96,8 @@ pub fn draw(frame: &mut Frame, model: &mut Model) {
     }
 }
 
-/// A text in lines of at most so many characters; the last of `most` lines is
-/// cut where it is too long.
+/// A text in lines of at most so many characters. The last of `most` lines is cut where it is too
+/// long.
 fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text.trim();
@@ -114,7 +114,7 @@ fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     lines
 }
 
-/// Colours, where they are wanted. What they say is said in words as well.
+/// Colours, where they are wanted. Words say the same as the colours.
 #[derive(Clone, Copy)]
 struct Paint(Colour);
 
@@ -174,7 +174,7 @@ fn summary(model: &Model, paint: Paint, width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-/// What goes on with configurations that were replaced; `None` where nothing does.
+/// The line on replaced configurations that are still used; `None` without any.
 fn older_configurations(model: &Model) -> Option<String> {
     let [newest, older @ ..] = &*model.rates.as_ref()?.generations else {
         return None;
@@ -249,7 +249,7 @@ enum Side {
     Right,
 }
 
-/// Exactly so wide; `~` stands for what is left out of the end.
+/// Exactly so wide; `~` stands for a cut end.
 fn padded(text: &str, width: usize, side: Side) -> String {
     let count = text.chars().count();
     if count > width {
@@ -262,7 +262,7 @@ fn padded(text: &str, width: usize, side: Side) -> String {
     }
 }
 
-/// What the table has no room for.
+/// The facts that the table has no room for.
 fn detail(model: &Model, columns: &[(Column, &str, usize)]) -> String {
     let rows = model.rows();
     let Some(row) = rows.get(model.selected(&rows)) else {

@@ -22,7 +22,7 @@ pub(crate) fn log_change(upstream: &str, endpoint: &str, change: &Change, detail
     }
 }
 
-/// What the endpoint is from now on, in a word.
+/// The new state of the endpoint, in a word.
 fn change_word(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Up | ChangeKind::Reachable | ChangeKind::Readmitted => "up",
@@ -35,9 +35,11 @@ fn change_word(kind: ChangeKind) -> &'static str {
     }
 }
 
-/// A change in words. `detail` is what led to it: `3 failed probes: status 503`
-/// where it is down, `2 probes, 12 ms` where it is up, the error where it can't
-/// be reached, and who it was where it is somebody's wish.
+/// A change in words.
+///
+/// `detail` is the cause: `3 failed probes: status 503` for an endpoint that is
+/// down, `2 probes, 12 ms` for one that is up, the error for one that can't be
+/// reached. For an operator's wish it is who the operator was.
 pub(crate) fn change_line(
     upstream: &str,
     endpoint: &str,

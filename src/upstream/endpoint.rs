@@ -13,12 +13,12 @@ use crate::config;
 use crate::net::descriptors::Taker;
 use crate::observe::counters::{CountersByEndpoint, EndpointCounters};
 
-/// One worker's side of an endpoint: what all share of it, and the idle connections
-/// that this worker may take.
+/// One worker's side of an endpoint: the shared part, and the idle connections that this worker
+/// may take.
 #[derive(Debug)]
 pub struct Endpoint {
     shared: Arc<SharedEndpoint>,
-    /// Those of its state, which is in a cache line that all workers write to.
+    /// The id of its state, copied: all workers write to the state's cache line.
     id: EndpointId,
     identity: u64,
     pub(super) pool: Pool,
@@ -58,8 +58,8 @@ impl Endpoint {
         &self.shared.state
     }
 
-    /// What the configuration said of it when it began. Its name and its address stay;
-    /// its weight and its limit are those of its [state](Self::state).
+    /// Its settings when it began. The name and the address stay. The present weight and limit
+    /// are those of its [state](Self::state).
     pub fn config(&self) -> &config::Endpoint {
         &self.shared.settings
     }
@@ -69,7 +69,7 @@ impl Endpoint {
         self.shared.tls.as_ref()
     }
 
-    /// What this worker counts of it.
+    /// This worker's counters of it.
     pub fn counters(&self) -> &EndpointCounters {
         &self.counters
     }
@@ -79,7 +79,7 @@ impl Endpoint {
         &self.http2
     }
 
-    /// Idle connections that this worker watches, without those that are pinned.
+    /// Idle connections that this worker watches, without pinned ones.
     pub fn idle_count(&self) -> usize {
         self.pool.len() + self.http2.idle_count()
     }
@@ -101,8 +101,8 @@ impl Endpoint {
         closed + self.http2.close_idle(most - closed)
     }
 
-    /// Closes idle connections that are too old or that the endpoint closed; all of
-    /// one that is no member any more.
+    /// Closes idle connections that are too old or that the endpoint closed. Closes all of an
+    /// endpoint that is no member any more.
     fn sweep(&self, now: u64) {
         if self.state().has(Flag::Removed) {
             self.close();
@@ -112,18 +112,18 @@ impl Endpoint {
         }
     }
 
-    /// Closes what is idle, and the rest once its exchanges have ended.
+    /// Closes idle connections now, and the others once their exchanges have ended.
     fn close(&self) {
         self.pool.close();
         self.http2.close();
     }
 
-    /// Whether workers are to begin with it anew: see [`SharedEndpoint::is_superseded`].
+    /// Whether workers have to begin with it again: see [`SharedEndpoint::is_superseded`].
     pub(super) fn is_superseded(&self) -> bool {
         self.shared.is_superseded()
     }
 
-    /// It is forgotten: nothing sets its gauges any more.
+    /// Clears the gauges of a forgotten endpoint: nothing else sets them any more.
     fn forget(&self) {
         self.counters.idle.set(0);
         self.counters.pinned.set(0);
@@ -180,9 +180,8 @@ impl Endpoints {
         }
     }
 
-    /// Closes the idle connections of endpoints with another kind of pool or another TLS by
-    /// now. What
-    /// is in flight there ends as it began, and its connections are closed.
+    /// Closes the idle connections of endpoints that now have another kind of pool or another
+    /// TLS. Exchanges in flight end as they began, and their connections are closed.
     fn forget_superseded(&mut self) {
         for endpoint in &mut self.by_id {
             if let Some(endpoint) = endpoint.take_if(|it| it.is_superseded()) {

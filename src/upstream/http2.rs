@@ -1,8 +1,8 @@
 //! Connections of HTTP/2 to an endpoint, which the exchanges of a worker share.
 //!
-//! An exchange has a stream of one of them, which looks like a connection of HTTP/1 that
-//! carries it alone: the exchange writes its request as text, and reads the text of its
-//! response. What the protocols have in common is translated here, once for each message.
+//! An exchange has a stream of one of them. The stream looks like a connection of HTTP/1 that
+//! carries only this exchange, which writes its request as text and reads the text of its
+//! response. Heads and bodies are translated here, once for each message.
 
 mod call;
 mod pool;
@@ -31,8 +31,7 @@ use crate::http2::SharedConnection;
 use crate::net::buffer::Buffer;
 use crate::net::stream::Stream;
 
-/// Bytes of heads that wait to be read behind which no other comes: an endpoint may send
-/// interim ones (1xx) without end.
+/// Most bytes of unread heads: an endpoint may send interim ones (1xx) without end.
 const UNREAD_MAX: usize = 64 * 1024;
 
 /// Bytes that are read of a connection before others have a turn.
@@ -43,7 +42,7 @@ const READ_PER_TURN: usize = 256 * 1024;
 pub struct Http2Connection {
     shared: SharedConnection<Client>,
     local_address: Option<SocketAddr>,
-    /// What has come for streams beside their content, by their numbers.
+    /// Received heads and faults of streams, by their numbers.
     arrived: RefCell<Vec<(StreamId, Arrived)>>,
     /// Whether it takes no more exchanges.
     is_retired: Cell<bool>,
@@ -51,7 +50,7 @@ pub struct Http2Connection {
     ends_well: Cell<bool>,
     /// Whether a response has begun on it.
     has_served: Cell<bool>,
-    /// How often something of a response has come.
+    /// How often a part of a response has come.
     heard: Cell<u64>,
     /// How long it may be idle.
     pub idle_timeout: Cell<Duration>,
@@ -59,10 +58,10 @@ pub struct Http2Connection {
     fault: Cell<Option<&'static str>>,
 }
 
-/// What has come for a stream beside its content.
+/// The received part of a stream, without its content.
 #[derive(Debug, Default)]
 struct Arrived {
-    /// Text of heads that is still to be read, behind what was.
+    /// Text of heads, of which the first `read` bytes were read.
     text: Vec<u8>,
     read: usize,
     /// How the body is framed, once the head of the response has come.
@@ -78,11 +77,11 @@ struct Arrived {
 pub enum Fault {
     /// The endpoint has done nothing for the request (RFC 9113 §8.7).
     Untouched,
-    /// The same, for it has ended the connection, which had served others.
+    /// The same, because it has ended the connection, which had served others.
     Ended,
-    /// It has sent something that is no head.
+    /// It has sent a malformed head.
     Malformed(ResponseError),
-    /// The client's body is no body.
+    /// The client's body is malformed.
     Request(BodyError),
     /// The endpoint has cut it off.
     Cut(ErrorCode),
@@ -91,9 +90,9 @@ pub enum Fault {
 /// How far an attempt to go on has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// There is nothing for now.
+    /// Nothing can be done now.
     Blocked,
-    /// It is the turn of others.
+    /// Other tasks get their turn.
     Yield,
 }
 
@@ -113,7 +112,7 @@ impl Http2Connection {
         })
     }
 
-    /// Takes no more exchanges. It is closed once it has none.
+    /// Takes no more exchanges. The connection is closed once it has none.
     pub fn retire(&self) {
         if !self.is_retired.replace(true) {
             self.wake_driver();
@@ -125,7 +124,7 @@ impl Http2Connection {
         self.is_retired.get() || self.is_broken()
     }
 
-    /// How often something of a response has come.
+    /// How often a part of a response has come.
     pub fn heard(&self) -> u64 {
         self.heard.get()
     }
@@ -135,23 +134,23 @@ impl Http2Connection {
         self.fault.get()
     }
 
-    /// It is of no use any more, for this reason.
+    /// The connection has become useless, for this reason.
     pub fn fails(&self, why: &'static str) {
         if self.breaks() {
             self.fault.set(Some(why));
         }
     }
 
-    /// Sends what there is; whether some of it was.
+    /// Sends unsent bytes; whether some were sent.
     pub fn flush(&self, cx: &Context<'_>, stream: &mut Stream) -> bool {
         self.shared.flush(cx, stream).unwrap_or_else(|_| {
-            // What came before may still be read.
+            // Bytes that came before may still be read.
             self.is_retired.set(true);
             false
         })
     }
 
-    /// Reads what has come, and tells the streams.
+    /// Reads bytes that have come, and tells the streams.
     pub fn take(&self, cx: &Context<'_>, stream: &mut Stream, now_ms: u64) -> Step {
         let mut read = 0;
         while read < READ_PER_TURN {
@@ -218,13 +217,13 @@ impl Http2Connection {
                 Event::Refused(id) => self.has_failed(id, Fault::Untouched),
                 Event::Reset(id, code) => {
                     if code == ErrorCode::EnhanceYourCalm {
-                        // Others than this connection may be served still.
+                        // Another connection may still serve the exchange.
                         self.is_retired.set(true);
                     }
                     self.has_failed(id, Fault::Cut(code));
                 }
                 Event::Readable(id) | Event::Stopped(id, _) => self.wake(id),
-                // They are woken in their order, once it is known what fits.
+                // Streams are woken in their order, once the driver knows what fits.
                 Event::Writable | Event::Capacity | Event::Pong(_) => {}
                 Event::GoAway(code) => {
                     self.is_retired.set(true);
@@ -250,7 +249,7 @@ impl Http2Connection {
             return self.arrives(id, bytes, Some(head.wire.framing));
         };
         let mut text = Vec::with_capacity(bytes.len() + 32);
-        // Trailers follow, whatever length is told.
+        // Trailers follow, whatever length the head has.
         let has_length = match head.wire.framing {
             BodyFraming::Length { .. } => true,
             BodyFraming::None => !matches!(head.status, 204 | 304),
@@ -289,7 +288,7 @@ impl Http2Connection {
         self.wake(id);
     }
 
-    /// Changes what has arrived for a stream, unless that is gone.
+    /// Changes the received part of a stream, unless that is gone.
     fn with_arrived<T>(&self, id: StreamId, change: impl FnOnce(&mut Arrived) -> T) -> Option<T> {
         let mut arrived = self.arrived.borrow_mut();
         let at = arrived.binary_search_by_key(&id, |it| it.0).ok()?;

@@ -1,10 +1,9 @@
 //! Upstreams as a worker sees them: shared endpoints, its idle pools.
 //!
-//! Choosing is the policy crate's, connecting the net module's. What is shared
-//! with other workers is a [`SharedUpstream`]: the dispatcher, and the idle connections
-//! to endpoints with a limit. A worker's own part is an [`UpstreamSide`], which all its
-//! generations share. An [`Upstream`] is a generation's handle to that, and hands out
-//! the [`Slot`]s of exchanges.
+//! Choosing is the policy crate's, connecting the net module's. Workers share a
+//! [`SharedUpstream`]: the dispatcher, and the idle connections to endpoints with a limit. A
+//! worker's own part is an [`UpstreamSide`], which all its generations share. An [`Upstream`] is
+//! a generation's handle to that side, and hands out the [`Slot`]s of exchanges.
 
 pub(crate) mod change;
 mod endpoint;
@@ -38,8 +37,10 @@ pub use slot::{Chosen, Dismissed, NoSlot, Slot, Waiting, Wanted};
 pub(crate) use sticky::explained_endpoint;
 pub use sticky::prepare_own_key;
 
-/// An upstream as one generation of a worker sees it: its settings, and the worker's
-/// side of it, which others may have as well.
+/// An upstream as one generation of a worker sees it.
+///
+/// It has the generation's settings, and the worker's side, which other generations may have as
+/// well.
 #[derive(Debug)]
 pub struct Upstream {
     config: Arc<config::Config>,
@@ -72,8 +73,8 @@ impl Upstream {
         &self.config.upstreams[self.index]
     }
 
-    /// Length of the body that began last, in bytes, 0 where it was not known:
-    /// what is to be expected of the next.
+    /// Length of the last body that began, in bytes, 0 where it was not known: the expectation
+    /// for the next.
     pub fn last_body_len(&self) -> u64 {
         self.side.last_body_len.get()
     }
@@ -117,7 +118,7 @@ impl Upstream {
         cookies.with_value(sticky, name, &self.members(), endpoint, use_value)
     }
 
-    /// This worker's side of an endpoint, if it has used that.
+    /// This worker's side of an endpoint, if it has used the endpoint.
     pub fn used(&self, endpoint: EndpointId) -> Option<Rc<Endpoint>> {
         self.side.used(endpoint)
     }
@@ -132,8 +133,8 @@ impl Upstream {
         self.side.chooser.borrow().members().is_reachable()
     }
 
-    /// Counts a copy of a request for as long as that is kept; `None` where this worker
-    /// has `max` of them in flight here.
+    /// Counts a copy of a request until the result is dropped. `None` where this worker has `max`
+    /// copies in flight here.
     pub fn begin_copy(&self, max: u32) -> Option<CopyInFlight> {
         let in_flight = self.side.copies.get();
         (in_flight < max).then(|| {
@@ -148,8 +149,7 @@ impl Upstream {
         retries.request(&mut self.side.tally.borrow_mut());
     }
 
-    /// Whether one more retry is within the budget, which it is then taken out
-    /// of.
+    /// Takes a retry out of the budget, if one is left. Whether there was one.
     pub fn may_retry(&self, now: Instant) -> bool {
         let retries = &self.dispatcher().retries;
         retries.try_retry(&mut self.side.tally.borrow_mut(), now)
@@ -165,8 +165,8 @@ impl Upstream {
         self.dispatcher().waiting()
     }
 
-    /// Exchanges in flight at all endpoints, of all workers. Where those are
-    /// many, they are added up once a tick; `now` is the worker's.
+    /// Exchanges in flight at all endpoints, of all workers. Many endpoints are added up once a
+    /// tick; `now` is the worker's.
     pub fn in_flight(&self, now: u64) -> u64 {
         let chooser = self.side.chooser.borrow();
         let states = chooser.members().endpoints();

@@ -1,9 +1,8 @@
 //! Idle connections that belong to one client.
 //!
-//! NTLM and Negotiate authenticate the connection: whatever follows there is the
-//! same user's. Such a connection carries requests of one client's connection
-//! alone, and is closed with it. So does one that began with a PROXY header, which
-//! tells of the client.
+//! NTLM and Negotiate authenticate the connection: every later request on it is the same user's.
+//! Such a connection carries requests of one client's connection alone, and is closed with it. So
+//! does one that began with a PROXY header, which names the client.
 //!
 //! Invariant: a connection on which a request had credentials for the connection
 //! ([`Credentials::OfConnection`](evenkeel_proto::Credentials)) is pinned or closed.
@@ -21,11 +20,10 @@ use super::endpoint::Endpoint;
 use super::pool::{Held, Reused};
 use super::side::UpstreamSide;
 
-/// The pinned connections of a worker's clients: of each client one for each
-/// upstream. Clients are known by the keys of their sessions.
+/// The pinned connections of a worker's clients: one for each client and upstream. Clients are
+/// known by the keys of their sessions.
 ///
-/// They are apart from the clients' own state, which stays small: few clients have
-/// any.
+/// They are apart from the clients' own state, which stays small: few clients have any.
 #[derive(Debug, Default)]
 pub struct PinnedConnections(RefCell<HashMap<u32, Vec<Pinned>>>);
 
@@ -43,7 +41,7 @@ pub struct Pinned {
 pub enum Bond {
     /// It was authenticated: the client's requests follow it to its endpoint.
     Authenticated,
-    /// It told of the client. A new connection elsewhere does as well.
+    /// It names the client. A new connection elsewhere does as well.
     TellsClient,
 }
 
@@ -84,8 +82,8 @@ impl PinnedConnections {
         Some(pinned)
     }
 
-    /// Ready once a connection of this client was closed to make room for another, and
-    /// the client is to authenticate anew.
+    /// Ready once a connection of this client was closed to make room for another. The client
+    /// then has to authenticate again.
     #[cold]
     pub fn poll_displaced(&self, cx: &Context<'_>, client: u32) -> Poll<()> {
         let clients = self.0.borrow();
@@ -94,15 +92,16 @@ impl PinnedConnections {
         };
         let is_displaced =
             |it: &&Pinned| it.bond == Bond::Authenticated && it.held.poll_displaced(cx).is_ready();
-        // Each is to wake the task.
+        // Each of them has to wake the task.
         match own.iter().filter(is_displaced).count() {
             0 => Poll::Pending,
             _ => Poll::Ready(()),
         }
     }
 
-    /// Closes those that their endpoints have closed, or are about to, and those to
-    /// endpoints that left; `now` is the worker's tick. Those that count towards a limit are swept with their pool.
+    /// Closes connections that their endpoints have closed, or are about to, and connections to
+    /// endpoints that left. `now` is the worker's tick. Connections that count towards a limit
+    /// are swept with their pool.
     pub fn sweep(&self, now: u64) {
         self.0.borrow_mut().retain(|_, own| {
             own.retain_mut(|it| !it.has_left() && !it.held.is_stale(now));
@@ -110,7 +109,7 @@ impl PinnedConnections {
         });
     }
 
-    /// Closes those of a client that has left.
+    /// Closes the connections of a client that has left.
     #[cold]
     pub fn close(&self, client: u32) {
         let own = self.0.borrow_mut().remove(&client);
@@ -145,9 +144,8 @@ impl Pinned {
             || self.endpoint.is_superseded()
     }
 
-    /// The connection for an exchange that has a slot at this endpoint, `now` being
-    /// the worker's tick. Another endpoint than its own gets nothing, and the
-    /// connection is closed.
+    /// The connection for an exchange that has a slot at this endpoint; `now` is the worker's
+    /// tick. If the slot is at another endpoint than the connection's, the connection is closed.
     pub(super) fn take_for(self, endpoint: &Rc<Endpoint>, now: u64) -> Reused {
         if Rc::ptr_eq(&self.endpoint, endpoint) {
             self.held.take(now)

@@ -28,7 +28,7 @@ use crate::net::timer::TICK;
 /// where it does not say.
 pub type KeepAlive = Option<NonZeroU16>;
 
-/// The time that a response's head says.
+/// The time that a response's head gives.
 pub fn keep_alive(head: &ResponseHead, bytes: &[u8]) -> KeepAlive {
     let timeout_s = head.keep_alive_timeout_s(bytes)?;
     let timeout_s = u16::try_from(timeout_s).unwrap_or(u16::MAX);
@@ -59,18 +59,18 @@ impl IdleStream {
         self.expires.is_some_and(|at| now() >= at)
     }
 
-    /// Takes it on for this thread; `None` where it has expired or is stale.
+    /// Moves it to this thread; `None` where it has expired or is stale.
     pub(super) fn attach(self) -> Option<Stream> {
         if self.has_expired(clock::now) {
             return None;
         }
-        // One that can't be watched here is as good as closed.
+        // A connection that can't be watched here counts as closed.
         let mut stream = self.stream.attach().ok()?;
         (!stream.is_stale()).then_some(stream)
     }
 }
 
-/// An idle connection, and what became of others on the way to it.
+/// An idle connection, and the number of others that were dropped on the way to it.
 #[derive(Debug, Default)]
 pub struct Reused {
     /// The most recently used one that is still open.
@@ -87,10 +87,10 @@ pub(super) enum Pool {
     /// The worker's own.
     Own {
         idle: RefCell<IdlePool>,
-        /// How many its clients hold that are pinned.
+        /// Pinned connections that its clients hold.
         pinned: Rc<Cell<usize>>,
     },
-    /// Those of all workers.
+    /// The connections of all workers.
     Shared {
         pool: Arc<SharedPool<IdleStream>>,
         timeout: Cell<Duration>,
@@ -111,21 +111,21 @@ impl Pool {
         }
     }
 
-    /// Keeps idle connections as these settings say from now on. Of too many those go
-    /// that have been idle for longest. A shorter time holds for this worker's own idle
-    /// connections from their next use on.
+    /// Keeps idle connections as these settings say from now on. Surplus connections are closed,
+    /// those idle for longest first. A shorter time holds for this worker's own idle connections
+    /// from their next use on.
     pub(super) fn follow(&self, config: &config::Pool) {
         match self {
             Pool::Own { idle, .. } => idle.borrow_mut().follow(config),
             Pool::Shared { pool, timeout } => {
                 timeout.set(config.idle_timeout);
-                // The first worker closes what is too much.
+                // The first worker closes the surplus.
                 drop(pool.set_max(config.max_idle));
             }
         }
     }
 
-    /// Connections that this worker watches, without those that are pinned.
+    /// Connections that this worker watches, without pinned ones.
     pub(super) fn len(&self) -> usize {
         match self {
             Pool::Own { idle, .. } => idle.borrow().idle.len(),
@@ -150,12 +150,12 @@ impl Pool {
         }
     }
 
-    /// Closes what stands in the way of a new connection; the caller has a slot,
-    /// and no connection. Gives the number of pinned ones that were closed.
+    /// Closes an idle connection that stands in the way of a new one. The caller has a slot, and
+    /// no connection. Gives the number of pinned ones that were closed.
     pub(super) fn make_room(&self, state: &EndpointState) -> u64 {
         match self {
             Pool::Own { .. } => 0,
-            // It is closed here.
+            // The connection is closed here.
             Pool::Shared { pool, .. } => match pool.make_room(state) {
                 Room::Displaced(_) => 1,
                 Room::Free | Room::Idle(_) => 0,
@@ -163,9 +163,8 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection, for a second less than its endpoint does, so that no
-    /// request meets it while it is being closed. The caller gives its slot back
-    /// after this. `now` is the worker's tick.
+    /// Keeps a connection, for a second less than its endpoint does. So no request meets it while
+    /// it is being closed. The caller gives its slot back after this. `now` is the worker's tick.
     pub(super) fn put(
         &self,
         stream: Stream,
@@ -181,15 +180,15 @@ impl Pool {
             Pool::Own { idle, .. } => idle.borrow_mut().put(stream, idle_max_s, now),
             Pool::Shared { pool, .. } => {
                 let idle = IdleStream::new(stream, idle_max_s);
-                // One that is not kept is closed here.
+                // A connection that is not kept is closed here.
                 drop(idle.map(|it| pool.put(it, state, clock::now())));
             }
         }
     }
 
-    /// Keeps a connection for one client, as long as the endpoint does. The caller
-    /// gives its slot back after this. `None` where it was closed, for want of
-    /// room, or because it is one that is never idle. `now` is the worker's tick.
+    /// Keeps a connection for one client, as long as the endpoint does. The caller gives its slot
+    /// back after this. `None` where the connection was closed: the pool has no room, or the
+    /// connection is never idle. `now` is the worker's tick.
     pub(super) fn pin(
         &self,
         stream: Stream,
@@ -215,12 +214,12 @@ impl Pool {
         }
     }
 
-    /// Closes what is too old or was closed by the endpoint; `now` is the
-    /// worker's tick.
+    /// Closes connections that are too old or that the endpoint has closed; `now` is the worker's
+    /// tick.
     pub(super) fn sweep(&self, state: &EndpointState, now: u64) {
         match self {
             Pool::Own { idle, .. } => idle.borrow_mut().sweep(now),
-            // Each worker finds those closed that it watches.
+            // Each worker finds the closed ones of the connections that it watches.
             Pool::Shared { pool, timeout } => {
                 let now = clock::now();
                 let is_stale =
@@ -230,8 +229,8 @@ impl Pool {
         }
     }
 
-    /// Of the connections that this worker watches, without those that are pinned:
-    /// how many have a descriptor that a taker may have.
+    /// Connections that this worker watches and whose descriptors a taker may have, without
+    /// pinned ones.
     pub(super) fn len_for(&self, taker: Taker) -> usize {
         match self {
             Pool::Own { idle, .. } => {
@@ -246,8 +245,8 @@ impl Pool {
         }
     }
 
-    /// Of the connections whose descriptor a taker may have, closes those that have
-    /// been idle for longest, at most so many; how many.
+    /// Closes connections whose descriptors a taker may have, those idle for longest first and at
+    /// most `most`. Gives their number.
     pub(super) fn close_oldest(&self, most: usize, taker: Taker) -> usize {
         match self {
             Pool::Own { idle, .. } => {
@@ -262,7 +261,7 @@ impl Pool {
         }
     }
 
-    /// Closes all but those that are pinned, which go with their clients.
+    /// Closes all but pinned ones, which go with their clients.
     pub(super) fn close(&self) {
         match self {
             Pool::Own { idle, .. } => idle.borrow_mut().idle.clear(),
@@ -276,7 +275,7 @@ fn take_shared(pool: &SharedPool<IdleStream>, state: &EndpointState) -> Reused {
     loop {
         match pool.take(state, IdleStream::is_of_this_thread) {
             Taken::Idle(idle) => reused.stream = idle.attach(),
-            // It is closed here.
+            // The connection is closed here.
             Taken::Displaced(_) => {
                 reused.displaced += 1;
                 return reused;
@@ -301,7 +300,7 @@ pub(super) struct IdlePool {
 #[derive(Debug)]
 struct Idle {
     stream: Stream,
-    /// The tick from which on it is not used any more.
+    /// The tick from which on it is not used again.
     until: u64,
 }
 
@@ -356,16 +355,16 @@ impl IdlePool {
 pub(super) enum Held {
     /// Here: the endpoint has no limit.
     Own(OwnHeld),
-    /// Among those of all workers, where it counts towards the endpoint's limit.
+    /// Among the connections of all workers, where it counts towards the endpoint's limit.
     Shared(SharedHeld),
 }
 
 #[derive(Debug)]
 pub(super) struct OwnHeld {
     stream: Option<Stream>,
-    /// The tick from which on it is not used any more.
+    /// The tick from which on it is not used again.
     until: u64,
-    /// How many there are like this.
+    /// How many such connections there are.
     count: Rc<Cell<usize>>,
 }
 

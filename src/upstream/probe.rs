@@ -1,7 +1,8 @@
-//! One look at an endpoint from outside: a connection that opens, a request whose answer
-//! is as it should be (`http`), or the first words of another protocol (`talk`).
+//! One probe of an endpoint: one look at it from outside.
 //!
-//! The whole probe is under its timeout, but for a farewell.
+//! A probe opens a connection, sends a request and checks the answer (`http`),
+//! or says the first words of another protocol (`talk`). The whole probe is
+//! under its timeout, except for a farewell.
 
 mod http;
 mod http2;
@@ -33,20 +34,20 @@ const READ_BYTES: usize = 8 * 1024;
 /// A probe that passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
-    /// From the attempt to connect to the answer that was looked for.
+    /// From the attempt to connect to the end of the wanted answer.
     pub elapsed: Duration,
-    /// What the endpoint answered.
+    /// The endpoint's answer.
     pub answer: Answer,
 }
 
-/// What an endpoint that is well answers. Displayed in a few words.
+/// The answer of an endpoint that is well. Displayed in a few words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing was asked.
+    /// No answer: the connection opened.
     Opened,
     /// A status of HTTP.
     Status(u16),
-    /// Something of another protocol, in a few words.
+    /// An answer of another protocol, in a few words.
     Words(String),
 }
 
@@ -79,18 +80,18 @@ pub enum ProbeFailure {
     Broken(io::Error),
     /// The connection was closed before the answer was there.
     Closed {
-        /// What was waited for.
+        /// The awaited part.
         awaited: Awaited,
-        /// What came instead.
+        /// The bytes that came.
         came: Came,
     },
-    /// Nothing came within this time, or not all that was waited for.
+    /// Nothing came within this time, or not all of the awaited part.
     Timeout {
         /// The probe's timeout.
         timeout: Duration,
-        /// What was waited for.
+        /// The awaited part.
         awaited: Awaited,
-        /// What came instead.
+        /// The bytes that came.
         came: Came,
     },
     /// The answer's head is no HTTP.
@@ -99,14 +100,14 @@ pub enum ProbeFailure {
     Body(BodyError),
     /// A status that is not expected.
     Status(u16),
-    /// The body lacks what it must contain.
+    /// The body lacks a required text.
     Content {
-        /// What was looked for.
+        /// The text that was looked for.
         wanted: String,
     },
     /// The connection of HTTP/2 broke.
     Http2(&'static str),
-    /// The answer lacks what it has to have, or has what it must not have.
+    /// The answer lacks a required part, or has a forbidden one.
     Malformed(&'static str),
     /// A call of gRPC ended with this status.
     Grpc {
@@ -115,17 +116,17 @@ pub enum ProbeFailure {
     },
     /// The service says that it does not serve.
     NotServing {
-        /// What it says; `None` for something else than a status.
+        /// Its status; `None` for an answer without one.
         status: Option<u64>,
     },
     /// The connection could not be secured.
     Tls(HandshakeFault),
-    /// An answer of another protocol than HTTP says that the server is not well, or is
-    /// none.
+    /// An answer of another protocol than HTTP: it says that the server is not
+    /// well, or is malformed.
     Fault(Fault),
 }
 
-/// What a probe waits for. Displayed without an article.
+/// The part that a probe waits for. Displayed without an article.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Awaited {
     /// A connection.
@@ -146,8 +147,8 @@ impl fmt::Display for Awaited {
     }
 }
 
-/// The beginning of what came in place of the rest. Displayed as an addition, or as
-/// nothing where nothing came.
+/// The beginning of the bytes that came instead. Displayed as an addition, or
+/// as nothing where nothing came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Came(String);
 
@@ -184,7 +185,7 @@ impl Progress {
 
 impl ProbeFailure {
     /// Whether the cause is on this side, such as a lack of descriptors or of
-    /// ports, so that it says nothing about the endpoint.
+    /// ports. Such a failure says nothing about the endpoint.
     pub fn is_local(&self) -> bool {
         let ProbeFailure::Connect(error) = self else {
             return false;
@@ -277,7 +278,7 @@ pub async fn probe(
             let encrypted = tls.encrypt(stream, alpn, header).await;
             stream = encrypted.map_err(ProbeFailure::Tls)?;
         } else {
-            // Where it can't be sent, the answer tells.
+            // If sending fails, the answer shows it.
             let _ = send(&mut stream, header).await;
         }
         progress.set(Awaited::Answer, Came::default());
@@ -303,10 +304,10 @@ pub async fn probe(
     })
 }
 
-/// What a look at an endpoint showed that is well.
+/// The result of a look at an endpoint that is well.
 struct Seen {
     answer: Answer,
-    /// What is said before the connection is closed.
+    /// The bytes to send before the connection is closed.
     farewell: Vec<u8>,
 }
 
@@ -384,8 +385,8 @@ async fn look(
     })
 }
 
-/// Where a probe of the endpoint at `address` connects to: a port of its own, or
-/// where exchanges go.
+/// The address that a probe of the endpoint at `address` connects to: a port of
+/// its own, or that of exchanges.
 pub fn probed_address(address: &Address, probe: &Probe) -> Address {
     match (address, probe.port) {
         (Address::Tcp(address), Some(port)) => {
@@ -405,7 +406,7 @@ async fn send(stream: &mut Stream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what is there, at most up to `max` bytes in `buffer`; 0 is the end.
+/// Reads available bytes, at most up to `max` bytes in `buffer`; 0 is the end.
 async fn read(stream: &mut Stream, buffer: &mut Vec<u8>, max: usize) -> io::Result<usize> {
     let start = buffer.len();
     buffer.resize(max.min(start + READ_BYTES), 0);
@@ -556,7 +557,7 @@ mod tests {
                  5\r\nall w\r\n3\r\nell\r\n0\r\n\r\n",
                 Ok(200),
             ),
-            // It was there: what is said after it is of no interest.
+            // The text was found: later bytes do not matter.
             (
                 with_body(),
                 "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nall well",

@@ -1,9 +1,9 @@
-//! An upstream as all workers share it: its dispatcher, and what each endpoint
-//! has beyond its state.
+//! An upstream as all workers share it: its dispatcher, and the shared parts of its endpoints
+//! beside their state.
 //!
-//! An upstream that stays takes the settings of another configuration over
-//! ([`SharedUpstream::follow`]), and loses nothing by that: who waits keeps the place,
-//! and endpoints keep their load, health and connections.
+//! An upstream that stays takes over the settings of another configuration
+//! ([`SharedUpstream::follow`]). It loses nothing: waiters keep their places, and endpoints keep
+//! their load, health and connections.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,7 +25,7 @@ use crate::net::clock;
 /// Weights that are named one by one in a sentence.
 const MOST_SHOWN: usize = 8;
 
-/// What the workers share of an upstream.
+/// The part of an upstream that workers share.
 #[derive(Debug)]
 pub struct SharedUpstream {
     dispatcher: Arc<Dispatcher>,
@@ -36,10 +36,10 @@ pub struct SharedUpstream {
     name: String,
 }
 
-/// What an upstream was told last.
+/// The settings that an upstream follows.
 #[derive(Debug)]
 struct Followed {
-    /// How the configuration writes where endpoints come from.
+    /// How the configuration writes the source of its endpoints.
     listed: String,
     /// The members, with the weights and limits that they were given.
     given: Vec<config::Endpoint>,
@@ -62,16 +62,16 @@ impl Followed {
     }
 }
 
-/// What the workers share of an endpoint.
+/// The part of an endpoint that workers share.
 ///
-/// Invariant: whoever has a connection to the endpoint, or opens one, holds this. So
-/// its id names no other endpoint meanwhile.
+/// Invariant: the owner of a connection to the endpoint, or of an attempt to open one, holds
+/// this. So its id names no other endpoint meanwhile.
 #[derive(Debug)]
 pub struct SharedEndpoint {
     /// Its identity, load and health.
     pub state: Arc<EndpointState>,
-    /// What the configuration said of it when it began. Its name and its address stay;
-    /// its weight and its limit are those of `state`.
+    /// Its settings when it began. The name and the address stay. The present weight and limit
+    /// are those of `state`.
     pub settings: config::Endpoint,
     /// Idle connections that belong to all workers; `None` where it has no limit.
     pub pool: Option<Arc<SharedPool<IdleStream>>>,
@@ -81,9 +81,10 @@ pub struct SharedEndpoint {
 }
 
 impl SharedEndpoint {
-    /// Whether another one has the endpoint's state, because connections that were each
-    /// worker's became those of all or the other way round, or because their TLS is
-    /// another.
+    /// Whether another one has the endpoint's state.
+    ///
+    /// That happens when connections of each worker become those of all workers, or the reverse.
+    /// It also happens when their TLS changes.
     pub fn is_superseded(&self) -> bool {
         self.is_superseded.load(Ordering::Relaxed)
     }
@@ -198,11 +199,10 @@ impl SharedUpstream {
 
     /// Goes on with another configuration of this upstream. To be called by one thread.
     ///
-    /// Where the list of endpoints is as before, members, weights and limits stay as they
-    /// are, also those that were changed at run time. Where it is another one, all of it
-    /// holds. [`Dispatcher::configure`] says what becomes of those who wait. Where
-    /// there are no probes any more, endpoints that they put out come back. Where the TLS
-    /// is another, idle connections are closed.
+    /// If the list of endpoints is as before, members, weights and limits stay as they are, even
+    /// if they were changed at run time. Another list holds as a whole. [`Dispatcher::configure`]
+    /// says what becomes of waiters. Without probes, endpoints that they had put out come back.
+    /// With another TLS, idle connections are closed.
     pub fn follow(&self, config: &config::Upstream, now: Instant) {
         let queue = config.queue.settings;
         self.dispatcher
@@ -249,13 +249,14 @@ impl SharedUpstream {
         }
     }
 
-    /// Makes these endpoints the members, in this order: see
-    /// [`Dispatcher::replace_members`]. An endpoint that stays keeps its connections,
-    /// and takes over a weight or a limit that is not what it was given before. So a
-    /// weight that was set at run time stays. To be called by one thread.
+    /// Makes these endpoints the members, in this order: see [`Dispatcher::replace_members`]. To
+    /// be called by one thread.
     ///
-    /// Where a limit appears or disappears, idle connections are closed: those of an
-    /// endpoint with a limit belong to all workers, others to each.
+    /// An endpoint that stays keeps its connections. It takes over a weight or a limit that
+    /// differs from the last given one. So a weight that was set at run time stays.
+    ///
+    /// Idle connections are closed if a limit appears or disappears: connections to an endpoint
+    /// with a limit belong to all workers, others to one worker each.
     pub fn replace_members(&self, endpoints: &[config::Endpoint], now: Instant) {
         let mut followed = self.followed();
         let given = std::mem::replace(&mut followed.given, endpoints.to_vec());
@@ -296,7 +297,7 @@ impl SharedUpstream {
         self.add_members(&mut by_id, endpoints, pool, tls);
     }
 
-    /// Adds what is not there yet of the members, which have these settings.
+    /// Adds the members that are not there yet, which have these settings.
     fn add_members(
         &self,
         by_id: &mut Vec<Option<Arc<SharedEndpoint>>>,
@@ -342,8 +343,8 @@ impl SharedUpstream {
     }
 }
 
-/// Whether an endpoint left, and nobody has a slot or a connection there, or chooses
-/// from older members that it is one of.
+/// Whether an endpoint has left and is unused: no slot, no connection, and no older members with
+/// it.
 fn is_unused(endpoint: &Arc<SharedEndpoint>, members: &Members) -> bool {
     // The other one is the dispatcher's, which keeps it until its id is free.
     let is_held = Arc::strong_count(endpoint) > 1 || Arc::strong_count(&endpoint.state) > 2;
@@ -351,9 +352,10 @@ fn is_unused(endpoint: &Arc<SharedEndpoint>, members: &Members) -> bool {
     !is_member && !is_held && endpoint.state.in_flight() == 0
 }
 
-/// The upstreams of a configuration, in its order. An upstream that was there `before`
-/// stays by its name, and its endpoints by theirs and their addresses. It follows the
-/// configuration at once: see [`SharedUpstream::follow`].
+/// The upstreams of a configuration, in its order.
+///
+/// An upstream that was there `before` stays by its name, and its endpoints by their names and
+/// addresses. It follows the configuration at once: see [`SharedUpstream::follow`].
 pub fn shared_upstreams(
     config: &config::Config,
     before: &[Arc<SharedUpstream>],

@@ -1,8 +1,8 @@
-//! One worker's side of its upstreams: what it has learned, counted and keeps open.
+//! One worker's side of its upstreams: learned values, counters and open connections.
 //!
-//! Per worker. A side lives as long as a generation that has its upstream: the
-//! generations of a worker share it, so that connections, learned times and tallies
-//! outlive a change of the configuration.
+//! Per worker. A side lives as long as a generation that has its upstream. The generations of a
+//! worker share it, so that connections, learned times and tallies outlive a change of the
+//! configuration.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use crate::observe::inquiry::LearnedSide;
 #[derive(Debug)]
 pub struct UpstreamSide {
     shared: Arc<SharedUpstream>,
-    /// That of `shared`, one step nearer.
+    /// The dispatcher of `shared`, one step nearer.
     pub(super) dispatcher: Arc<Dispatcher>,
     balance: Cell<Balance>,
     pub(super) chooser: RefCell<Chooser>,
@@ -81,7 +81,7 @@ impl UpstreamSide {
         }
     }
 
-    /// This worker's side of an endpoint, if it has used that.
+    /// This worker's side of an endpoint, if it has used the endpoint.
     pub fn used(&self, endpoint: EndpointId) -> Option<Rc<Endpoint>> {
         self.endpoints.borrow().get(endpoint).cloned()
     }
@@ -92,8 +92,8 @@ impl UpstreamSide {
         endpoints.begin(endpoint, &self.shared, &self.counters)
     }
 
-    /// What would become of an exchange that came now, and what is known of
-    /// each endpoint. Changes nothing: a copy of the balancer picks.
+    /// The outcome for an exchange that came now, and the learned values of endpoints. Changes
+    /// nothing: a copy of the balancer picks.
     pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<(EndpointId, Learned)>) {
         let mut chooser = self.chooser.borrow().clone();
         let outlook = self.dispatcher.outlook(&mut chooser, asking);
@@ -102,7 +102,7 @@ impl UpstreamSide {
         (outlook, learned.collect())
     }
 
-    /// A copy of what chooses endpoints here, for another process to learn from.
+    /// A copy of the chooser, for another process to learn from.
     pub fn learned(&self) -> LearnedSide {
         LearnedSide {
             upstream: self.shared.name().to_owned(),
@@ -111,7 +111,7 @@ impl UpstreamSide {
         }
     }
 
-    /// Goes on from what another process has learned, with the newest members.
+    /// Goes on from the learned state of another process, with the newest members.
     pub fn learn(&self, kept: &ChooserKept, now: Instant) {
         let mut chooser = self.chooser.borrow_mut();
         self.dispatcher.update(&mut chooser);
@@ -133,7 +133,7 @@ impl UpstreamSide {
         self.endpoints.borrow().iter().for_each(|it| show(it));
     }
 
-    /// The endpoint that comes last by `key`, of those that this worker has used.
+    /// The endpoint with the largest `key` that this worker has used.
     pub fn max_endpoint_by_key(&self, key: impl Fn(&Endpoint) -> usize) -> Option<Rc<Endpoint>> {
         let endpoints = self.endpoints.borrow();
         endpoints.iter().max_by_key(|it| key(it)).cloned()
@@ -146,8 +146,8 @@ impl UpstreamSide {
         self.endpoints.borrow_mut().sweep(now);
     }
 
-    /// Closes idle connections to endpoints that this worker has used: its own, and
-    /// those of all workers to endpoints with a limit.
+    /// Closes idle connections to endpoints that this worker has used. Shared ones of endpoints
+    /// with a limit are among them.
     pub fn close_idle(&self) {
         self.for_each_endpoint(|it| {
             it.pool.close();
@@ -212,7 +212,7 @@ impl UpstreamSides {
         self.all().iter().for_each(|it| it.close_idle());
     }
 
-    /// Forgets those of upstreams that no generation has any more.
+    /// Forgets sides of upstreams that no generation has any more.
     pub fn forget_gone(&self) {
         let mut by_dispatcher = self.by_dispatcher.borrow_mut();
         by_dispatcher.retain(|_, side| side.strong_count() > 0);

@@ -28,24 +28,24 @@ use crate::net::connect;
 use crate::net::stream::Stream;
 use crate::observe::counters::EndpointCounters;
 
-/// Why an endpoint counts as unreachable that lets nobody into its backlog.
+/// The reason of an endpoint that is unreachable because its backlog is full.
 pub(crate) const BACKLOG_FULL: &str = "its backlog is full";
 
-/// Why an endpoint counts as unreachable whose handshake takes too long.
+/// The reason of an endpoint that is unreachable because its handshake takes too long.
 pub(crate) const HANDSHAKE_TIMEOUT: &str = "the TLS handshake did not end in time";
 
-/// What an exchange wants of an upstream.
+/// The wishes of an exchange for an upstream.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
-    /// Hash of what a balancer by key goes by.
+    /// Hash of the key, for a balancer by key.
     pub key: u64,
     /// The endpoint that its client belongs to.
     pub pinned_to: Option<Pin>,
-    /// Index of the lane that its route is kept to, of those of the configuration.
+    /// Index, in the configuration, of the lane that its route is kept to.
     pub lane: Option<u32>,
     /// Higher ones leave the queue first.
     pub priority: u8,
-    /// When the request was there: its place in the queue.
+    /// When the request arrived: its place in the queue.
     pub arrived: Instant,
 }
 
@@ -109,7 +109,7 @@ pub enum Chosen {
     First,
     /// The one ranked first was full.
     Next,
-    /// It had room first for who waited longest.
+    /// It was the first with room for the longest waiter.
     Granted,
     /// Its ejection has ended: this exchange shows whether it is well.
     Trial,
@@ -120,13 +120,14 @@ pub enum Chosen {
 }
 
 impl Upstream {
-    /// Chooses an endpoint and takes a slot there, or joins the queue; `waker`
-    /// is who is woken when it leaves that. `tried` are endpoints that this
-    /// exchange was at. `line` is asked for the hash of its key where keys share
-    /// the queue, and it has to wait.
+    /// Chooses an endpoint and takes a slot there, or joins the queue.
+    ///
+    /// `waker` is woken when the exchange leaves the queue. `tried` are endpoints that the
+    /// exchange has tried. `line` gives the hash of its key. The call is made if keys share the
+    /// queue and the exchange has to wait.
     ///
     /// # Errors
-    /// There is no slot yet, or none at all.
+    /// The exchange has no slot yet, or gets none at all.
     pub fn acquire(
         &self,
         wanted: &Wanted,
@@ -167,7 +168,7 @@ impl Upstream {
                 ticket: Some(ticket),
                 lane,
             })),
-            // Its connection is no reason to refuse it what another would get.
+            // A pinned connection is no reason to refuse a slot that another exchange would get.
             Acquired::Refused(_) if wanted.pinned_to.is_some() => {
                 drop(chooser);
                 let anywhere = Wanted {
@@ -211,8 +212,7 @@ impl<'a> Waiting<'a> {
         })
     }
 
-    /// Gives its place up: the slot that it was granted in this very moment,
-    /// if it was.
+    /// Gives its place up. Gives the slot that it was granted in this very moment, if any.
     pub fn leave(mut self) -> Option<Slot<'a>> {
         self.give_up()
     }
@@ -230,7 +230,7 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // A slot that it was granted is given back where this one ends.
+        // A slot that it was granted is given back here.
         drop(self.give_up());
     }
 }
@@ -253,7 +253,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Learns what was observed of the attempt at this endpoint.
+    /// Learns from an observation of the attempt at this endpoint.
     pub fn observe(&self, observed: Observed, now: Instant) {
         self.learn(observed, now, None);
     }
@@ -263,8 +263,8 @@ impl<'a> Slot<'a> {
         self.learn(Observed::Unreachable, now, Some(why));
     }
 
-    /// Learns that the response came to its end, `bytes` after its beginning;
-    /// the clock is read only for a balancer that learns from it.
+    /// Learns that the response came to its end, `bytes` after its beginning. The clock is read
+    /// only for a balancer that learns from it.
     pub fn observe_end(&self, bytes: u64, sent_at: Instant) {
         let mut chooser = self.upstream.side.chooser.borrow_mut();
         if chooser.learns_from_end() {
@@ -297,8 +297,8 @@ impl<'a> Slot<'a> {
         self.log(change, None);
     }
 
-    /// Gives it back before it is dropped: the endpoint has nothing more to do
-    /// for the exchange. What was reported of the endpoint stays.
+    /// Gives the slot back before it is dropped: the endpoint has nothing more to do for the
+    /// exchange. Reports on the endpoint stay.
     pub fn release(&self) {
         if !self.is_released.replace(true) {
             let lane = self.lane.map(LaneIndex::get);
@@ -317,7 +317,7 @@ impl<'a> Slot<'a> {
         &self.endpoint
     }
 
-    /// What this worker counts of the endpoint.
+    /// This worker's counters of the endpoint.
     pub fn counters(&self) -> &EndpointCounters {
         self.endpoint.counters()
     }
@@ -327,8 +327,8 @@ impl<'a> Slot<'a> {
         self.reservation.endpoint()
     }
 
-    /// The endpoint as one that refused a connection: not to be asked again
-    /// until then, unless a connection to it opens.
+    /// The endpoint as one that refused a connection: not to be tried again until then, unless a
+    /// connection to it opens.
     pub fn refused_until(&self, until: Instant) -> Tried {
         Tried::Refused {
             endpoint: self.id(),
@@ -337,8 +337,8 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Notes that the backlog of the endpoint is full. Where that has lasted for
-    /// the time of a connection, it counts as a failed one.
+    /// Notes that the backlog of the endpoint is full. After the connect timeout, a full backlog
+    /// counts as a failed connection.
     fn note_full_backlog(&self, now: Instant) {
         let timeout = self.upstream.config().timeouts.connect;
         let (dispatcher, state) = (self.upstream.dispatcher(), self.endpoint.state());
@@ -346,8 +346,8 @@ impl<'a> Slot<'a> {
         self.log(change, Some(BACKLOG_FULL));
     }
 
-    /// Takes it on to wait for room in the endpoint's backlog, unless another
-    /// exchange does.
+    /// Makes this exchange the one that waits for room in the endpoint's backlog, unless another
+    /// exchange is.
     fn wait_for_backlog(&self) -> Option<BacklogWait<'a>> {
         let is_first = self.endpoint.state().claim_backlog();
         is_first.then(|| BacklogWait {
@@ -389,9 +389,8 @@ impl<'a> Slot<'a> {
         pinned.take_for(&self.endpoint, now)
     }
 
-    /// Makes room for a new connection although some may be idle: where the
-    /// endpoint has a limit, they take part of it. Gives the number of pinned
-    /// connections that were closed.
+    /// Makes room for a new connection although some may be idle: idle connections count towards
+    /// an endpoint's limit. Gives the number of pinned connections that were closed.
     pub fn make_room(&self) -> u64 {
         self.endpoint.pool.make_room(self.endpoint.state())
     }
@@ -425,12 +424,14 @@ impl<'a> Slot<'a> {
         ))
     }
 
-    /// Opens a connection, in plain text. Where the endpoint's backlog is full and no
-    /// other endpoint has room, one exchange at a time asks again until there is room.
+    /// Opens a connection, in plain text.
+    ///
+    /// If the endpoint's backlog is full and no other endpoint has room, one exchange at a time
+    /// asks again until there is room. This has no timeout.
     ///
     /// # Errors
-    /// As the kernel says; "would block" where another exchange asks already, or
-    /// another endpoint has room. There is no timeout here.
+    /// As the kernel says; "would block" where another exchange asks already, or another endpoint
+    /// has room.
     pub async fn connect(&self) -> io::Result<Stream> {
         let mut asking = None;
         let may_ask_again = || {
@@ -452,8 +453,8 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// The one exchange that tries again and again to get into an endpoint's
-/// backlog, while others wait in the queue. They go on when it is dropped.
+/// The one exchange that tries again and again to get into an endpoint's backlog, while others
+/// wait in the queue. They go on when it is dropped.
 #[derive(Debug)]
 struct BacklogWait<'a> {
     upstream: &'a Upstream,

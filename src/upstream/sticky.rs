@@ -1,8 +1,8 @@
-//! Stickiness: which endpoint a cookie stands for.
+//! Stickiness: the endpoint that a cookie stands for.
 //!
-//! The value of a cookie is a tag that a key makes of the names of the upstream and the
-//! endpoint. So nobody without the key can make one, and nobody can tell the endpoint from
-//! it; and every process with the same key reads it alike, with no table of sessions.
+//! The value of a cookie is a tag that a key makes of the names of the upstream and the endpoint.
+//! Without the key, nobody can make a tag, or tell the endpoint from it. Every process with the
+//! same key reads the tag alike, without a table of sessions.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -75,7 +75,7 @@ impl StickyCookies {
         let has_keys = |it: &Known| {
             it.keys.len() == keys.len() && it.keys.iter().zip(keys).all(|(a, b)| Arc::ptr_eq(a, b))
         };
-        // What goes by members or keys of before is of no use any more.
+        // Tags of earlier members or keys are useless now.
         all.retain(|it| Arc::ptr_eq(&it.members, members) && Arc::strong_count(&it.keys[0]) > 1);
         let at = all.iter().position(has_keys).unwrap_or_else(|| {
             all.push(Known::new(keys, newest, upstream, members));
@@ -119,7 +119,7 @@ fn tag_of(value: &[u8]) -> Option<Tag> {
     (len == tag.len()).then_some(tag)
 }
 
-/// The endpoint that one of these values stands for, if one does. For explanations: it makes
+/// The endpoint that one of these values stands for, if one does. For explanations: this makes
 /// the tags of all endpoints.
 pub(crate) fn explained_endpoint(
     sticky: &Sticky,
@@ -136,9 +136,10 @@ pub(crate) fn explained_endpoint(
 /// The process's own key, where a route has none.
 static OWN_KEY: OnceLock<[Arc<MacKey>; 1]> = OnceLock::new();
 
-/// Has the process's own key ready, where a route needs it: that beside the state file,
-/// which is made where there is none, and without a state file one of this process alone.
-/// Blocks.
+/// Prepares the process's own key, if a route needs it. Blocks.
+///
+/// The key is in a file beside the state file, which is made if it is missing. Without a state
+/// file, the key is that of this process alone.
 ///
 /// # Errors
 /// The file can be neither read nor made.
@@ -165,7 +166,7 @@ pub fn prepare_own_key(config: &config::Config) -> io::Result<()> {
     Ok(())
 }
 
-/// The keys of a route: its own, or that of the process.
+/// The keys of a route: its own, or the process's.
 fn keys_of(sticky: &Sticky) -> &[Arc<MacKey>] {
     match OWN_KEY.get() {
         Some(own) if sticky.keys.is_empty() => own,

@@ -75,7 +75,7 @@ fn only_those_in_allow_and_not_in_deny_are_served() {
             ("10.9.0.1", "/office/a", false),
             ("192.0.2.1", "/open/a", false),
             ("192.0.3.1", "/open/a", true),
-            // The one before a trusted proxy counts, not what it claims.
+            // The address before a trusted proxy counts, not the one that the client claims.
             ("10.1.2.3, 192.0.3.1", "/office/a", false),
         ] {
             let response = ask(&mut client, from, path);
@@ -188,13 +188,13 @@ upstream = "app"
             let is_refused = match response.status {
                 403 => text.contains("denied"),
                 400 => text.contains("ambiguous-path"),
-                // It went to an endpoint, and no server takes it for the one that is protected.
+                // It went to an endpoint, but no server reads it as the protected path.
                 200 => !text.contains("admin"),
                 _ => false,
             };
             assert!(is_refused, "{path}: {response:?}");
         }
-        // What is allowed goes on as it was written, or in normal form.
+        // An allowed path is sent on as written, or in normal form.
         for path in ["/admin/x", "/%61dmin/x", "/admin/a%20b"] {
             let response = ask(&mut client, "10.1.2.3", path);
             assert_eq!((response.status, response.text()), (200, path.into()));

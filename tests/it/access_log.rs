@@ -235,7 +235,7 @@ fn a_sample_is_logged_and_every_error() {
             }
             assert_eq!(client.get("/status/503").unwrap().status, 503);
         }
-        // A line for what came last.
+        // Wait for the line of the last request.
         let path = proxy.path("access.log");
         let count = |status: &str| lines_of(&path).iter().filter(|it| *it == status).count();
         until("every error is logged", || count("503") == 10);
@@ -339,7 +339,7 @@ fn a_stuck_reader_slows_no_request_and_no_other_log() {
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
         let routes = "[[route]]\nmatch = { path = '/own' }\nanswer = {}\naccess_log = { path = '$DIR/own.log' }";
-        // Nobody has it open, so that a start that waits for a reader hangs.
+        // No reader has it open, so a start that waits for a reader hangs.
         let log = format!("{{ path = '{}' }}", pipe.display());
         let (_origin, mut proxy) = start(&log, "", routes);
         let mut client = proxy.client();
@@ -361,7 +361,7 @@ fn a_stuck_reader_slows_no_request_and_no_other_log() {
                 .expect("it ends")
                 .success()
         );
-        // Those in the pipe are not lost to somebody who comes to read them.
+        // Lines in the pipe do not count as lost, since a reader may still come.
         let said = proxy.stderr();
         let lost = said.rsplit_once(" lines lost").unwrap().0;
         let lost: u64 = lost.rsplit(' ').next().unwrap().parse().unwrap();
@@ -429,7 +429,7 @@ fn a_syslog_daemon_that_is_away_is_noticed_and_found_again() {
         for round in 0..2 {
             let daemon = UnixDatagram::bind(&path).unwrap();
             daemon.set_nonblocking(true).unwrap();
-            // Its queue is short: what comes is taken at once.
+            // Its queue is short, so lines are read at once.
             let mut buffer = [0; 4096];
             let mut text = String::new();
             let mut take = || {
@@ -447,7 +447,7 @@ fn a_syslog_daemon_that_is_away_is_noticed_and_found_again() {
                 proxy.stderr().matches("writing again").count() == round + 1
             });
             assert_eq!(message(&text), ("29", "edge", "/2"));
-            // The next one finds nobody.
+            // The next line finds no daemon.
             drop(daemon);
             std::fs::remove_file(&path).unwrap();
             let before = figure(&proxy, "log_lines_lost");
@@ -487,8 +487,8 @@ fn answers(global: &str, listener: &str, quiet: &str) -> String {
     )
 }
 
-/// What a program wrote to standard output that was asked for `/ping` and `/quiet`
-/// and ended; and what it said of it in the event log.
+/// The standard output of a program that got requests for `/ping` and `/quiet` and ended, with
+/// its event log about that.
 fn written(config: &str, environment: &[(&str, &str)]) -> (Vec<String>, String) {
     let dir = TempDir::new().unwrap();
     let output = dir.join("stdout");
@@ -525,7 +525,7 @@ fn in_a_container_requests_are_logged_by_default() {
         let expected = "access log: combined lines on standard output, as the environment has \
                         `container`; `access_log = false` turns them off";
         assert!(said.contains(expected), "{said}");
-        // Whoever only silences a route has the others logged.
+        // Silencing one route keeps the log of the others.
         let (lines, _) = written(&answers("", "", "access_log = false"), &container);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains("/ping"), "{lines:?}");

@@ -107,7 +107,7 @@ fn a_user_with_the_right_password_goes_on() {
             let response = ask(&mut client, "/a", &lines);
             assert_refused(&response, words::UNAUTHORIZED);
         }
-        // A body that nobody reads is dropped.
+        // An unread body is dropped.
         let post = "POST /a HTTP/1.1\r\nHost: a.test\r\nContent-Length: 3\r\n\r\nabc";
         assert_refused(&client.ask(post).unwrap(), words::UNAUTHORIZED);
         for turn in 0..3 {
@@ -185,7 +185,7 @@ answer = { body = "outside" }
         let routes = ROUTES.replace("$FILES", users.path().to_str().unwrap());
         let (_origin, proxy) = start(&routes, &users);
         let mut client = proxy.client();
-        // What is stored is for those who may ask for it.
+        // A stored response is served only to clients that may ask for it.
         let response = ask_as(&mut client, "/cached", KIM_SECRET);
         assert_eq!(response.status, 200, "{response:?}");
         let response = ask_as(&mut client, "/cached", KIM_SECRET);
@@ -248,13 +248,13 @@ fn a_client_that_has_logged_in_costs_no_verification() {
         }
         let others = begun.elapsed();
         assert!(others < first, "{others:?}, but {first:?}");
-        // A reload forgets nobody whose file is the same.
+        // A reload forgets no user whose file is the same.
         let text = config(&format!("{OFFICE}\n# another\n"), &users, &origin);
         reload(&proxy, &text);
         let begun = Instant::now();
         assert_eq!(ask_as(&mut client, "/a", KIM_SECRET).status, 200);
         assert!(begun.elapsed() < first / 2, "{:?}", begun.elapsed());
-        // Another password is verified, as often as it is wrong.
+        // Another password is verified each time, as often as it is wrong.
         for _ in 0..2 {
             let begun = Instant::now();
             let response = ask_as(&mut client, "/a", KIM_OTHER);
@@ -302,7 +302,7 @@ fn a_file_of_users_is_read_again_when_it_changes() {
         until("the new password counts", || {
             ask_as(&mut client, "/a", KIM_OTHER).status == 200
         });
-        // What was remembered of the old one is forgotten.
+        // The remembered pair of the old file is forgotten.
         let response = ask_as(&mut client, "/a", KIM_SECRET);
         assert_refused(&response, words::UNAUTHORIZED);
         replace_file(&file, "kim:hunter2\n");
@@ -310,7 +310,7 @@ fn a_file_of_users_is_read_again_when_it_changes() {
         until("the mistake is told", || proxy.stderr().contains(said));
         assert!(!proxy.stderr().contains("hunter2"), "{}", proxy.stderr());
         assert_eq!(ask_as(&mut client, "/a", KIM_OTHER).status, 200);
-        // What is remembered holds for this file alone.
+        // Remembered pairs hold for this file alone.
         replace_file(&file, &format!("kim:{SECRET}\njo:{SECRET}\n"));
         until("it is right again", || {
             ask_as(&mut client, "/a", JO_SECRET).status == 200
@@ -336,7 +336,7 @@ fn too_many_verifications_are_refused() {
         assert_refused(&response, words::AUTH_BUSY);
         assert!(response.field("retry-after").is_some(), "{response:?}");
         assert_logged(&proxy, words::AUTH_BUSY);
-        // Those who leave are not verified.
+        // Passwords of clients that have left are not verified.
         drop(waiting);
         assert_eq!(ask_as(&mut last, "/a", KIM_SECRET).status, 200);
     });

@@ -1,7 +1,7 @@
 //! Requests that must be refused: malformed, ambiguous, smuggling.
 //!
-//! Each is refused with its reason, the connection is closed, and not one
-//! byte of it reaches the origin, not even of a request hidden behind it.
+//! Each is refused with its reason, and the connection is closed. Not one byte of it reaches
+//! the origin, not even of a request hidden behind it.
 
 use evenkeel_testkit::deadline::until;
 
@@ -135,7 +135,7 @@ fn hosts() {
     ]);
 }
 
-/// What every smuggled request looks like behind the one that carries it.
+/// The request that is smuggled behind another one.
 macro_rules! hidden {
     () => {
         "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -7,7 +7,7 @@ use evenkeel_testkit::{OriginHandle, Proxy, RawClient};
 
 use crate::setup::{Site, get, origin, test};
 
-/// The endpoints that the access log names, once it has so many lines.
+/// The endpoints in the access log, once it has this many lines.
 fn endpoints(proxy: &Proxy, lines: usize) -> Vec<String> {
     until("every request is logged", || {
         proxy.access_log().len() == lines

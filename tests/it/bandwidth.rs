@@ -39,7 +39,7 @@ fn asking(proxy: &Proxy, path: &str, lines: &str) -> RawClient {
     client
 }
 
-/// Reads a body of so many bytes, which is the origin's pattern: how long it took.
+/// Reads a body of this many bytes, in the origin's pattern; returns how long it took.
 fn timed(client: &mut RawClient, len: usize) -> Duration {
     let begun = Instant::now();
     let response = client.read_response("GET").unwrap();
@@ -76,7 +76,7 @@ fn a_response_comes_at_its_rate_and_gives_its_slot_back() {
         });
         let took = timed(&mut client, 325_000);
         assert_close(rate(325_000, 25_000, took), 100_000.0);
-        // Another response has the rate to itself, on the same connection too.
+        // Another response has its own rate, on the same connection too.
         client
             .send(b"GET /15000 HTTP/1.1\r\nHost: a.test\r\n\r\n")
             .unwrap();
@@ -207,7 +207,7 @@ fn a_reload_changes_the_rate_of_the_responses_that_follow() {
     test(|| {
         let (origin, proxy) = start(&route("\"50KB/s\""), "");
         let mut before = asking(&proxy, "/162500", "");
-        // It has begun.
+        // The response has begun.
         before.read_head().unwrap();
         let begun = Instant::now();
         reload(&proxy, &config(&route("\"200KB/s\""), "", &origin));

@@ -19,7 +19,7 @@ fn bodies_of_every_size_arrive_whole() {
         for len in [
             0, 1, 100, 4_000, 16_383, 16_384, 16_385, 65_536, 81_920, 200_000, 1_000_003,
         ] {
-            // The body before says what is expected of the next.
+            // The length of the body before decides what is expected of the next one.
             for before in [1, 1_000_003] {
                 client.get(&format!("/{before}")).unwrap();
                 let response = client.get(&format!("/{len}")).unwrap();
@@ -225,8 +225,8 @@ fn a_client_that_does_not_read_is_not_waited_for_in_memory() {
     });
 }
 
-/// Those that do not read hold what they were sent in pipes, of which there are
-/// not so many; and those that leave take theirs with them.
+/// Clients that do not read keep their bytes in pipes, and there are not enough pipes for all.
+/// Clients that leave take theirs with them.
 #[test]
 fn many_clients_that_read_late_get_their_answers_whole() {
     within(Duration::from_secs(60), || {

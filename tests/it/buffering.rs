@@ -13,7 +13,7 @@ use crate::setup::{
 use crate::words;
 
 const STATUS: &str = "[status]\nbind = \"127.0.0.1:0\"";
-/// Longer than what sockets take of a response that nobody reads.
+/// Longer than the socket buffers, so that an unread response blocks.
 const LONG: u64 = 32 << 20;
 /// Room for a response of that length.
 const ROOMY: &str = "buffer = { response = \"64MiB\" }";
@@ -430,8 +430,8 @@ fn a_download_above_the_least_rate_goes_on() {
         let mut slow = occupy(&proxy, &format!("/{LONG}"));
         slow.read_head().unwrap();
         let mut read = Vec::new();
-        // The kernel takes nothing of the proxy's for longer than the window,
-        // but the client takes something all the time.
+        // The kernel takes no bytes from the proxy for longer than the window, but the client
+        // takes bytes all the time.
         holds_within(Duration::from_secs(12), || {
             read.extend(slow.read_len(100).unwrap());
             false

@@ -17,7 +17,7 @@ mod operating;
 mod sharing;
 mod tiers;
 
-/// An endpoint that answers as its script says, and remembers what it was asked.
+/// An endpoint that follows its script, and records its requests.
 struct Endpoint {
     origin: RawOrigin,
     heads: Arc<Mutex<Vec<String>>>,
@@ -43,7 +43,7 @@ impl Endpoint {
         }
     }
 
-    /// Answers each request with what is made of its head.
+    /// Answers each request with the result of `answer` for its head.
     fn answering(answer: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         Self::scripted(move |head, stream| stream.send(answer(head)).is_ok())
     }
@@ -86,7 +86,7 @@ fn response(status: u16, fields: &str, body: &str) -> String {
     format!("HTTP/1.1 {status} Word\r\nContent-Length: {len}\r\n{fields}\r\n{body}")
 }
 
-/// What the access log says of the cache, line by line.
+/// The cache results in the access log, line by line.
 fn results(proxy: &Proxy, count: usize) -> Vec<String> {
     until("the lines are written", || {
         proxy.access_log_json().len() >= count
@@ -103,7 +103,7 @@ fn host(endpoint: &Endpoint) -> String {
     line.unwrap().to_owned()
 }
 
-/// Opens so many connections that ask for the same.
+/// Opens this many connections with the same request.
 fn ask_all(proxy: &Proxy, count: usize, request: &str) -> Vec<RawClient> {
     let clients = (0..count).map(|_| {
         let mut client = proxy.client();
@@ -182,7 +182,7 @@ fn answers_conditions_and_ranges_itself() {
         });
         let proxy = endpoint.behind("");
         let mut client = proxy.client();
-        // The first one has a range already: all is fetched for it.
+        // The first request has a range; the whole response is fetched for it.
         for (field, status, body, range) in [
             ("Range: bytes=2-4", 206, "234", Some("bytes 2-4/10")),
             ("If-None-Match: \"a\"", 304, "", None),
@@ -248,7 +248,7 @@ fn validates_what_is_stale() {
 #[test]
 fn a_client_without_conditions_gets_no_304() {
     test(|| {
-        // Each 304 is for another response than the one that is stored.
+        // Each 304 is for another response than the stored one.
         let endpoint = Endpoint::answering(|head| {
             let is_conditional = head.contains("If-None-Match") || head.contains("If-Modified");
             if is_conditional {
@@ -418,7 +418,7 @@ fn what_is_stored_stays_over_a_reload() {
     });
 }
 
-/// What `explain --live` says of a GET with this field, if it is not empty.
+/// The output of `explain --live` for a GET with this field, if it is not empty.
 fn explained(proxy: &Proxy, url: &str, field: &str) -> String {
     let mut command = std::process::Command::new(program());
     command.args(["explain", "--live", "--config"]);

@@ -20,10 +20,10 @@ use crate::setup::program;
 /// Tests of the suite that are not for browsers.
 const TESTS: usize = 350;
 
-/// Most tests that may fail of what a cache must do.
+/// Most tests of required behaviour that may fail.
 const MAX_REQUIRED_FAILURES: usize = 3;
 
-/// Fewest tests that must pass of what a cache should do.
+/// Fewest tests of optional behaviour that must pass.
 const MIN_OPTIMAL_PASSES: usize = 75;
 
 fn folder() -> PathBuf {
@@ -45,7 +45,7 @@ fn server(dir: &TempDir) -> (Running, String) {
     (server, port.unwrap().to_owned())
 }
 
-/// What a test of the suite found.
+/// The outcome of a test of the suite.
 struct Outcome {
     kind: String,
     /// The suite's: `pass`, `fail`, `setup` where the preparation failed, or `dependency`
@@ -109,10 +109,10 @@ fn the_public_suite_of_caches() {
         let proxy = Proxy::start(program(), &config).unwrap();
         let expected = expected();
         let mut found = outcomes(&proxy);
-        // A test that passes is to be off the list, and any other one on it.
+        // A passing test must not be on the list, and every other test must be.
         let is_news = |id: &str, it: &Outcome| it.passes() == expected.contains_key(id);
-        // The suite goes by seconds of the clock, which a busy machine misses: only what
-        // happens twice counts.
+        // The suite depends on seconds of the clock, which a busy machine misses: only outcomes
+        // that occur twice count.
         if found.iter().any(|(id, it)| is_news(id, it)) {
             let again = outcomes(&proxy).into_iter();
             found.extend(again.filter(|(id, it)| !is_news(id, it)));

@@ -15,7 +15,7 @@ use crate::words;
 mod cached;
 mod streaming;
 
-/// An origin, and what it was asked.
+/// An origin that records its requests.
 struct Origin {
     raw: RawOrigin,
     heads: Arc<Mutex<Vec<String>>>,
@@ -338,7 +338,7 @@ fn what_must_not_be_compressed_stays_as_it_is() {
             let answer = format!("HTTP/1.1 {status}\r\n{rest}");
             let (head, content) = answer.split_once("\r\n\r\n").unwrap();
             let origin = Origin::answering(answer.clone());
-            // Whatever somebody writes there.
+            // These types are never compressed, even if the list names them.
             let proxy =
                 origin.behind("compress.types = ['text/', 'image/', 'video/', 'application/']");
             let mut client = proxy.client();
@@ -583,7 +583,7 @@ fn compressed_requests_are_refused_where_that_is_written() {
     });
 }
 
-/// What `explain` says of a request with these fields.
+/// The output of `explain` for a request with these fields.
 fn explained(proxy: &Proxy, fields: &[&str]) -> String {
     let mut explain = Command::new(program());
     explain.args(["explain", "--config"]);

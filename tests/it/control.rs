@@ -1,5 +1,5 @@
-//! The control socket and `evenkeel ctl`: what an operator sees and does, and
-//! what a client of the socket can't do.
+//! The control socket and `evenkeel ctl`: an operator's views and commands, and the limits of a
+//! client of the socket.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -41,7 +41,7 @@ fn connect(proxy: &Proxy) -> UnixStream {
     stream
 }
 
-/// What the socket answers to these bytes until it closes.
+/// The answer of the socket to these bytes, until it closes.
 fn answer_to(proxy: &Proxy, bytes: &[u8]) -> String {
     let mut stream = connect(proxy);
     stream.write_all(bytes).unwrap();
@@ -54,7 +54,7 @@ fn read_all(stream: &mut UnixStream) -> String {
     answer
 }
 
-/// What the socket answers to a command.
+/// The answer of the socket to a command.
 pub fn ask(proxy: &Proxy, command: &str) -> String {
     answer_to(proxy, format!("{command}\n").as_bytes())
 }
@@ -149,7 +149,7 @@ fn sessions_show_who_does_what() {
         assert!(exchange["bytes_in"].as_u64().unwrap() > 20);
         let queued = of_phase("queue");
         assert_eq!(queued["exchange"]["endpoint"], Value::Null);
-        // The same for a person; what is in progress comes first.
+        // The same as text; exchanges in progress come first.
         let text = ask(&proxy, "show sessions 3");
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("LISTENER"), "{text}");
@@ -309,7 +309,7 @@ fn lines_and_connections_are_bounded() {
         until("there is room again", || {
             ask(&proxy, "version").starts_with("evenkeel ")
         });
-        // Who leaves before its answer keeps no place either.
+        // A client that leaves before its answer keeps no place either.
         let waiting: Vec<_> = (0..32)
             .map(|_| {
                 let mut stream = connect(&proxy);
@@ -323,7 +323,7 @@ fn lines_and_connections_are_bounded() {
             let _some = [(); 4].map(|()| connect(&proxy));
             ask(&proxy, "version").starts_with("evenkeel ")
         });
-        // Who asks for much and reads nothing holds up nobody.
+        // A client that asks for much and reads nothing holds up no other client.
         let mut deaf = connect(&proxy);
         deaf.write_all("help;".repeat(2_000).as_bytes()).unwrap();
         deaf.write_all(b"\n").unwrap();
@@ -417,7 +417,7 @@ fn rates_are_of_the_time_asked_for() {
         let (_origin, proxy) = site("");
         let mut stream = connect(&proxy);
         stream.write_all(b"json rates 2\n").unwrap();
-        // Commands are taken in turn: by this answer the time has begun.
+        // Commands run one after the other: at this answer the time has begun.
         ask(&proxy, "version");
         ask(&proxy, "version");
         let mut client = proxy.client();
@@ -566,7 +566,7 @@ fn ctl_shows_and_changes() {
         let (code, shown, _) = texts(&ctl(&proxy, &["--json", "ready", "app/nobody"]));
         assert_eq!(code, Some(1));
         assert!(shown.starts_with("{\"error\":"), "{shown}");
-        // As HAProxy has it: a change says nothing, a refusal does.
+        // As in HAProxy: a change prints nothing, a refusal does.
         let args = ["set", "server", &name, "state", "ready"];
         assert_eq!(
             texts(&ctl(&proxy, &args)),

@@ -1,4 +1,4 @@
-//! Counters, as the status page has them.
+//! Counters on the status page.
 
 use evenkeel_testkit::Proxy;
 use evenkeel_testkit::deadline::until;
@@ -15,7 +15,7 @@ fn site() -> (evenkeel_testkit::OriginHandle, Proxy) {
     .with_origin()
 }
 
-/// What is counted of the only endpoint.
+/// The counters of the only endpoint.
 fn endpoint(proxy: &Proxy) -> Value {
     figures(proxy)["upstreams"][0]["endpoints"][0].clone()
 }

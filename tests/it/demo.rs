@@ -1,4 +1,4 @@
-//! `evenkeel demo` and `evenkeel origin`: what a person sees first.
+//! `evenkeel demo` and `evenkeel origin`: a user's first impression.
 
 use std::process::{Command, Stdio};
 

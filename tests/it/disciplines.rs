@@ -14,7 +14,7 @@ use crate::in_flight::{limited, occupy};
 use crate::setup::{assert_logged, assert_refused, test};
 use crate::words;
 
-/// An endpoint with one slot, which answers a request when it is told to.
+/// An endpoint with one slot, which answers a request on command.
 struct PacedOrigin {
     origin: RawOrigin,
     /// The targets of the requests that reached it, in their order.
@@ -89,15 +89,14 @@ impl Saturated {
         client
     }
 
-    /// Waits until somebody has waited for longer than so many milliseconds.
+    /// Waits until a request has waited for longer than this, in milliseconds.
     fn until_waited_for(&self, least_ms: u64) {
         until("somebody has waited", || {
             self.queue()["longest_wait_ms"].as_u64().unwrap() > least_ms
         });
     }
 
-    /// Answers all requests; gives the order in which they came to the
-    /// endpoint.
+    /// Answers all requests; returns the order in which they came to the endpoint.
     fn serve(mut self, waiting: Vec<RawClient>) -> Vec<String> {
         for _ in 0..=waiting.len() {
             self.origin.answer();
@@ -132,8 +131,7 @@ fn adaptive_lifo_serves_the_newest_first_once_the_queue_stands() {
         let site = Saturated::start("discipline = 'adaptive-lifo', target = '100ms'");
         let mut waiting = vec![site.join("/1"), site.join("/2")];
         site.until_waited_for(100);
-        // A newcomer goes before those that have waited for long, and nobody
-        // is refused.
+        // A new request goes before those that have waited for long, and none is refused.
         waiting.push(site.join("/3"));
         assert_eq!(site.serve(waiting), ["/first", "/3", "/2", "/1"]);
     });
@@ -153,7 +151,7 @@ fn codel_refuses_at_once_who_has_waited_for_longer_than_the_target() {
         }
         assert!(begun.elapsed() >= Duration::from_secs(2), "not before");
         assert_logged(&site.proxy, words::QUEUE_TIMEOUT);
-        // Who has not waited for so long stays, and is served.
+        // A request that has not waited for so long stays, and is served.
         assert_eq!(site.serve(vec![young]), ["/first", "/young"]);
     });
 }

@@ -1,4 +1,4 @@
-//! Endpoints that come and go while the program runs, and those that are used last.
+//! Endpoints that come and go while the program runs, and tiers.
 
 use std::net::UdpSocket;
 use std::ops::{Deref, DerefMut};
@@ -284,8 +284,8 @@ fn a_thousand_addresses_without_a_ttl() {
         until("all are there", || {
             upstream(&proxy)["endpoints"].as_array().unwrap().len() == 1000
         });
-        // It is asked about once a second, and not without end: for both families each
-        // time, and the first time comes somewhere within a second.
+        // The name is looked up about once a second, for both families each time. The first
+        // lookup comes at a random moment within a second.
         let (before, at) = (dns.count("app.test"), Instant::now());
         until("it is asked three times", || {
             dns.count("app.test") >= before + 6
@@ -364,7 +364,7 @@ fn the_records_of_a_service_are_endpoints() {
         dns.start(hosts, &records[2..]);
         until_names(&proxy, &[format!("127.0.0.4:{other}")]);
         assert_eq!(who(&proxy), "127.0.0.4");
-        // A host without an address does not take the others along.
+        // A host without an address does not affect the others.
         let records = [record("a", port, 10, 3), record("gone", port, 10, 1)];
         dns.start(hosts, &records);
         until_names(&proxy, &[format!("127.0.0.2:{port}")]);
@@ -407,7 +407,7 @@ fn a_file_of_endpoints_is_read_whenever_it_is_replaced() {
             format!("[{}]", each.collect::<Vec<_>>().join(","))
         };
         let keys = format!("endpoints_file = \"{}\"", file.display());
-        // It is not there yet.
+        // The file does not exist yet.
         let proxy = site_of(&keys, &[]);
         let failing = |word: &str| {
             until(word, || upstream(&proxy)["sources"][0]["failing"] == word);
@@ -487,7 +487,7 @@ fn an_operator_changes_the_list() {
             Some(0)
         );
         until("both serve", || who(&proxy) == "second");
-        // What is in flight where it leaves is finished.
+        // Exchanges in flight at a leaving endpoint are finished.
         let removed = format!("app/{one}");
         let mut slow = None;
         until("an exchange is in flight there", || {
@@ -523,7 +523,7 @@ fn an_operator_changes_the_list() {
             assert_eq!(code, Some(1), "{args:?}: {said}");
             assert!(said.contains(says), "{args:?}: {said}");
         }
-        // It comes back as it was written.
+        // It returns with its written settings.
         assert_eq!(ctl(&proxy, &["endpoint", "add", &removed]).0, Some(0));
         assert_eq!(endpoint_names(&proxy), [one, two]);
         let log = proxy.stderr();
@@ -557,7 +557,7 @@ fn haproxys_commands_change_the_list() {
         let moved = ask(&proxy, "set server app/spare addr 127.0.0.3");
         assert_eq!(moved.trim(), "");
         assert_eq!(who(&proxy), "127.0.0.3");
-        // A part is one of what the list says, however often it is asked for.
+        // A percentage refers to the listed weight, however often it is set.
         for _ in 0..2 {
             let said = ask(&proxy, "set server app/spare weight 50%");
             assert_eq!(said.trim(), "");
@@ -621,7 +621,7 @@ fn changes_that_are_saved_hold_at_the_next_start() {
             Some(0)
         );
         drop(proxy);
-        // The one that was not saved is gone.
+        // The endpoint that was not saved is gone.
         let proxy = start(&[&first]);
         assert_eq!(endpoint_names(&proxy), [address(&second)]);
         assert_eq!(who(&proxy), "second");
@@ -711,7 +711,7 @@ fn drains_and_weights_that_are_saved_hold_at_the_next_start() {
         assert_eq!(shown(&proxy), are([("draining", 1), ("up", 7)]));
         let log = proxy.stderr();
         assert!(log.contains("by the operator, as it was saved"), "{log}");
-        // What is not saved holds until the next start, and that is said.
+        // A change that is not saved holds until the next start, and the answer says so.
         let otherwise = |saved: &str| format!("the state file still has {saved}, which the next");
         let (_, said) = ctl(&proxy, &["drain", &of_first]);
         assert!(!said.contains("warning"), "{said}");
@@ -794,7 +794,7 @@ fn the_diff_names_what_operators_have_changed() {
              (not saved: until the program ends)"
         );
         assert_eq!(ask(&proxy, "diff").trim(), expected);
-        // What the file changes beside does not touch them.
+        // Other changes of the file do not touch them.
         let path = proxy.path("evenkeel.toml");
         let config = std::fs::read_to_string(&path).unwrap();
         let retried = config.replace("[upstream.app]", "[upstream.app]\nretries = 1");

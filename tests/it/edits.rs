@@ -1,4 +1,4 @@
-//! What a route changes of requests and responses.
+//! The edits of requests and responses by a route.
 
 use std::process::Command;
 
@@ -29,7 +29,7 @@ fn start_before(origin: &dyn std::fmt::Display, routes: &str) -> Proxy {
     Proxy::start(program(), &text).unwrap()
 }
 
-/// The lines of the head that the origin received, in place of the body's text.
+/// The lines of the head that the origin received, from the text of its response.
 fn lines(response: &Response) -> Vec<String> {
     assert_eq!(response.status, 200, "{response:?}");
     response.text().lines().map(str::to_owned).collect()
@@ -76,7 +76,7 @@ request_headers = { remove = ["X-Debug-*", "Via"], append = { X-Chain = "b" }, a
             ("x-chain", &["a, b"]),
             ("x-more", &["1", "2"]),
             ("x-client", &["127.0.0.1:api/web"]),
-            // What ends a line does not get into one.
+            // An end of line in a value is dropped.
             ("x-who", &["t/1 {aX-Evil: 1}"]),
             ("x-evil", &[]),
             ("x-forwarded-proto", &["https"]),
@@ -91,7 +91,7 @@ request_headers = { remove = ["X-Debug-*", "Via"], append = { X-Chain = "b" }, a
         assert_eq!(response.status, 404, "{response:?}");
         let line = explained(&proxy, "/x/../%68eaders?a");
         assert_eq!(line, "GET /x/../%68eaders?a HTTP/1.1");
-        // A client that says nothing of the kind has no such field.
+        // A request without the value has no such field.
         let response = proxy.client().get("/headers").unwrap();
         let lines = self::lines(&response);
         assert!(values(&lines, "x-user").is_empty(), "{lines:#?}");
@@ -159,7 +159,7 @@ strip_prefix = "/opt"
             let response = client.get(asked).unwrap();
             assert_refused(&response, words::AMBIGUOUS_PATH);
         }
-        // The log has what was asked for.
+        // The log has the original request.
         until("it is logged", || {
             let log = proxy.access_log();
             log.iter().any(|it| it == "/api/headers?a=b&c complete")

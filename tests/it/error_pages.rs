@@ -88,7 +88,7 @@ fn errors_have_the_page_that_is_for_the_fewest_of_them() {
             &text(&without.replace("502-504 = \"sorry.html\", ", "")),
         );
         assert_eq!(get(&proxy, "/down").text(), "any");
-        // What an endpoint answers is its own.
+        // An endpoint's error is passed on unchanged.
         let response = get(&proxy, "/status/503");
         assert_eq!(response.status, 503);
         assert_ne!(response.text(), "any");
@@ -129,7 +129,7 @@ fn maintenance_refuses_new_requests_until_it_is_switched_off() {
             assert_eq!(ask(&proxy, "maintenance").trim_end(), "route app");
             // Others go on.
             assert_ne!(get(&proxy, "/limited").status, 503);
-            // It is kept over a reload.
+            // The page is kept over a reload.
             reload(&proxy, &format!("{text}# again\n"));
         }
         let explained = Command::new(program())
@@ -170,7 +170,7 @@ fn maintenance_refuses_new_requests_until_it_is_switched_off() {
     });
 }
 
-/// A server of pages: answers `page N` to its Nth request, as long as it is well.
+/// A server of error pages: it answers its Nth request with `page N`, as long as it is well.
 struct Pages {
     origin: RawOrigin,
     count: Arc<AtomicUsize>,

@@ -88,8 +88,8 @@ fn the_level_leaves_out_what_is_less_severe() {
 #[test]
 fn without_a_journal_events_go_to_standard_error() {
     if std::path::Path::new("/run/systemd/journal/socket").exists() {
-        // Here they reach it: what it got is asserted of a socket of our own,
-        // in the unit test.
+        // Here the lines reach the real journal. The unit test checks their content at a socket
+        // of its own.
         return;
     }
     test(|| {
@@ -159,7 +159,7 @@ fn a_stuck_reader_keeps_nobody_waiting() {
             upstream: "health = { interval = \"10ms\", timeout = \"10ms\" }",
             ..Site::default()
         };
-        // Each fails each time: a few hundred lines a second, that nobody reads.
+        // Each probe fails each time: a few hundred lines a second, which are not read.
         let dead = (1..=32).map(|port| format!("127.0.0.1:{port}"));
         let endpoints: Vec<_> = dead.chain([origin.address.to_string()]).collect();
         let config = site.config(&endpoints);

@@ -1,5 +1,5 @@
-//! `evenkeel explain`: what a request would get, by the configuration and by
-//! the running process; and that the process does what was explained.
+//! `evenkeel explain`: the outcome of a request, from the configuration and from the running
+//! process. The process must act as explained.
 
 use std::process::{Command, Output};
 
@@ -399,8 +399,7 @@ fn every_balancer_says_where_it_will_send_a_request() {
     const REQUESTS: usize = 12;
     test(|| {
         let origins = [origin(), origin(), origin()];
-        // Weights that leave none of them near a tie, which what is learned
-        // would break by the time.
+        // Weights without near ties, which measured times could break.
         let endpoints = origins.iter().zip([1, 5, 3]).map(|(origin, weight)| {
             let address = &origin.address;
             format!("{{ address = \"{address}\", weight = {weight} }}")
@@ -433,7 +432,7 @@ fn every_balancer_says_where_it_will_send_a_request() {
                 let line = &proxy.access_log_json()[count];
                 assert_eq!(line["endpoint"], endpoint.as_str(), "{balance}, {count}");
                 seen.insert(endpoint);
-                // What is in flight makes a difference as well.
+                // Exchanges in flight make a difference as well.
                 if count == REQUESTS / 2 {
                     let mut other = proxy.client();
                     let request = b"GET /slow/20000 HTTP/1.1\r\nHost: x.test\r\n\r\n";
@@ -448,7 +447,7 @@ fn every_balancer_says_where_it_will_send_a_request() {
             }
             let expected = match balance {
                 "carp" | "first" => 1..2,
-                // What is in flight may have its endpoint, which then has more
+                // An exchange in flight may hold the endpoint of a key, which then has more
                 // than its share.
                 "consistent-hash" => 1..3,
                 "random" | "two-choices" | "peak-ewma" | "adaptive" => 1..4,

@@ -1,4 +1,4 @@
-//! Fields: what is kept, what is removed, what is added.
+//! Header fields: which are kept, removed or added.
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{RawClient, RawOrigin, TempDir};
@@ -122,7 +122,7 @@ fn via_passes_as_it_is_unless_it_is_asked_for() {
 #[test]
 fn a_request_that_comes_back_is_refused() {
     test(|| {
-        // A chain of two processes, of which the second leads back to the first.
+        // A chain of two processes; the second one leads back to the first.
         let dir = TempDir::new().unwrap();
         let path = |name| format!("unix:{}", dir.join(name).display());
         let (first, second) = (path("first.sock"), path("second.sock"));
@@ -137,7 +137,7 @@ fn a_request_that_comes_back_is_refused() {
         let mut client = RawClient::connect_unix(dir.join("first.sock")).unwrap();
         let response = client.get("/").unwrap();
         assert_refused(&response, words::LOOP);
-        // The one that it came back to says so; the other one got its answer.
+        // The process that got it back reports the loop; the other one got its answer.
         assert_logged(&one, words::LOOP);
         until("all are logged", || {
             (one.access_log().len(), other.access_log().len()) == (2, 1)

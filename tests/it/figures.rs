@@ -92,7 +92,7 @@ endpoints = [{:?}]
     }
 }
 
-/// What the clients know.
+/// The counts of the clients.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
     requests: u64,
@@ -100,7 +100,7 @@ struct Sums {
     bytes_out: u64,
 }
 
-/// A client that connects anew when it has to.
+/// A client that reconnects when it has to.
 struct Visitor<'a> {
     proxy: &'a Proxy,
     client: Option<RawClient>,
@@ -108,8 +108,7 @@ struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
-    /// Sends bytes that hold so many requests, reads the responses, and closes
-    /// where the proxy does.
+    /// Sends bytes with several requests, reads the responses, and closes if the proxy does.
     fn ask(&mut self, bytes: impl AsRef<[u8]>, methods: &[&str]) {
         let mut client = match self.client.take() {
             Some(client) => client,
@@ -153,7 +152,7 @@ impl Visitor<'_> {
             }
             6 => self.ask(format!("HEAD /ping HTTP/1.1\r\n{host}\r\n"), &["HEAD"]),
             7 => {
-                // Pipelined behind a body: what is read ahead is the next one's.
+                // Pipelined behind a body: bytes read ahead belong to the next request.
                 let head = format!("POST /echo HTTP/1.1\r\n{host}Content-Length: {size}\r\n\r\n");
                 let next = get("/ping");
                 let both = [head.into_bytes(), vec![b'z'; size], next.into_bytes()].concat();
@@ -340,7 +339,7 @@ fn compare_views(mix: &Mix) {
             .iter()
             .find(|row| row["pxname"] == proxy && row["svname"] == server)
             .unwrap();
-        // What is not known of a row is left empty.
+        // Unknown cells of a row are empty.
         row[column].parse().unwrap_or(0)
     };
     let web = &all["listeners"][0];

@@ -22,8 +22,7 @@ fn modified() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)
 }
 
-/// What a configuration with files says beyond the shared part, as lines of
-/// TOML.
+/// The further lines of a configuration with files, in TOML.
 #[derive(Debug, Clone, Copy, Default)]
 struct FileConfig<'a> {
     /// Further keys of `[server]`.
@@ -65,8 +64,8 @@ impl FileConfig<'_> {
     }
 }
 
-/// After so many requests a file is kept open, and its contents if it is short,
-/// also where a new second begins meanwhile.
+/// Number of requests after which a file is kept open, and its contents if it is short, even if
+/// a new second begins meanwhile.
 const OFTEN: usize = 8;
 
 /// A folder of files, and the program that answers with them.
@@ -142,7 +141,7 @@ fn ask(client: &mut RawClient, method: &str, path: &str, fields: &str) -> Respon
     client.ask(request).unwrap()
 }
 
-/// Bytes in which each place is known by what stands there.
+/// Bytes in which the content of each place identifies the place.
 fn bytes_of(len: usize) -> Vec<u8> {
     let numbers =
         (0_u64..).flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());

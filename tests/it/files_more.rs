@@ -196,7 +196,7 @@ fn conditions_are_those_of_the_compressed_file() {
                 assert_eq!(response.field("vary"), Some("Accept-Encoding"));
             }
         }
-        // One that was changed is compressed anew.
+        // A changed file is compressed again.
         let changed = text(20_000);
         std::fs::write(root.join("a.json"), &changed).unwrap();
         evenkeel_testkit::deadline::until("the new file", || {
@@ -349,7 +349,7 @@ impl Unread {
     fn ask(proxy: &Proxy, path: &str) -> Self {
         let address = proxy.socket_addr("web");
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        // Else the kernel takes megabytes in its place.
+        // Otherwise the kernel buffers megabytes instead.
         set_socket_recv_buffer_size(&socket, 4_096).unwrap();
         rustix::net::connect(&socket, &address).unwrap();
         let mut stream = TcpStream::from(socket);
@@ -363,8 +363,8 @@ impl Unread {
     }
 }
 
-/// Clients that do not take their listings cost one page, and nothing of what
-/// is there for others.
+/// Clients that do not read their listings take the memory of one page, and none of the memory
+/// for others.
 #[test]
 fn listings_that_nobody_reads_share_one_page_within_a_bound() {
     test(|| {
@@ -393,7 +393,7 @@ fn listings_that_nobody_reads_share_one_page_within_a_bound() {
         assert!(refused.field("retry-after").is_some(), "{refused:?}");
         assert_logged(&proxy, words::ANSWER_MEMORY);
         assert_eq!((memory("held"), memory("refused")), (page_len, 1));
-        // What has changed is another page.
+        // A changed folder makes another page.
         std::fs::write(proxy.path("root").join("a/new"), "").unwrap();
         assert_refused(&proxy.client().get("/a/").unwrap(), words::ANSWER_MEMORY);
         for client in std::iter::once(first).chain(more) {

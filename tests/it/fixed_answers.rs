@@ -29,7 +29,7 @@ fn a_page_for_maintenance_comes_from_a_file() {
              headers = {{ Retry-After = \"120\", Cache-Control = \"no-store\" }} }}\n"
         );
         let proxy = Proxy::start(program(), &config).unwrap();
-        // It is read once, at the start.
+        // The file is read once, at the start.
         std::fs::remove_file(dir.join("sorry.html")).unwrap();
         let mut client = proxy.client();
         let response = client.get("/any/path").unwrap();

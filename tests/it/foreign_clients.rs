@@ -1,4 +1,4 @@
-//! Clients that nobody here wrote. A test fails where its client is missing.
+//! Third-party clients. A test fails if its client is missing.
 
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 
 use crate::setup::{Site, pattern, site, test};
 
-/// Runs a client to its end and gives its standard output.
+/// Runs a client to its end and returns its standard output.
 #[track_caller]
 pub fn output_of(mut command: Command, args: &[&str]) -> String {
     command.args(args);

@@ -1,4 +1,4 @@
-//! Origins that nobody here wrote. A test fails where its origin is missing.
+//! Third-party origins. A test fails if its origin is missing.
 
 use std::process::Command;
 

@@ -190,7 +190,7 @@ fn a_request_goes_on_with_fields_of_the_answer() {
         until("the user is logged", || {
             proxy.access_log_json().iter().any(|it| it["user"] == "kim")
         });
-        // Where the answer lacks the field, a client's own goes all the same.
+        // If the answer lacks the field, the client's own is still removed.
         let response = ask(&mut client, "/", &format!("Cookie: s=bare\r\n{forged}"));
         assert_eq!(response.status, 200);
         let got = app.last().to_lowercase();

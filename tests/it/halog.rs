@@ -1,6 +1,6 @@
-//! The format `httplog` before tools that nobody here wrote: the same
-//! exchanges through HAProxy give the same termination states, and `halog`
-//! counts what was sent. A test fails where the tool is missing.
+//! The format `httplog` before third-party tools. The same exchanges through HAProxy give the
+//! same termination states, and `halog` counts the exchanges correctly. A test fails if the
+//! tool is missing.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixDatagram;
@@ -15,7 +15,7 @@ use evenkeel_testkit::{Proxy, RawClient, RawOrigin, TempDir};
 
 use crate::setup::{figures, get, nobody, origin, program, test};
 
-/// An endpoint that does what the request's path says.
+/// An endpoint whose behaviour the request's path selects.
 fn moody_origin() -> RawOrigin {
     RawOrigin::start(|_, mut stream| {
         while let Ok(head) = stream.read_head() {
@@ -301,7 +301,7 @@ fn termination_states_are_those_of_haproxy() {
     });
 }
 
-/// What `halog` prints of a log that has nothing in front of its lines.
+/// The output of `halog` for a log without prefixes before its lines.
 fn halog(log: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new("halog");
     let file = std::fs::File::open(log).unwrap();
@@ -322,12 +322,12 @@ fn counts(lines: &[String]) -> BTreeMap<String, u64> {
     lines.iter().map(pair).collect()
 }
 
-/// What a client asks for, and what it should come to.
+/// A client's request, and its expected outcome.
 struct Wish {
     path: &'static str,
     status: &'static str,
     state: &'static str,
-    /// The upstream, where it comes to one endpoint there for certain.
+    /// The upstream, if the exchange surely reaches one endpoint.
     upstream: Option<&'static str>,
 }
 
@@ -432,7 +432,7 @@ fn halog_counts_what_was_sent() {
                 let mut leaver = proxy.client();
                 leaver.send(get(wish.path)).unwrap();
                 until("the request is in flight", || in_flight() == 1);
-                // Who leaves at once may only have closed its sending side.
+                // A client that leaves at once may only have closed its sending side.
                 pause();
                 drop(leaver);
                 until("it was given up", || in_flight() == 0);
@@ -504,7 +504,7 @@ fn halog_counts_what_was_sent() {
         assert_eq!(figures["log_lines_dropped"], 0);
         assert_eq!(figures["log_lines_lost"], 0);
 
-        // What a syslog daemon puts in front is what halog expects by default.
+        // The prefix of a syslog daemon is what halog expects by default.
         let prefixed: String = lines
             .iter()
             .map(|line| format!("Nov 21 17:12:58 host evenkeel[7]: {line}\n"))

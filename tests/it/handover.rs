@@ -1,4 +1,4 @@
-//! What a process knows of upstreams, and what the one that takes over knows of them.
+//! The hand-over of knowledge about upstreams from one process to the next.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -49,7 +49,7 @@ fn balancers_go_on_from_what_they_have_learned() {
             assert!(before > Some(1.2), "{balance}: {before:?}");
             successors.upgrade();
             let after = ratio(learned());
-            // What is learned fades, and shows when an endpoint answers.
+            // Learned factors fade, and show only when an endpoint answers.
             assert!(
                 after > Some(1.1) && after < before.map(|it| it * 3.0),
                 "{balance}: {after:?} after {before:?}"
@@ -79,7 +79,7 @@ fn what_operators_have_changed_holds_in_the_next_process() {
             format!("endpoint remove app/{two} save"),
             format!("endpoint set app/{one} tier 1 save"),
             format!("weight app/{three} 7"),
-            // What is saved is not all.
+            // The saved changes are not all changes.
             format!("endpoint add app/{two} save"),
             format!("endpoint remove app/{two}"),
         ] {
@@ -127,7 +127,7 @@ fn live_text(proxy: &Proxy) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// An upgrade while nothing of it can be asked.
+/// An upgrade while no source can be asked.
 #[test]
 fn sources_keep_their_last_list() {
     test(|| {
@@ -163,7 +163,7 @@ fn sources_keep_their_last_list() {
     });
 }
 
-/// The new process is told what is known when it is ready, not when it was started.
+/// The new process gets the state at its readiness, not at its start.
 #[test]
 fn a_drain_while_the_next_process_starts_is_not_lost() {
     test(|| {

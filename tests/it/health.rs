@@ -1,4 +1,4 @@
-//! Probes: what passes, what fails, and what is done about it.
+//! Probes: which answers pass or fail, and the effects.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -51,7 +51,7 @@ fn address(origin: &OriginHandle) -> String {
     origin.address.to_string()
 }
 
-/// Answers each request on a connection of its own.
+/// Answers each request on a separate connection.
 fn answering(answer: impl Fn(usize) -> String + Send + Sync + 'static) -> RawOrigin {
     RawOrigin::start(move |number, mut stream| {
         if stream.read_head().is_ok() {
@@ -143,7 +143,7 @@ fn one_failure_is_not_enough_and_neither_is_one_success() {
             1 => "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_owned(),
             _ => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned(),
         };
-        // Slow enough that a busy machine makes none of them late.
+        // Slow enough that no probe is late on a busy machine.
         let health = probed("path = \"/\"").replace("100ms", "250ms");
         let origin = answering(answer);
         let proxy = site_with(&health, &[origin.address.to_string()]);
@@ -377,7 +377,7 @@ fn without_a_probe_nothing_is_probed() {
     });
 }
 
-/// Says of itself what is asked, and counts requests other than probes.
+/// An endpoint that answers health checks with this text, and counts other requests.
 fn with_health(health: &'static str) -> (RawOrigin, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = requests.clone();

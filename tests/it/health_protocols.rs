@@ -22,7 +22,7 @@ fn probing_every(interval: &str, keys: &str, endpoint: &str) -> Proxy {
     site_with(&health, &[endpoint.to_owned()])
 }
 
-/// What the last probe saw.
+/// The result of the last probe.
 fn last_answer(proxy: &Proxy) -> String {
     let figures = figures(proxy);
     let probe = &figures["upstreams"][0]["endpoints"][0]["last_probe"];
@@ -101,7 +101,7 @@ fn redis() {
     });
 }
 
-/// What a client says that logs in to PostgreSQL as its superuser.
+/// The login of a PostgreSQL client as superuser.
 const POSTGRES_LOGIN: &[u8] = b"\0\0\0\x17\0\x03\0\0user\0postgres\0\0";
 
 #[test]
@@ -213,9 +213,9 @@ fn tls() {
 /// A mail server of a few lines.
 struct MailServer {
     origin: RawOrigin,
-    /// What it says first, and to `EHLO`.
+    /// Its greeting, and its answer to `EHLO`.
     says: Arc<Mutex<[&'static str; 2]>>,
-    /// What it heard last.
+    /// The last bytes that it received.
     heard: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -274,7 +274,7 @@ fn smtp() {
     });
 }
 
-/// Each protocol tells one that it is not, and a port where nobody listens.
+/// Each probe names another protocol at its port, and a port without a server.
 #[test]
 fn another_protocol_is_told_in_words() {
     test(|| {
@@ -313,7 +313,7 @@ fn another_protocol_is_told_in_words() {
             let line = format!("is down after 1 failed probe: {expected}, {got}");
             assert_said(&proxy, &line);
             let proxy = probing(keys, &closing);
-            // Closed before what was sent had arrived, it is reset.
+            // If it is closed before the request arrives, the connection is reset.
             let closed = format!("connection closed before {awaited}");
             until(&closed, || {
                 let said = proxy.stderr();

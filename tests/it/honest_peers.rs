@@ -1,5 +1,5 @@
-//! Servers and clients that are odd but honest: what they send has one reading, and
-//! goes on in normal form.
+//! Servers and clients that are odd but honest. Their messages have one reading, and are passed
+//! on in normal form.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -198,7 +198,7 @@ fn an_interim_response_begins_the_wait_anew() {
     });
 }
 
-/// An origin whose second response on a connection has `garbage` in its place.
+/// An origin whose second response on a connection is replaced by `garbage`.
 fn desynchronised(garbage: &'static str) -> RawOrigin {
     RawOrigin::start(move |_, mut stream| {
         for response in [PONG, garbage] {
@@ -252,7 +252,7 @@ fn garbage_on_a_new_connection_is_the_endpoint_s_fault() {
     });
 }
 
-/// What the endpoint gets of a request, up to `end`.
+/// The bytes of a request at the endpoint, up to `end`.
 fn received(request: &[&str], end: &'static str) -> String {
     received_by(request, end, str::to_owned)
 }

@@ -1,5 +1,5 @@
-//! HTTP/2 with clients: the public suite, clients that nobody here wrote, and attacks. And
-//! with endpoints.
+//! HTTP/2 with clients, with the public suite, third-party clients and attacks; and with
+//! endpoints.
 //!
 //! `make test` runs a telling part of the suite and fewer connections of each attack;
 //! `make test-http2` runs all of it.

@@ -199,7 +199,7 @@ fn slots_come_back_whatever_ends_an_exchange() {
     });
 }
 
-/// A site with several workers, of which each serves some of the clients.
+/// A site with several workers, each of which serves some of the clients.
 fn with_workers(upstream: &str, endpoint: &str, max_in_flight: u32) -> Proxy {
     let site = Site {
         upstream,
@@ -211,8 +211,8 @@ fn with_workers(upstream: &str, endpoint: &str, max_in_flight: u32) -> Proxy {
     Proxy::start(program(), &config).unwrap()
 }
 
-/// A server of one thread for each connection, of which it has one: others wait
-/// until that connection is closed.
+/// A server with one thread, which serves one connection at a time: others wait until that
+/// connection is closed.
 #[test]
 fn an_idle_connection_is_there_for_every_worker() {
     test(|| {
@@ -232,7 +232,7 @@ fn an_idle_connection_is_there_for_every_worker() {
             }
         });
         assert_eq!(origin.connections(), 1);
-        // Each worker counts those that it watches.
+        // Each worker counts the idle connections that it watches.
         let idle = || figures(&proxy)["upstreams"][0]["endpoints"][0]["idle"].as_u64();
         until("one is idle", || idle() == Some(1));
     });

@@ -137,7 +137,7 @@ fn a_head_that_drips_is_not_waited_for() {
         .with_origin();
         let mut client = proxy.client();
         client.send("GET /ping HTTP/1.1\r\nX: ").unwrap();
-        // Each byte is progress; the head as a whole has a deadline all the same.
+        // Each byte is progress, but the head as a whole still has a deadline.
         let refused = holds_within(Duration::from_secs(10), || client.send("x").is_err());
         assert!(refused, "a head that never ends is read for ever");
         assert_logged(&proxy, words::HEAD_TIMEOUT);
@@ -172,14 +172,14 @@ fn a_silent_client_is_with_the_kernel_for_a_second() {
             let mut silent = proxy.client();
             let mut second = proxy.client();
             assert_serves(&mut second);
-            // One that is open gives way to the second.
+            // An open idle connection is closed for the second client.
             assert_eq!(silent.get("/ping").is_ok(), is_with_kernel, "{setting:?}");
         }
     });
 }
 
-/// A client that writes all of its request before it reads gets to read why it
-/// was refused: what it still sends is taken, however much that is.
+/// A client that writes its whole request before it reads still gets the reason of its refusal.
+/// The rest of its request is read, however long.
 #[test]
 fn a_large_upload_that_is_refused_ends_with_the_answer() {
     test(|| {

@@ -1,4 +1,4 @@
-//! Limits of routes on how often a client, or another key, may come.
+//! Limits of routes on the rate of requests by client or another key.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn start(routes: &str) -> (OriginHandle, Proxy) {
     (origin, proxy)
 }
 
-/// Asks over a connection of its own, with these lines in the head.
+/// Makes a request over a new connection, with these lines in the head.
 fn ask(proxy: &Proxy, path: &str, lines: &str) -> Response {
     let request = format!("GET {path} HTTP/1.1\r\nHost: a.test\r\n{lines}\r\n");
     proxy.client().ask(&request).unwrap()
@@ -110,7 +110,7 @@ fn clients_are_told_apart_as_trusted_proxies_name_them() {
             // The same network of 64 bits.
             ("[2001:db8::2]:80", 429),
             ("2001:db8:0:1::1", 200),
-            // The one before a trusted proxy counts, not what it claims.
+            // The address before a trusted proxy counts, not the one that the client claims.
             ("203.0.113.9, 192.0.2.1", 429),
         ] {
             assert_eq!(from(client), expected, "{client}");
@@ -271,7 +271,7 @@ limit = [{ concurrent = 2, headers = true }, { key = "{query:q}", concurrent = 1
         let policy = "\"default\";q=2;qu=\"concurrent-requests\"";
         assert_eq!(refused.field("ratelimit-policy"), Some(policy));
         assert_eq!(refused.field("ratelimit"), Some("\"default\";r=0"));
-        // Another client has its own. Those of the other limit are taken.
+        // Another client has its own slot. The slots of the other limit are taken.
         let other = "X-Forwarded-For: 192.0.2.1\r\n";
         assert_eq!(status(&proxy, "/ping", other), 200);
         assert_eq!(status(&proxy, "/ping?q=0", other), 503);
@@ -307,7 +307,7 @@ fn a_client_has_few_connections() {
         assert_refused(&proxy.client().get("/ping").unwrap(), words::CONNECTIONS);
         let refused = || figures(&proxy)["listeners"][0]["connections_refused"].clone();
         assert_eq!(refused(), 1);
-        // Those that have a place keep it, and one that leaves makes room.
+        // Connections within the limit stay, and one that leaves makes room.
         assert_eq!(first.get("/ping").unwrap().status, 200);
         drop(second);
         until("there is room again", || {

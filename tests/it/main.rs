@@ -1,8 +1,8 @@
 //! The real program between real sockets.
 //!
-//! Every test starts its own program and origins on free ports, waits on
-//! conditions and has a deadline. `words.rs` holds the vocabulary that logs
-//! and answers must use; `setup.rs` the configuration they share.
+//! Every test starts its own program and origins on free ports, waits on conditions and has a
+//! deadline. `words.rs` has the words that logs and answers must use; `setup.rs` has the shared
+//! configuration.
 
 // Integration tests are tests throughout; the lint's exception for tests does
 // not see that.

@@ -1,4 +1,4 @@
-//! A large configuration: what it costs in memory, and that its last host is found.
+//! A large configuration: its memory, and a lookup of its last host.
 
 use std::net::TcpListener;
 

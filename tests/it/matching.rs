@@ -12,8 +12,8 @@ use evenkeel_testkit::{Proxy, RawClient, TempDir, replace_file};
 
 use crate::setup::{ask_status, figures, program, test};
 
-/// A program with these routes, each of which answers with its number. The last one takes
-/// what no other does.
+/// A program with these routes, each of which answers with its number. The last one takes all
+/// other requests.
 fn routes(matches: &[&str]) -> String {
     let mut config =
         "[server]\nworkers = 1\n[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n".to_owned();
@@ -125,7 +125,7 @@ fn a_file_of_networks_is_read_again_when_it_changes() {
         assert_eq!(answer(), "none");
         replace_file(&file, "192.0.2.0/24\n::ffff:127.0.0.0/104 # this machine\n");
         until("it is read again", || answer() == "0");
-        // A mistake changes nothing, and is told with its line.
+        // A file with a mistake changes nothing, and the mistake is reported with its line.
         replace_file(&file, "192.0.2.0/24\n127.0.0.one\n");
         let said = "nets.txt:2: `127.0.0.one` is no address or network";
         until("the line is told", || proxy.stderr().contains(said));

@@ -1,5 +1,5 @@
-//! Metrics and CSV, as programs that nobody here wrote read them, and beside
-//! the figures of `/status.json`. A test fails where its program is missing.
+//! Metrics and CSV, as third-party programs read them, compared with the figures of
+//! `/status.json`. A test fails if its program is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,7 +33,7 @@ fn site() -> (OriginHandle, Proxy) {
     (origin, site.start(&endpoints))
 }
 
-/// Requests of many kinds, each on a connection of its own, and all counted.
+/// Requests of many kinds, each on a new connection, and all counted.
 fn some_traffic(proxy: &Proxy) {
     let requests = [
         get("/ping"),
@@ -75,7 +75,7 @@ fn status(proxy: &Proxy) -> Value {
     serde_json::from_str(&body(proxy, "/status.json")).unwrap()
 }
 
-/// Runs a program over a text as its input, and gives what it wrote.
+/// Runs a program with a text as its input, and returns its output.
 #[track_caller]
 fn piped(mut command: Command, text: &[u8]) -> String {
     let dir = TempDir::new().unwrap();
@@ -96,7 +96,7 @@ fn promtool(arguments: &[&str]) -> Command {
     command
 }
 
-/// What Prometheus's library for Python reads from a text, by [`series`].
+/// The samples that Prometheus's library for Python reads from a text, by [`series`].
 struct Samples(BTreeMap<String, f64>);
 
 impl Samples {
@@ -256,7 +256,7 @@ fn openmetrics_agrees_with_the_json() {
     });
 }
 
-/// The metrics of a listener, a route or an upstream are those of its JSON.
+/// The metrics of a listener, a route or an upstream equal those of its JSON.
 #[track_caller]
 fn assert_exchanges(read: &Samples, scope: &str, figures: &Value) {
     let labels = [(scope, figures["name"].as_str().unwrap())];

@@ -26,7 +26,7 @@ impl Seen {
     }
 }
 
-/// An endpoint that keeps what it gets.
+/// An endpoint that records its requests.
 struct Endpoint {
     origin: RawOrigin,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -107,7 +107,7 @@ fn read_request(stream: &mut RawStream) -> std::io::Result<Seen> {
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\napp";
-/// What no client may see.
+/// A response of the mirror, which no client may see.
 const BAD: &str = "HTTP/1.1 500 Oops\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nmirror\r\n0\r\n\r\n";
 
 fn config(route: &str, app: &str, mirror: &str, upstream: &str) -> String {
@@ -165,7 +165,7 @@ fn a_copy_is_what_the_upstream_gets() {
         assert!(copy.head.starts_with("GET /x?y=1 HTTP/1.1\r\n"), "{copy:?}");
         assert_eq!(copy.fields("x-tenant"), ["1"]);
         assert_eq!(copy.fields("x-hop").len(), 0);
-        // But for that mark the heads are the same.
+        // Except for that mark, the heads are the same.
         let rest = |seen: &Seen| {
             let lines = seen.head.lines().filter(|it| !it.starts_with("X-Mirrored"));
             let mut lines: Vec<_> = lines.map(str::to_owned).collect();
@@ -204,7 +204,7 @@ fn bodies_are_copied_byte_for_byte() {
                 .send([line.as_bytes(), chunk, b"\r\n"].concat())
                 .unwrap();
         }
-        // The next request is none of the body's.
+        // The next request is not part of the body.
         client.send(format!("0\r\n\r\n{}", get("/b"))).unwrap();
         assert_app(&client.read_response("POST").unwrap());
         assert_app(&client.read_response("GET").unwrap());
@@ -319,7 +319,7 @@ fn a_mirror_that_hangs_or_is_down_slows_nobody() {
         // Their places are free again.
         assert_app(&client.get("/").unwrap());
         until("another is sent", || mirrored(&proxy, "sent") == 3);
-        // One that nobody listens for, whose requests wait in its queue.
+        // An upstream without a server, whose requests wait in its queue.
         reload(&proxy, &config(FEW, &app.address(), &nobody(), ""));
         let begun = Instant::now();
         for _ in 0..5 {
@@ -355,7 +355,7 @@ fn some_requests_are_not_mirrored() {
     test(|| {
         let (app, mirror) = (Endpoint::answering(STORED), Endpoint::answering(BAD));
         let proxy = start(CACHED, &app, &mirror);
-        // A miss is, as it goes to the upstream; what the cache answers is not.
+        // A miss is copied, since it goes to the upstream; a hit is not.
         for _ in 0..3 {
             assert_app(&ask(&proxy, "/a", ""));
         }
@@ -459,7 +459,7 @@ fn a_stop_waits_for_copies_as_long_as_they_may_take() {
         may_answer.store(true, Ordering::Relaxed);
         assert!(proxy.wait(Duration::from_secs(5)).unwrap().success());
         assert!(is_answered.load(Ordering::Relaxed));
-        // One that hangs has its timeout.
+        // A copy that hangs ends by its timeout.
         let text = config(
             ROUTE,
             &app.address(),

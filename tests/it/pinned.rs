@@ -78,7 +78,7 @@ fn ask(client: &mut RawClient, fields: &str) -> (u16, String) {
     (response.status, response.text())
 }
 
-/// A client that has authenticated its connection: what it is told from then on.
+/// A client that has authenticated its connection, and the answer that it gets from then on.
 #[track_caller]
 fn signed_in(proxy: &Proxy) -> (RawClient, String) {
     let mut client = proxy.client();
@@ -96,8 +96,7 @@ fn of_endpoint(proxy: &Proxy, name: &str) -> u64 {
         .unwrap()
 }
 
-/// The ways in which idle connections are kept: each worker has its own, or all
-/// share them.
+/// The two kinds of pools for idle connections: one for each worker, or one for all.
 fn endpoint_entries(address: &str) -> [String; 2] {
     [address.to_owned(), limited(address, 8)]
 }
@@ -244,7 +243,7 @@ fn a_pinned_connection_gives_way_where_it_holds_the_only_slot() {
     });
 }
 
-/// An endpoint that answers with its name; to `/held` only once it is told to.
+/// An endpoint that answers with its name; to `/held` only on command.
 struct Gated {
     // Dropped first: ends who waits for it.
     gate: Sender<()>,

@@ -181,7 +181,7 @@ fn draining_has_a_deadline() {
         let response = busy.read_response("GET").unwrap();
         assert_refused(&response, STOPPED);
         assert_logged(&proxy, STOPPED);
-        // This one had begun.
+        // This exchange had begun.
         assert!(half.read_response("GET").is_err());
         assert_eq!(proxy.access_log().len(), 2);
         assert!(proxy.stderr().contains("stopped 2"), "{}", proxy.stderr());
@@ -209,7 +209,7 @@ fn control(path: &Path, command: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// The configuration of a process of which another one with the same can follow.
+/// The configuration of a process that another one with the same configuration can replace.
 fn succeeded(dir: &TempDir, status: &str, origin: &OriginHandle) -> String {
     let control = dir.join("control.sock");
     let web = format!("unix:{}", dir.join("web.sock").display());
@@ -241,7 +241,7 @@ fn a_successor_starts_while_it_drains_and_keeps_its_sockets() {
         let new = Proxy::start(program(), &config).unwrap();
         assert_serves(&mut RawClient::connect_unix(&web).unwrap());
         assert_eq!(figures(&new)["draining"], false);
-        // The old one still tells what it waits for.
+        // The old process still reports what it waits for.
         let aside = dir.join(&format!("control.sock.{}", old.pid()));
         let shown = control(&aside, "show sessions").unwrap();
         assert!(shown.contains("GET /slow/60000"), "{shown}");
@@ -309,7 +309,7 @@ fn quit_drains() {
     });
 }
 
-/// A fixed answer that is longer than what the kernel takes of it.
+/// A fixed answer that is longer than the kernel's buffers.
 #[test]
 fn an_answer_that_the_stop_cuts_was_not_stalled_by_its_client() {
     test(|| {
@@ -408,7 +408,7 @@ fn as_many_descriptors_are_used_as_are_granted_to_who_asks() {
 fn who_comes_while_it_starts_takes_no_descriptor_that_it_needs() {
     test(|| {
         let origin = origin();
-        // Connecting to a port that nobody has yet could take it.
+        // A connect to a port that is not yet bound could take that port.
         let folder = TempDir::new().unwrap();
         let socket = folder.join("web.sock");
         // There before the program is.
@@ -512,7 +512,7 @@ fn it_uses_no_cpu_when_there_is_nothing_to_do() {
     });
 }
 
-/// What the program uses of the processor in a second from now.
+/// The CPU time that the program uses in the next second.
 fn cpu_time_of_a_second(proxy: &Proxy) -> Duration {
     let before = proxy.cpu_time().unwrap();
     let pause = Instant::now();
@@ -542,7 +542,7 @@ sys.stdin.read()
 ";
 
 impl Frozen {
-    /// `None` where nobody may stop the threads of others.
+    /// `None` if this process may not stop threads of other processes.
     pub fn thread(proxy: &Proxy, name: &str) -> Option<Self> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", proxy.pid())).unwrap();
         let mut tasks = tasks.map(|task| task.unwrap().path());
@@ -568,8 +568,8 @@ impl Frozen {
     }
 }
 
-/// A worker that does not come round is said, and one that does again; a stop
-/// of the whole process is nobody's fault.
+/// A stuck worker is reported, and its return too. A stop of the whole process is not reported
+/// as a stuck worker.
 #[test]
 fn a_worker_that_does_not_come_round_is_seen() {
     test(|| {

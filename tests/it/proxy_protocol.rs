@@ -1,4 +1,4 @@
-//! The PROXY protocol on a listener: who the client is, and what is refused.
+//! The PROXY protocol on a listener: the client's identity, and refusals.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::setup::{
 };
 use crate::words;
 
-/// What version 2 begins with.
+/// The first bytes of version 2.
 pub const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 pub const FROM_HERE: &str = "proxy_protocol = { from = [\"127.0.0.0/8\", \"::1\"] }";
 
@@ -78,7 +78,7 @@ pub fn forwarded_for(response: &Response) -> Option<String> {
     lines.find_map(|line| Some(line.to_ascii_lowercase().strip_prefix(name)?.to_owned()))
 }
 
-/// Waits for the given number of lines and gives the last one.
+/// Waits for the given number of lines and returns the last one.
 fn logged(proxy: &Proxy, count: usize) -> Value {
     until("the access log has the lines", || {
         proxy.access_log().len() >= count
@@ -110,7 +110,7 @@ fn the_header_says_who_the_client_is() {
                 let response = connection.read_response("GET").unwrap();
                 assert_eq!(forwarded_for(&response).as_deref(), Some(client));
             }
-            // It holds for every request of the connection.
+            // The header holds for every request of the connection.
             let response = connection.ask(&request).unwrap();
             assert_eq!(forwarded_for(&response).as_deref(), Some(client));
             let entry = logged(&proxy, 3 * (index + 1));
@@ -186,7 +186,7 @@ fn a_header_that_lies_is_refused() {
         ] {
             assert_refused_and_closed(&proxy, &header, words::PROXY_HEADER);
         }
-        // What follows is no part of the header, which is waited for.
+        // The bytes that follow are not part of the header, which is still incomplete.
         let mut longer = with(&[]);
         longer[15] += 200;
         let all = [&longer, get("/ping").as_bytes()].concat();
@@ -310,7 +310,7 @@ fn conditions_go_by_the_client_that_is_told() {
             let response = proxy.client().ask([&header, get("/").as_bytes()].concat());
             assert_eq!(response.unwrap().text(), body);
         }
-        // Nobody's who is in neither network.
+        // A client in neither network matches no route.
         let other = [&line("198.51.100.1"), get("/").as_bytes()].concat();
         assert_eq!(proxy.client().ask(other).unwrap().status, 404);
     });
@@ -382,7 +382,7 @@ fn others_are_served_without_a_header() {
         let (_origin, proxy) = site("proxy_protocol = { from = [\"192.0.2.0/24\", \"unix\"] }");
         let response = proxy.client().get("/headers").unwrap();
         assert_eq!(forwarded_for(&response).as_deref(), Some("127.0.0.1"));
-        // Nobody else is believed.
+        // A header from other peers is refused.
         let all = [&line("192.0.2.7"), get("/headers").as_bytes()].concat();
         let response = proxy.client().ask(all).unwrap();
         assert_refused(&response, words::REQUEST_LINE);

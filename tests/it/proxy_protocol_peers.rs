@@ -1,5 +1,5 @@
-//! The PROXY protocol between this program and others: HAProxy and nginx read what it
-//! writes, and it reads what they write. A test fails where its peer is missing.
+//! The PROXY protocol with third-party peers. HAProxy and nginx read our headers, and we read
+//! theirs. A test fails if its peer is missing.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::foreign_origins::start_nginx;
 use crate::proxy_protocol::forwarded_for;
 use crate::setup::{Site, get, test};
 
-/// Where this program's clients are proxies.
+/// The option of a listener whose clients are proxies.
 pub const FROM_PEER: &str = "proxy_protocol = { from = \"127.0.0.2\" }";
 
 /// HAProxy that reads headers at the Unix socket, and goes on as `rest` says.
@@ -117,7 +117,7 @@ fn what_haproxy_writes_is_read() {
             );
             let probed = origin.stats().requests;
             let (_haproxy, socket) = haproxy(&dir, &backend);
-            // Its own checks say that they are nobody's.
+            // The peer's own checks name no client.
             until("it is probed", || origin.stats().requests >= probed + 2);
             for (header, told) in CLIENTS {
                 let mut client = RawClient::connect_unix(&socket).unwrap();
@@ -144,7 +144,7 @@ fn what_nginx_writes_is_read() {
         .with_origin();
         let dir = TempDir::new().unwrap();
         let at = dir.path().display();
-        // Nobody else listens at this address.
+        // No other socket listens at this address.
         let free = TcpListener::bind("127.0.77.1:0")
             .unwrap()
             .local_addr()

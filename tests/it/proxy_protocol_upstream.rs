@@ -1,5 +1,4 @@
-//! The PROXY protocol towards endpoints: what they are told, and who shares a
-//! connection to them.
+//! The PROXY protocol towards endpoints: the headers, and which clients share a connection.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +12,8 @@ use crate::setup::{Site, get, test};
 
 const FROM_HERE: &str = "proxy_protocol = { from = \"127.0.0.0/8\" }";
 
-/// An endpoint that reads a header in front of each connection, and answers each
-/// request with the connection's number and what the header says.
+/// An endpoint that reads a header in front of each connection. It answers each request with
+/// the connection's number and the content of the header.
 struct Endpoint {
     origin: RawOrigin,
     open: Arc<AtomicUsize>,
@@ -99,7 +98,7 @@ fn site(listener: &str, upstream: &str) -> (Endpoint, Proxy) {
     (endpoint, proxy)
 }
 
-/// What the endpoint says of the connection.
+/// The endpoint's answer about the connection.
 #[track_caller]
 fn ask(client: &mut RawClient) -> String {
     client.ask(get("/")).unwrap().text()
@@ -193,7 +192,7 @@ fn a_connection_serves_one_client_alone() {
         let last = ask(&mut proxy.client());
         assert!(last.starts_with("3: "), "{last}");
         until("it is closed", || endpoint.open.load(Ordering::SeqCst) == 2);
-        // One that the endpoint closes is opened anew, with a header.
+        // A connection that the endpoint closes is opened again, with a header.
         let client = &mut clients[0];
         assert_eq!(client.ask(get("/close")).unwrap().text(), first[0]);
         until("it is closed", || endpoint.open.load(Ordering::SeqCst) == 1);

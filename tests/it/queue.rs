@@ -13,8 +13,7 @@ use crate::in_flight::{limited, occupy};
 use crate::setup::{Site, assert_logged, assert_refused, assert_serves, origin, test};
 use crate::words;
 
-/// Gives a request that was sent the time to join the queue, which shows
-/// nowhere outside.
+/// Gives a request the time to join the queue, which is not visible from outside.
 fn let_it_join() {
     let begun = Instant::now();
     until("it has joined", || {
@@ -107,7 +106,7 @@ fn a_waiting_client_that_leaves_frees_its_place_at_once() {
         let_it_join();
         leaving.reset();
         assert_logged(&proxy, words::CLIENT_GONE);
-        // There is a place again, and the slot goes to who has it.
+        // There is a place again, and the waiting request gets the slot.
         let mut next = occupy(&proxy, "/ping");
         assert_eq!(next.read_response("GET").unwrap().text(), "pong");
         assert_eq!(busy.read_response("GET").unwrap().status, 200);
@@ -272,8 +271,8 @@ fn refusals(clients: &mut [RawClient]) -> Vec<(u16, String)> {
     answers
 }
 
-/// A site with an endpoint of so many slots, and what routes say of requests for
-/// `/slow/…` and for all others.
+/// A site with an endpoint of this many slots, and the options of two routes: for `/slow/…` and
+/// for all other requests.
 fn with_routes(origin: &str, slots: u32, slow: &str, upstream: &str) -> Proxy {
     let config = Site {
         upstream,
@@ -390,7 +389,7 @@ fn who_was_refused_a_connection_goes_there_once_it_opens() {
         .start(&[limited(&address, 4), limited(&other.address.to_string(), 1)]);
         let _busy = occupy(&proxy, "/slow/20000");
         until("it is in flight", || other.stats().in_flight == 1);
-        // Nobody listens at the first, and the other one is busy for long.
+        // The first endpoint does not listen, and the other one is busy for long.
         let mut waiting = [occupy(&proxy, "/ping"), occupy(&proxy, "/ping")];
         let_it_join();
         let begun = Instant::now();

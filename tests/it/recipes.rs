@@ -69,7 +69,7 @@ impl Recipe {
         }
     }
 
-    /// Puts something in the place of what the page has.
+    /// Replaces a text of the page.
     fn with(mut self, written: &str, instead: &str) -> Recipe {
         assert!(
             self.text.contains(written),
@@ -80,8 +80,7 @@ impl Recipe {
         self
     }
 
-    /// Puts origins in the place of the endpoints, and gives them the names of
-    /// these.
+    /// Replaces the endpoints by origins, which get their names.
     fn with_origins<const N: usize>(self, written: [&str; N]) -> (Recipe, [OriginHandle; N]) {
         let origins = written.map(|name| {
             let options = OriginOptions {
@@ -132,7 +131,7 @@ impl Cooked {
         RawClient::connect(address.unwrap()).unwrap()
     }
 
-    /// What a path answers, with further fields in the request.
+    /// The answer at a path, with further fields in the request.
     fn ask(&self, path: &str, fields: &str) -> Response {
         self.ask_host("www.example.com", path, fields)
     }
@@ -142,13 +141,14 @@ impl Cooked {
         self.client().ask(request).unwrap()
     }
 
-    /// The names of the origins that answer so many requests.
+    /// The names of the origins that answer this many requests.
     fn servers(&self, count: usize, fields: &str) -> Vec<String> {
         let server = |_| server(&self.ask("/ping", fields)).to_owned();
         (0..count).map(server).collect()
     }
 
-    /// Waits until so many servers have answered. The quickest may get all of some requests.
+    /// Waits until this many servers have answered. The fastest one may answer many requests in
+    /// a row.
     fn await_servers(&self, count: usize) {
         let mut seen = BTreeSet::new();
         until("all have answered", || {
@@ -549,7 +549,7 @@ fn events() {
         let (recipe, _origin) = Recipe::of(heading).with_origins(["10.0.0.1:8080"]);
         let site = recipe.start();
         let mut client = site.client();
-        // Endless: what comes, comes before the end.
+        // The response is endless, so its bytes must arrive before an end.
         client
             .send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n")
             .unwrap();
@@ -801,7 +801,7 @@ fn behind_nginx_with_its_lines_a_client_can_claim_nothing() {
     test(|| {
         let recipe = Recipe::of("Behind another proxy");
         let (recipe, _origin) = recipe.with_origins(["10.0.1.1:8080"]);
-        // Who comes by plain HTTP is served too.
+        // Clients of plain HTTP are served too.
         let site = recipe.with("scheme = \"http\"", "path = \"/none\"").start();
         let page = repository().join("docs/recipes.md");
         let snippets = snippets::of_page(&page).into_iter();

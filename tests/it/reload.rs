@@ -1,5 +1,4 @@
-//! Another configuration while the program runs: what changes, what stays, and what is
-//! refused.
+//! A new configuration while the program runs: its changes, unchanged parts, and refusals.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -43,7 +42,7 @@ fn evenkeel_reload(proxy: &Proxy) -> Output {
         .unwrap()
 }
 
-/// Has it loaded; it must be fine.
+/// Reloads it; the configuration must be valid.
 #[track_caller]
 pub fn reload(proxy: &Proxy, config: &str) -> String {
     write(proxy, config);
@@ -52,7 +51,7 @@ pub fn reload(proxy: &Proxy, config: &str) -> String {
     answer
 }
 
-/// Where a listener that came with a reload listens.
+/// The address of a listener that came with a reload.
 pub fn listening(proxy: &Proxy, name: &str) -> SocketAddr {
     let said = format!("listener {name}: listening on ");
     until("it listens", || proxy.stderr().contains(&said));
@@ -386,7 +385,7 @@ fn a_reload_while_the_process_drains_is_refused() {
     });
 }
 
-/// Whatever was loaded after it is dropped as soon as nothing uses that.
+/// A later configuration is dropped as soon as nothing uses it.
 #[test]
 fn a_tunnel_keeps_its_own_configuration_and_no_other() {
     test(|| {
@@ -432,7 +431,7 @@ fn the_path_of_another_program_stays_its_own() {
         assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
         UnixStream::connect(&path).unwrap();
         holder.accept().unwrap();
-        // It is free, and then another program takes it from this one.
+        // The path is free, and then another program takes it from this one.
         drop(holder);
         reload(&proxy, &both);
         let mut client = RawClient::connect_unix(&path).unwrap();
@@ -654,7 +653,7 @@ fn what_would_change_is_said_with_its_cost() {
             assert!(said.contains(line), "{line}: {said}");
         }
         assert_eq!(said.lines().count(), 4, "{said}");
-        // Nothing came of it.
+        // It had no effect.
         assert_serves(&mut client);
         assert_eq!(figures(&proxy)["generation"], 1);
         write(&proxy, "[[listener]");
@@ -789,7 +788,7 @@ fn costs_are_those_of_the_lists_that_are_made() {
             "upstream app: endpoint {address}: max_in_flight is set to 8 (1 idle connection closed)"
         );
         assert!(lines.contains(&line), "{lines}");
-        // What a file stands for is told of as well.
+        // Objects that come from a named file are reported as well.
         let file = proxy.path("endpoints.json");
         std::fs::write(&file, format!("[\"{address}\"]")).unwrap();
         let from_file = with(&format!("endpoints_file = {file:?}"));

@@ -11,7 +11,7 @@ use crate::control::{ask, ctl, json, texts};
 use crate::reload::{OTHER, SITE, listening, reload, site, with_hello, write};
 use crate::setup::{assert_serves, figures, get, nobody, origin, program, test};
 
-/// Has the file loaded, to be confirmed within this time.
+/// Reloads the file, to be confirmed within this time.
 #[track_caller]
 fn reload_to_confirm(proxy: &Proxy, config: &str, time: &str) -> String {
     write(proxy, config);
@@ -77,7 +77,7 @@ fn it_goes_back_by_itself() {
         assert_eq!(figures["reloads"], 2);
         assert_eq!(figures["generation"], 2);
         assert_eq!(figures["listeners"][0]["open"], 1);
-        // What was kept to go back to is kept no longer.
+        // The kept generation is dropped.
         until("one generation is left", || {
             json(&proxy, "show generations").as_array().unwrap().len() == 1
         });
@@ -119,7 +119,7 @@ fn a_further_reload_decides() {
         let config = SITE.config(&[origin.address.to_string()]);
         let hello_config = with_hello(&config);
         let (first, mut client) = (in_force(&proxy), proxy.client());
-        // Without a wait of its own it stays.
+        // A plain reload stays in force, and ends the wait of the one before.
         reload_to_confirm(&proxy, &hello_config, "1h");
         let answer = reload(&proxy, &hello_config);
         let line = "nothing waits to be confirmed any more";
@@ -159,11 +159,11 @@ fn listeners_come_back() {
         until("it goes back", || figures(&proxy)["reloads_reverted"] == 1);
         until("it listens again", || RawClient::connect(free).is_ok());
         assert_serves(&mut RawClient::connect(free).unwrap());
-        // Those with any port keep theirs.
+        // Listeners with any port keep theirs.
         assert_serves(&mut client);
         assert_serves(&mut stays);
         assert_eq!(figures(&proxy)["generation"], 3);
-        // What can't come back is said, and can be given up.
+        // A listener that can't come back is reported, and can be given up.
         reload_to_confirm(&proxy, &format!("{config}{any}"), "2s");
         until("nobody listens there", || RawClient::connect(free).is_err());
         let _holder = TcpListener::bind(free).unwrap();

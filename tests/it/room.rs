@@ -135,8 +135,8 @@ fn a_new_client_is_served_where_idle_connections_hold_the_descriptors_kept_for_e
     test(|| {
         const KEPT: u32 = 40;
         let (origin, proxy) = poor_site(&format!("reserved_descriptors = {KEPT}"));
-        // Clients hold all that they may have, so endpoints' connections get those
-        // that are kept for them. To close one of these is no help to a client.
+        // Clients hold as many descriptors as they may. Connections to endpoints get reserved
+        // ones, so closing an endpoint's connection would not help a client.
         let mut clients = Vec::new();
         while proxy.open_files().unwrap() < (FEW - KEPT) as usize {
             clients.push(silent(&proxy));

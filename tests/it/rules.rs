@@ -1,5 +1,4 @@
-//! Rules that hold: what a rule speaks of is not reached by writing it
-//! another way, and `explain` says the same of it.
+//! Rules hold: a path of a rule is not reached by another spelling, and `explain` agrees.
 
 use std::process::Command;
 
@@ -29,7 +28,7 @@ fn config(routes: &str, endpoint: &str) -> String {
     )
 }
 
-/// What `explain` says of a request, by the configuration alone.
+/// The output of `explain` for a request, from the configuration alone.
 #[track_caller]
 fn explain(routes: &str, args: &[&str]) -> Value {
     let dir = TempDir::new().unwrap();
@@ -235,7 +234,7 @@ fn a_path_takes_a_route_only_if_every_reading_of_it_does() {
             ("/a;jsessionid=1/b;c", &[], Ok("app")),
             ("/x/..%2fy", &[], Ok("app")),
             ("/a\\b", &[], Ok("app")),
-            // Decoded twice it would be: nobody does.
+            // It would be protected if decoded twice, which no server does.
             ("/x/..%252fadmin/x", &[], Ok("app")),
             ("/a.php;x=y", &[], Ok("scripts")),
             ("/both/a%2Fb", &[], Ok("both")),

@@ -60,7 +60,7 @@ fn shown_by(output: &Output) -> String {
 #[test]
 fn a_running_process_shows_no_secret() {
     test(|| {
-        // Probes fail, which is said.
+        // Probes fail, and the failure is reported.
         let origin = RawOrigin::answering("HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n").unwrap();
         let text = CONFIG.replace("$A", &origin.address.to_string());
         let proxy = Proxy::start(program(), &text).unwrap();
@@ -118,7 +118,7 @@ fn explain_shows_no_secret() {
                     command.args(from).args(form).args(request);
                     shown_by(&command.output().unwrap())
                 };
-                // What a request has is shown as it was asked for.
+                // Values of a request are shown unchanged.
                 let referer = "Referer: http://user:s3cret-2@a.test/";
                 let redirected = explain(&["GET", "http://a.test/old/x", "-H", referer]);
                 let location = "https://user:***@example.com/old/x";

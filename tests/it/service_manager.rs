@@ -1,4 +1,4 @@
-//! The service manager: what it is told, and how long a stop waits.
+//! The service manager: notifications to it, and how long a stop waits.
 
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ fn the_service_manager_hears_of_the_start_and_of_the_stop() {
     });
 }
 
-/// A service manager that takes nothing keeps nobody waiting.
+/// A service manager that takes nothing delays no start or stop.
 #[test]
 fn a_service_manager_that_is_not_there_is_a_warning() {
     test(|| {
@@ -182,7 +182,7 @@ fn listeners_take_the_sockets_of_the_service_manager() {
     test(|| {
         let (origin, dir) = (origin(), TempDir::new().unwrap());
         let by_path = dir.join("by-path.sock");
-        // Ports of sockets that are closed again: the kernel gives others first.
+        // Ports of sockets that are closed again: the kernel assigns others first.
         let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let [by_name, unwanted] = free.map(|it| it.local_addr().unwrap());
         let config = format!(
@@ -218,7 +218,8 @@ fn listeners_take_the_sockets_of_the_service_manager() {
     });
 }
 
-/// A socket that somebody else has as well, as the service manager has those that it gives.
+/// A socket that another process holds as well, as the service manager holds those that it
+/// passes.
 #[test]
 fn a_listener_with_a_socket_of_the_service_manager_may_go_and_come_back() {
     test(|| {

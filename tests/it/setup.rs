@@ -67,7 +67,7 @@ fn last_changed(folder: &Path) -> (SystemTime, PathBuf) {
         .unwrap_or((SystemTime::UNIX_EPOCH, folder.to_owned()))
 }
 
-/// What a site's configuration says beyond the shared part, as lines of TOML.
+/// The further lines of a site's configuration, in TOML.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
     /// The listener's address.
@@ -139,8 +139,8 @@ pub fn origin() -> OriginHandle {
     Origin::local(OriginOptions::default()).unwrap()
 }
 
-/// An address of 127.0.0.1 where nobody listens. This process keeps the port
-/// until it ends, so that no other test gets it in between.
+/// An address of 127.0.0.1 where no socket listens. This process keeps the port until it ends,
+/// so that no other test gets it in between.
 pub fn nobody() -> String {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -160,7 +160,7 @@ pub fn test(body: impl FnOnce() + Send + 'static) {
     within(Duration::from_secs(30), body);
 }
 
-/// What a path of the status page answers, with further fields in the request.
+/// The answer at a path of the status page, with further fields in the request.
 #[track_caller]
 pub fn ask_status(proxy: &Proxy, path: &str, fields: &str) -> Response {
     let mut client = RawClient::connect(proxy.status_address()).unwrap();
@@ -170,7 +170,7 @@ pub fn ask_status(proxy: &Proxy, path: &str, fields: &str) -> Response {
     response
 }
 
-/// All figures, as `/status.json` has them.
+/// All figures of `/status.json`.
 #[track_caller]
 pub fn figures(proxy: &Proxy) -> serde_json::Value {
     serde_json::from_slice(&ask_status(proxy, "/status.json", "").body).unwrap()
@@ -204,7 +204,7 @@ pub fn assert_refused(response: &Response, reason: Reason) {
     );
 }
 
-/// Waits until the access log has the reason's word as a value in a line.
+/// Waits until a line of the access log has the reason's word as a value.
 #[track_caller]
 pub fn assert_logged(proxy: &Proxy, reason: Reason) {
     let has_word = |line: &serde_json::Value| {

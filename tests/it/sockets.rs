@@ -113,8 +113,8 @@ fn an_address_that_is_listened_on_is_refused() {
     });
 }
 
-/// Another program that takes the path has the connections from then on; those that are
-/// open are served, and the event log says so.
+/// Another program that takes the path gets later connections. Open connections are still
+/// served, and the event log reports it.
 #[test]
 fn a_path_that_another_program_takes_is_said() {
     test(|| {
@@ -143,7 +143,7 @@ fn a_path_that_another_program_takes_is_said() {
             lost,
             serde_json::json!({ "path-taken": 1, "path-removed": 1 })
         );
-        // A reload neither ends what is open nor touches the other's file.
+        // A reload neither ends open connections nor touches the other program's file.
         let said = crate::control::ask(&proxy, "reload");
         assert!(said.starts_with("reloaded: "), "{said}");
         assert_serves(&mut client);

@@ -67,7 +67,7 @@ fn clients_are_split_by_weight_and_stay() {
         // Six standard deviations.
         assert!((124..276).contains(&count(&first, "new")), "{first:?}");
         assert_eq!(parts(&proxy), first);
-        // More for the new one: nobody goes back to the old one.
+        // With a larger part for the new one, no client goes back to the old one.
         let more = ROUTE.replace("80", "50").replace("20", "50");
         reload(&proxy, &config(&more, &old, &new));
         let then = parts(&proxy);
@@ -99,7 +99,7 @@ fn what_stays_together_can_be_said() {
         let moved: Vec<_> = (0..40).map(|user| of(user, 2)).collect();
         assert_eq!(users, moved);
         assert!(users.contains(&"old".to_owned()) && users.contains(&"new".to_owned()));
-        // Without the cookie it goes by the address.
+        // Without the cookie the client's address is the key.
         let of = |client: usize| {
             by(&ask(
                 &proxy,

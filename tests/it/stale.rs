@@ -61,7 +61,7 @@ fn a_client_repeats_a_post_that_met_a_connection_being_closed() {
         assert_eq!(ends(&proxy, "upstream-closed"), 0);
         // On a new connection all is well.
         assert_ok(&mut proxy.client(), POST);
-        // What may be sent twice is, without the client.
+        // A request that may be repeated is repeated, without the client.
         let mut client = proxy.client();
         assert_ok(&mut client, PUT);
         assert_ok(&mut client, PUT);
@@ -175,8 +175,8 @@ fn a_client_s_own_connection_is_let_go_once_its_endpoint_has_closed_it() {
     });
 }
 
-/// How many connections two requests need, the second of which comes after
-/// `pause`, where the first one's answer has this field.
+/// Number of connections for two requests. The second comes after `pause`, and the first answer
+/// has this field.
 #[track_caller]
 fn connections_with(field: &str, limit: Option<u32>) -> usize {
     let answer = format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 2\r\n\r\nok");

@@ -1,5 +1,4 @@
-//! The status listener over HTTP: what there is, who may change what, and what
-//! bad clients come to.
+//! The status listener over HTTP: its pages, the right to change something, and bad clients.
 
 use std::time::{Duration, Instant};
 
@@ -65,8 +64,8 @@ fn order_well(proxy: &Proxy, order: &Value) -> Response {
     self::order(proxy, &fields, &order.to_string())
 }
 
-/// Metrics are written as they are sent; without chunks, only a length tells
-/// whether all of them came.
+/// Metrics are generated while they are sent. Without chunks, only a length shows whether they
+/// are complete.
 #[test]
 fn all_metrics_come_however_they_are_asked_for() {
     test(|| {
@@ -370,7 +369,7 @@ fn other_sites_change_nothing() {
             figures(&proxy)["upstreams"][0]["endpoints"][0]["admin"],
             "ready"
         );
-        // A browser asks first, for another site's page: nobody says yes.
+        // A browser sends a preflight for a page of another site: it gets no permission.
         let fields = "Origin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n";
         let response = ask(&proxy, "OPTIONS", "/endpoints", fields);
         assert_eq!(response.status, 405);
@@ -406,7 +405,7 @@ fn wrong_tokens_are_counted_and_slowed() {
             proxy.stderr().contains("wrong token from 127.0.0.1")
         });
 
-        // Many at once: nobody else waits, and no more than a few are kept.
+        // Many at once delay no other request, and only a few are kept.
         let mut trying: Vec<_> = (0..20).map(|_| status_client(&proxy)).collect();
         let len = body.len();
         let request = format!(
@@ -533,7 +532,7 @@ fn viewers_are_bounded() {
 fn slow_and_silent_clients_keep_no_place() {
     test(|| {
         let (_origins, proxy) = site();
-        // None of them reads what it gets, and nobody else notices.
+        // Clients that do not read delay no others.
         let mut silent: Vec<_> = (0..24).map(|_| status_client(&proxy)).collect();
         for client in &mut silent {
             client
@@ -549,7 +548,7 @@ fn slow_and_silent_clients_keep_no_place() {
         assert!(drip.is_closed(), "a head that does not come is waited for");
         assert!(begun.elapsed() > Duration::from_secs(8));
 
-        // More than there is room for: those that ask for nothing make room.
+        // More than there is room for: idle connections are closed to make room.
         let many: Vec<_> = (0..300).map(|_| status_client(&proxy)).collect();
         assert_eq!(look(&proxy, "/healthz").status, 200);
         assert_eq!(look(&proxy, "/metrics").status, 200);
@@ -578,7 +577,7 @@ fn few_long_answers_are_sent_at_once() {
         };
         let endpoints: Vec<_> = (1..=1000).map(|port| format!("127.0.0.1:{port}")).collect();
         let proxy = site.start(&endpoints);
-        // None of them reads more than the start.
+        // Each client reads only the start.
         let mut slow: Vec<_> = (0..8).map(|_| status_client(&proxy)).collect();
         for client in &mut slow {
             client

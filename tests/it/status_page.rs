@@ -70,7 +70,7 @@ fn browse(case: &str, proxy: &Proxy, args: &[&str]) {
     let output = run(command, Duration::from_secs(100)).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{case}: {}\n{said}", output.status);
-    // What was measured, for whoever runs it with --nocapture.
+    // The measurements, for a run with --nocapture.
     eprint!("{said}");
 }
 
@@ -188,7 +188,7 @@ fn a_first_probe_takes_the_place_of_not_yet() {
     test(|| {
         let gate = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let opens = gate.local_addr().unwrap().to_string();
-        // Probes are answered once somebody comes to the gate.
+        // Probes are answered after a connection to the gate.
         let opened = OnceLock::new();
         let origin = RawOrigin::start(move |_, mut stream| {
             opened.get_or_init(|| gate.accept().unwrap());

@@ -74,7 +74,7 @@ impl Browser {
     }
 }
 
-/// A key file in a folder of its own.
+/// A key file in a new folder.
 fn key(byte: u8) -> (TempDir, String) {
     let dir = TempDir::new().unwrap();
     let path = dir.join("sticky.key");
@@ -136,7 +136,7 @@ fn a_cookie_that_is_not_ours_is_replaced() {
             );
             browser.stays();
         }
-        // What another client shows of the same endpoint is as good.
+        // Another client with the same cookie goes to the same endpoint.
         let mut other = Browser::new(&proxy);
         other.cookie = Some(value);
         assert_eq!(other.ask(), (home.clone(), false));
@@ -268,7 +268,7 @@ fn machines_with_the_same_key_read_each_others_cookies() {
         let without = start(&origins, &of(&[&new]), "");
         browser.client = without.client();
         assert_eq!(browser.stays(), home);
-        // Another key knows nothing of it.
+        // With another key the cookie is invalid.
         let (_other_dir, other) = key(3);
         let stranger = start(&origins, &of(&[&other]), "");
         browser.client = stranger.client();

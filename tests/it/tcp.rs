@@ -1,4 +1,4 @@
-//! Connections of TCP: carried as they are, with slots, a queue and routes of their own.
+//! TCP connections: carried unchanged, with slots, a queue and routes.
 
 mod databases;
 mod drains;
@@ -63,7 +63,7 @@ fn line(proxy: &Proxy) -> Value {
     proxy.access_log_json()[0].clone()
 }
 
-/// An origin that sends back what it gets, until the client has closed.
+/// An origin that echoes, until the client has closed.
 fn echo() -> RawOrigin {
     saying("")
 }
@@ -170,7 +170,7 @@ fn a_side_that_has_sent_everything_still_gets_everything() {
 #[test]
 fn a_reset_is_passed_on_behind_the_data() {
     test(|| {
-        // Less than the kernel takes at once: a reset drops what is not sent.
+        // Less than the socket buffers hold: a reset drops unsent bytes.
         const LEN: usize = 20_000;
         let (came, arrived) = channel();
         let origin = RawOrigin::start(move |number, mut stream| {
@@ -187,7 +187,7 @@ fn a_reset_is_passed_on_behind_the_data() {
         let proxy = before(&[origin.address.to_string()], "");
         let mut client = proxy.client();
         client.send(pattern(LEN as u64)).unwrap();
-        // Of a client that is gone before, nothing is carried.
+        // Bytes of a client that has already left are not carried.
         until("it is carried", || origin.connections() == 1);
         client.reset();
         let expected = (Some(LEN), Some(ErrorKind::ConnectionReset));
@@ -204,8 +204,8 @@ fn a_reset_is_passed_on_behind_the_data() {
     });
 }
 
-/// The kernel tells of a reset once: to whoever moves bytes next, which may be a
-/// splice, or a write to the side that is gone.
+/// The kernel reports a reset only once: to the next operation, which may be a splice, or a
+/// write to the side that is gone.
 #[test]
 fn a_reset_amid_bulk_is_no_end() {
     test(|| {
@@ -213,7 +213,7 @@ fn a_reset_amid_bulk_is_no_end() {
         const ROUNDS: usize = 10;
         let origin = RawOrigin::start(move |number, mut stream| {
             if number < ROUNDS {
-                // It reads a part of what the client goes on to send.
+                // It reads a part of the bytes that the client keeps sending.
                 stream.send(b"a").unwrap();
                 let _ = stream.read_len(100_000);
             } else {
@@ -232,7 +232,7 @@ fn a_reset_amid_bulk_is_no_end() {
                 let _ = client.write_all(&pattern(LEN));
             }
             let ended = std::io::copy(&mut client, &mut std::io::sink());
-            // A write of ours may have been told of it: then the next one fails as well.
+            // One of our writes may have got the error: then the next one fails as well.
             let is_reset = match ended {
                 Ok(_) => round < ROUNDS && client.write_all(b"x").is_err(),
                 Err(error) => error.kind() == ErrorKind::ConnectionReset,
@@ -258,7 +258,7 @@ fn a_client_waits_for_a_slot_and_may_be_refused_one() {
         second.send("early").unwrap();
         let waiting = || figures(&proxy)["upstreams"][0]["waiting"] == 1;
         until("the second one waits", waiting);
-        // There is no room for a third.
+        // There is no room for a third client.
         let mut third = proxy.client();
         assert!(third.is_closed());
         assert_eq!(line(&proxy)["end"], "queue-full");
@@ -268,7 +268,7 @@ fn a_client_waits_for_a_slot_and_may_be_refused_one() {
         until("both are logged", || proxy.access_log().len() == 3);
         let queued = &proxy.access_log_json()[2];
         assert_eq!(queued["reason"], "queued", "{queued}");
-        // One that leaves gives its place up.
+        // A client that leaves gives its place up.
         let mut first = proxy.client();
         assert_eq!(first.read_len(2).unwrap(), b"hi");
         let second = proxy.client();

@@ -1,4 +1,4 @@
-//! TLS with clients: handshakes, certificates, and what is refused.
+//! TLS with clients: handshakes, certificates, and refusals.
 
 mod acme;
 mod clients;
@@ -53,7 +53,7 @@ impl Issuing {
         self.folder.join(name).display().to_string()
     }
 
-    /// How a listener is told of these certificates.
+    /// The option of a listener with these certificates.
     pub fn listener(&self, stems: &[&str], more: &str) -> String {
         let tables = stems.iter().map(|stem| {
             let (chain, key) = (
@@ -177,7 +177,7 @@ fn curl_and_openssl_agree_with_it() {
             let agreed = format!("ALPN protocol: {agreed}\n");
             assert!(output.contains(&agreed), "{output}");
         }
-        // What is known to be broken is refused.
+        // Broken versions are refused.
         for old in ["-tls1", "-tls1_1"] {
             let (output, _) = s_client(&proxy, &[old, "-cipher", "ALL:@SECLEVEL=0"]);
             assert!(!output.contains("BEGIN CERTIFICATE"), "{output}");
@@ -185,7 +185,7 @@ fn curl_and_openssl_agree_with_it() {
     });
 }
 
-/// What `openssl s_client` says; without a request.
+/// The output of `openssl s_client`, without a request.
 fn s_client(proxy: &Proxy, arguments: &[&str]) -> (String, String) {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-connect", proxy.address("web"), "-showcerts"]);
@@ -270,7 +270,7 @@ fn what_is_no_handshake_is_refused_and_counted() {
         assert!(slow.is_closed());
         assert_logged(&proxy, words::TLS_HANDSHAKE_TIMEOUT);
         assert_eq!(counted(&proxy, "tls_failed"), 4);
-        // A client that says nothing at all has no line.
+        // A client that sends nothing has no line.
         let mut silent = proxy.client();
         assert!(silent.is_closed());
         assert_eq!(counted(&proxy, "tls_failed"), 4);
@@ -362,7 +362,7 @@ fn certificates_are_read_again_when_their_files_change() {
         issuing.issue("a", &["a.test"]);
         let (_origin, proxy) = site(&issuing.listener(&["a"], ""));
         let mut config = (*issuing.client(TLS13)).clone();
-        // A session that goes on has the certificate that it began with.
+        // A resumed session keeps the certificate that it began with.
         config.resumption = rustls::client::Resumption::disabled();
         let config = Arc::new(config);
         let shown = |name: &str| {
@@ -574,7 +574,7 @@ fn tcp_is_carried_from_tls() {
             .unwrap();
         let authority = parsed.connection(&header).extensions.authority;
         assert_eq!(authority, Some(&b"a.test"[..]));
-        // What is no TLS is closed without a word.
+        // A connection without TLS is closed silently.
         let mut plain = TcpStream::connect(proxy.address("web")).unwrap();
         plain
             .set_read_timeout(Some(Duration::from_secs(10)))
@@ -586,7 +586,7 @@ fn tcp_is_carried_from_tls() {
     });
 }
 
-/// What `evenkeel check` says of a configuration in this folder, and whether it is good.
+/// The output of `evenkeel check` for a configuration in this folder, and whether it passes.
 fn checked(dir: &TempDir, config: &str) -> (bool, String) {
     let file = dir.join("evenkeel.toml");
     let config = config.replace("$DIR", &dir.path().display().to_string());
@@ -643,7 +643,7 @@ fn what_is_wrong_with_a_certificate_is_said_before_the_start() {
     });
 }
 
-/// What a client notes of its secrets.
+/// The secrets that a client logs.
 #[derive(Debug, Default)]
 struct Secrets(Mutex<Vec<String>>);
 

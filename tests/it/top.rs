@@ -1,4 +1,4 @@
-//! `evenkeel top` in a pseudo-terminal: what it shows, and what keys do.
+//! `evenkeel top` in a pseudo-terminal: its screens, and the effects of keys.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,12 +18,12 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::setup::{Site, origin, program, test};
 
-/// The program in a terminal of its own; killed on drop.
+/// The program in a pseudo-terminal; killed on drop.
 pub struct Terminal {
     child: Child,
     keys: File,
     screen: Arc<Mutex<vt100::Parser>>,
-    /// The terminal as it was before, and is to be again.
+    /// The settings of the terminal before, which must be restored.
     before: Termios,
     side: OwnedFd,
     _reader: JoinHandle<()>,
@@ -112,7 +112,7 @@ impl Terminal {
         status.unwrap()
     }
 
-    /// The terminal is as it was: cooked, its main screen, a cursor.
+    /// Checks that the terminal is restored: cooked, its main screen, a cursor.
     #[track_caller]
     fn assert_restored(&self) {
         let now = tcgetattr(&self.side).unwrap();
@@ -263,7 +263,7 @@ fn esc_quits() {
         terminal.await_text(&names[0]);
         terminal.press("\x1b[B\x1b[B\x1bOA");
         terminal.await_text(&format!("app/{}: weight", names[0]));
-        // It closes what is open first.
+        // The key closes the open panel first.
         terminal.press("?");
         terminal.await_text("another weight");
         terminal.press("\x1b");

@@ -24,8 +24,7 @@ fn start(listener: &str) -> (OriginHandle, Proxy) {
     .with_origin()
 }
 
-/// Sends a request with these fields to the page that shows what the endpoint
-/// got.
+/// Sends a request with these fields to a page that shows the request of the endpoint.
 fn send(proxy: &Proxy, path: &str, fields: &[&str]) -> Response {
     let fields: String = fields.iter().map(|it| format!("{it}\r\n")).collect();
     let mut client = proxy.client();
@@ -180,7 +179,7 @@ fn traces_go_on_where_they_are_valid_and_begin_otherwise() {
         assert_eq!(got(&response, "traceparent"), [PARENT]);
         assert_eq!(got(&response, "tracestate"), ["a=1", "b=2"]);
         assert_eq!(last_line(&proxy, 1)["trace_id"], TRACE);
-        // A later version goes on as it is while nothing of it is changed.
+        // A field of a later version is passed on unchanged, unless a part of it changes.
         let response = send(&proxy, "/headers", &[&later, states[0]]);
         assert_eq!(
             got(&response, "traceparent"),
@@ -207,7 +206,7 @@ fn a_trace_may_always_begin_here() {
         let parent = format!("traceparent: {PARENT}");
         let response = send(&proxy, "/headers", &[&parent, "tracestate: a=1"]);
         let parents = got(&response, "traceparent");
-        // All of those that begin here are sampled unless told otherwise.
+        // All traces that begin here are sampled by default.
         assert!(
             parents[0].ends_with("-03") && !parents[0].contains(TRACE),
             "{parents:?}"
@@ -218,8 +217,8 @@ fn a_trace_may_always_begin_here() {
     });
 }
 
-/// A collector that answers every request with a status and keeps what came,
-/// decoded by a library.
+/// A collector that answers every request with a status, and keeps the spans, decoded by a
+/// library.
 struct Collector {
     origin: RawOrigin,
     spans: Arc<Mutex<Vec<Span>>>,
@@ -271,7 +270,7 @@ impl Collector {
         site.with_origin()
     }
 
-    /// All spans, once there are so many.
+    /// All spans, once there are this many.
     fn spans(&self, count: usize) -> Vec<Span> {
         until("the spans", || self.spans.lock().unwrap().len() >= count);
         let spans = self.spans.lock().unwrap();
@@ -316,7 +315,7 @@ fn a_span_of_each_sampled_exchange_reaches_the_collector() {
         };
         assert_eq!(hex(&first.trace_id), TRACE);
         assert_eq!(hex(&first.parent_span_id), "00f067aa0ba902b7");
-        // What the endpoint got as its parent is this very span.
+        // The parent at the endpoint is this very span.
         assert_eq!(got_parent, format!("00-{TRACE}-{}-01", hex(&first.span_id)));
         assert_eq!((first.name.as_str(), first.kind), ("GET route-1", 2));
         assert!(first.end_time_unix_nano > first.start_time_unix_nano);

@@ -1,5 +1,5 @@
-//! Behind another proxy: whose word on the client is believed, what follows from
-//! it, and what endpoints are told.
+//! Behind another proxy: which statements about the client are trusted, their effects, and the
+//! fields for endpoints.
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::{OriginHandle, Proxy, RawClient, TempDir};
@@ -56,7 +56,7 @@ fn a_trusted_proxy_is_believed_up_to_the_first_stranger() {
                 "X-Forwarded-Port: 8443",
             ]
         );
-        // The next request of the connection is somebody else's.
+        // The next request of the connection is of another client.
         let forwarded = "Forwarded: for=\"[2001:db8::1]:4711\";proto=https\r\n";
         assert_eq!(
             told(&mut client, forwarded),
@@ -74,7 +74,7 @@ fn a_trusted_proxy_is_believed_up_to_the_first_stranger() {
         assert_eq!(told(&mut client, ""), own);
         let rubbish = "X-Forwarded-For: <script>\r\nX-Forwarded-Proto: gopher\r\n";
         assert_eq!(told(&mut client, rubbish), own);
-        // What is no request is nobody's but the connection's.
+        // Bytes that are no request count for the connection's peer only.
         told(&mut client, "X-Forwarded-For: 192.0.2.1\r\n");
         client.send("GET /\r\n\r\n").unwrap();
         assert_eq!(client.read_response("GET").unwrap().status, 400);
@@ -180,7 +180,7 @@ fn the_address_of_a_proxy_header_can_be_trusted() {
                 "PROXY TCP4 192.0.2.7 10.0.0.1 4711 80\r\n",
                 "X-Forwarded-For: 203.0.113.5, 192.0.2.7",
             ),
-            // Who sends the fields is not known.
+            // The sender of the fields is unknown.
             ("PROXY UNKNOWN\r\n", "X-Forwarded-For: 127.0.0.1"),
             (
                 "PROXY TCP4 198.51.100.7 10.0.0.1 4711 80\r\n",
@@ -195,7 +195,7 @@ fn the_address_of_a_proxy_header_can_be_trusted() {
     });
 }
 
-/// Routes by what is believed.
+/// Routes by trusted statements.
 const ROUTES: &str = r#"
 [server]
 workers = 1
@@ -251,7 +251,7 @@ fn routes_keys_and_explanations_go_by_what_is_believed() {
         );
         let same = ask("/same", https);
         assert_eq!(same.field("location"), Some("https://other.example/"));
-        // Each client has an endpoint of its own, and all of them have clients.
+        // Each client has one endpoint, and every endpoint has clients.
         for index in 0..40 {
             let fields = format!("{https}X-Forwarded-For: 203.0.113.{index}\r\n");
             let before: Vec<u64> = origins.iter().map(|it| it.stats().requests).collect();

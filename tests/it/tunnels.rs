@@ -12,7 +12,7 @@ use crate::setup::{
 };
 use crate::words::{CONNECT_METHOD, TUNNEL_IDLE, UPSTREAM_UPGRADE};
 
-/// Has the test origin make a tunnel.
+/// A request for a tunnel, which the test origin opens.
 pub const UPGRADE: &str = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
                        Upgrade: echo-protocol\r\n\r\n";
 

@@ -20,7 +20,7 @@ fn listen(path: &Path, backlog: i32) -> UnixListener {
     std::os::fd::OwnedFd::from(socket).into()
 }
 
-/// Connections that nobody accepts, until there is room for no more.
+/// Connections that are never accepted, until the backlog is full.
 fn fill(path: &Path) -> Vec<Socket> {
     let mut waiting = Vec::new();
     loop {
@@ -33,7 +33,7 @@ fn fill(path: &Path) -> Vec<Socket> {
     }
 }
 
-/// An endpoint that lets nobody in: its backlog stays full.
+/// An endpoint that accepts no connection: its backlog stays full.
 struct Hung {
     name: String,
     _listener: UnixListener,
@@ -133,7 +133,7 @@ fn a_backlog_that_stays_full_ends_with_the_time_to_connect() {
         until("it is found unreachable", || {
             proxy.stderr().contains("can't be reached")
         });
-        // Three times the time to connect, whoever looks meanwhile.
+        // Three times the timeout to connect, whichever request makes the attempt.
         assert!(begun.elapsed() >= Duration::from_millis(1_200));
         for client in &mut clients {
             client.set_step(Duration::from_secs(10));
@@ -197,7 +197,7 @@ fn a_socket_that_may_not_be_used_is_unreachable() {
     test(|| {
         let other = origin();
         let folder = TempDir::new().unwrap();
-        // No socket, so that nobody may connect: the same word for root.
+        // Not a socket, so that connecting is refused, with the same word even for root.
         let path = folder.join("file");
         std::fs::write(&path, b"").unwrap();
         let refused = format!("unix:{}", path.display());

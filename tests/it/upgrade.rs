@@ -1,4 +1,4 @@
-//! An upgrade: another process takes over, and nobody notices.
+//! An upgrade: another process takes over, and no client notices.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -32,7 +32,7 @@ impl Successors<'_> {
         pids.map(|(pid, _)| pid.parse().unwrap()).collect()
     }
 
-    /// Has the process at work replaced, by USR2 to it.
+    /// Replaces the working process, by USR2 to it.
     pub fn upgrade(&self) -> u32 {
         let before = self.pids();
         let at_work = before.last().copied().unwrap_or(self.0.pid());
@@ -58,7 +58,7 @@ fn signal(pid: u32, signal: Signal) {
     let _ = rustix::process::kill_process(pid, signal);
 }
 
-/// Whether a process runs that has this id.
+/// Whether a process with this id runs.
 pub fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|it| !it.contains(") Z "))
@@ -106,7 +106,7 @@ fn another_process_takes_over_and_the_old_one_finishes() {
             assert_ne!(next, first);
             assert_serves(&mut proxy.client());
             assert_eq!(figures(&proxy)["pid"], next);
-            // The old one still has this connection.
+            // The old process still has this connection.
             let response = idle.ask(get("/ping")).unwrap();
             assert_eq!(response.text(), "pong");
             assert_eq!(response.field("connection"), Some("close"));
@@ -156,7 +156,7 @@ fn a_drained_endpoint_and_the_counters_go_on() {
         }
         assert_eq!(endpoint(&after, "admin"), "drain");
         assert_eq!(after["upstreams"][0]["maintenance"], true);
-        // None of it is in the seconds that the status page shows.
+        // None of these requests is in the seconds on the status page.
         let plots = || -> serde_json::Value {
             serde_json::from_slice(&ask_status(&proxy, "/plots.json", "").body).unwrap()
         };
@@ -243,7 +243,7 @@ fn counters(proxy: &Proxy) -> Vec<(String, f64)> {
     let samples = lines.filter_map(|it| it.rsplit_once(' '));
     let is_counter = |name: &str| {
         let name = name.split('{').next().unwrap_or_default();
-        // Those of a process begin with each process.
+        // The counters of a process start with each process.
         !name.starts_with("process_")
             && ["_total", "_count", "_sum", "_bucket"]
                 .iter()
@@ -574,7 +574,7 @@ os.rename(control + ".own", control)
 open(sys.argv[0] + ".pid", "w").write(f"{os.getpid()}\n")
 "#;
 
-/// It is ready, but accepts nothing.
+/// The new process is ready, but accepts nothing.
 #[test]
 fn the_old_process_goes_on_until_the_new_one_serves() {
     test(|| {

@@ -429,7 +429,7 @@ fn is_upgrade(family: &str) -> bool {
 /// Longest time that `/late` waits.
 const LATE: Duration = Duration::from_secs(50);
 
-/// An origin that answers `/late` when it is told to, and everything else at once.
+/// An origin that answers `/late` on command, and everything else at once.
 fn late() -> (RawOrigin, Arc<AtomicBool>) {
     let may_answer = Arc::new(AtomicBool::new(false));
     let told = may_answer.clone();

@@ -221,8 +221,7 @@ fn an_interim_answer_and_then_nothing_gives_504() {
     });
 }
 
-/// An origin that sends interim responses for as long as somebody reads them, except
-/// for `/ping`.
+/// An origin that sends interim responses as long as the client reads them, except for `/ping`.
 fn flooding() -> RawOrigin {
     RawOrigin::start(|_, mut stream| {
         while let Ok(head) = stream.read_head() {
@@ -238,7 +237,7 @@ fn flooding() -> RawOrigin {
     .unwrap()
 }
 
-/// A client that takes none of them has its exchange for as long as any other.
+/// A client that reads none of them can keep its exchange no longer than others.
 #[test]
 fn a_client_that_takes_no_interim_answer_runs_into_the_total_timeout() {
     test(|| {
@@ -288,7 +287,7 @@ fn interim_answers_without_end_are_ended() {
             assert!((1..=most).contains(&response.interim.len()), "{bounds:?}");
             assert_logged(&proxy, words::UPSTREAM_INTERIM);
             assert_serves(&mut client);
-            // One that is not told of them.
+            // A client of HTTP/1.0, which gets no interim responses.
             let response = proxy.client().ask("GET / HTTP/1.0\r\n\r\n").unwrap();
             assert_refused(&response, words::UPSTREAM_INTERIM);
         }
@@ -348,7 +347,7 @@ fn clients_that_wait_for_100_in_vain_blame_nobody() {
             ..Site::default()
         }
         .start(&addresses);
-        // One of them gets those that wait.
+        // One of the endpoints gets the waiting requests.
         for _ in 0..12 {
             let mut client = proxy.client();
             assert_serves(&mut client);
@@ -436,8 +435,8 @@ fn an_exchange_has_a_time_limit_in_all() {
     });
 }
 
-/// An address of 127.0.0.1 where connections wait for ever: its backlog is
-/// full. Give what it returns a name, so that it stays full.
+/// An address of 127.0.0.1 where connections wait for ever, because its backlog is full. Bind
+/// the returned values to a name, so that it stays full.
 fn tarpit() -> (String, TcpListener, Vec<std::net::TcpStream>) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -468,7 +467,7 @@ fn the_limit_in_all_covers_connecting_and_leaves_the_other_timeouts_alone() {
         client.send(get("/")).unwrap();
         assert_refused(&client.read_response("GET").unwrap(), words::TOTAL_TIMEOUT);
         assert_logged(&proxy, words::TOTAL_TIMEOUT);
-        // The connection is idle now, and that has a limit too.
+        // The connection is idle now, and the idle timeout applies.
         assert!(client.is_closed(), "it is kept for ever");
     });
 }

@@ -68,7 +68,7 @@ fn a_changed_file_is_loaded() {
         says_the_same(&proxy, || {
             replace_file(&file, &format!("# A comment.\n{renamed}"));
         });
-        // Mistakes are said once.
+        // Mistakes are reported once.
         let refused = "reload refused: 1 mistake in the configuration";
         write(&proxy, &config.replace("workers = 1", "workers = -1"));
         until("it is refused", || proxy.stderr().contains(refused));

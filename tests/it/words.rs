@@ -1,10 +1,10 @@
-//! The words for what is refused: status, a part of the text in the answer,
-//! and the word in the access log. One table, so that a word changes here.
+//! The words of refusals: status, a part of the answer's text, and the word in the access log.
+//! One table, so that a word changes in one place.
 
 /// Why a request is refused or fails.
 #[derive(Debug, Clone, Copy)]
 pub struct Reason {
-    /// Status of the answer; 0 where there is none.
+    /// Status of the answer; 0 for no answer.
     pub status: u16,
     /// Word in the access log.
     pub word: &'static str,
@@ -74,7 +74,7 @@ pub const AUTH_FAILED: Reason = reason(502, "auth-failed", "could not be asked")
 pub const CODED_REQUEST: Reason = reason(415, "coded-request", "compressed");
 pub const RATE_LIMITED: Reason = reason(429, "rate-limited", "more requests came");
 
-// What is not done here.
+// Not supported.
 pub const CONNECT_METHOD: Reason = reason(501, "connect-method", "CONNECT is not served");
 
 pub const LOOP: Reason = reason(508, "loop", "came back to the proxy");
@@ -119,10 +119,10 @@ pub const ANSWER_MEMORY: Reason = reason(
 pub const DISK_TIMEOUT: Reason = reason(504, "disk-timeout", "did not answer in time");
 pub const FILE_CHANGED: Reason = reason(0, "file-changed", "");
 
-// Slow clients; where the response had begun there is no answer.
+// Slow clients; once the response has begun there is no answer.
 pub const CLIENT_SLOW: Reason = reason(408, "client-slow", "too slow");
 
-// Ends without an answer of their own: the response had begun.
+// Ends without an answer, since the response had begun.
 pub const UPSTREAM_CUT: Reason = reason(0, "upstream-cut", "");
 pub const UPSTREAM_STALLED: Reason = reason(0, "upstream-stalled", "");
 pub const UPSTREAM_BODY: Reason = reason(0, "upstream-body", "");

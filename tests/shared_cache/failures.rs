@@ -145,7 +145,7 @@ fn a_wrong_password_is_said_once() {
     });
 }
 
-/// A server that gives this answer to every command.
+/// A server that answers every command with this text.
 fn speaking(answer: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -169,7 +169,7 @@ fn speaking(answer: String) -> SocketAddr {
     address
 }
 
-/// What no such server says, and what one says that can't serve.
+/// Answers that a Redis server never gives, and an answer of one that can't serve.
 #[test]
 fn a_server_that_talks_nonsense_is_not_used() {
     test(|| {
@@ -295,7 +295,7 @@ fn a_server_that_stores_nothing_still_gives_hits() {
         assert!(one.find("/b", "").is_ok());
         ask(&["ACL", "SETUSER", "default", "+eval"]);
         assert!(downs(&one).is_empty(), "{:?}", downs(&one));
-        // It says so to those that wait for purges.
+        // It reports that to the machines that wait for purges.
         ask(&["REPLICAOF", "127.0.0.1", "1"]);
         until("it is asked again", || one.figures().ups == 2);
         assert_eq!(one.put("/c", &Content::default()), "read_only");

@@ -1,6 +1,6 @@
 //! The tier of the cache that machines share, at real servers and at bad ones.
 //!
-//! A machine is a tier with a memory of its own. The event loop is that of workers.
+//! A machine is a tier with its own memory. The event loop is that of workers.
 
 // Integration tests are tests throughout; the lint's exception for tests does
 // not see that.
@@ -36,7 +36,7 @@ fn test(body: impl FnOnce() + Send + 'static) {
 struct Machine {
     shared: Arc<Shared>,
     memory: Arc<Memory>,
-    /// What the stores were told to purge.
+    /// The purges that the stores were asked to apply.
     purged: Arc<Mutex<Vec<String>>>,
     /// Up to where they have had the log.
     position: Arc<Mutex<Option<Position>>>,
@@ -123,7 +123,7 @@ impl Default for Content<'_> {
 
 impl Machine {
     fn start(settings: Settings) -> Self {
-        // Each machine has its own.
+        // Each machine has its own secret.
         let secret = Secret(fastrand::u128(..).to_ne_bytes());
         let memory = Arc::new(Memory::new(1 << 20, secret));
         Self::over(settings, memory, Arc::default(), Arc::default())
@@ -150,7 +150,7 @@ impl Machine {
         }
     }
 
-    /// What the same machine is after a restart, with what its stores have kept.
+    /// The same machine after a restart, with the content of its stores.
     fn restarted(self, settings: Settings, meanwhile: impl FnOnce()) -> Self {
         let Machine {
             shared,
@@ -213,7 +213,7 @@ impl Machine {
         Object::new(&key, &head, &body, &content.lifetime, clock::now(), seen).unwrap()
     }
 
-    /// What became of a response that was to be stored.
+    /// The outcome of storing a response.
     #[track_caller]
     fn put_object(&self, object: &Object) -> &'static str {
         let before = self.figures().stores;
@@ -258,7 +258,7 @@ impl Machine {
         Ok(whole_body(&self.find(path, fields)?))
     }
 
-    /// What the stores were told to purge since this was asked last.
+    /// The purges that the stores were asked to apply since the last call.
     fn take_purged(&self) -> Vec<String> {
         std::mem::take(&mut self.purged.lock().unwrap())
     }
@@ -295,7 +295,7 @@ fn connect(server: &Server) -> redis::Connection {
     client.get_connection().unwrap()
 }
 
-/// A server, and so many machines.
+/// A server, and machines that share it.
 fn machines<const N: usize>(mut server: Server) -> (Server, [Machine; N]) {
     server.start(&[]);
     let machines = std::array::from_fn(|_| Machine::at(&server));
@@ -359,7 +359,7 @@ fn finds_the_variant_that_is_asked_for() {
             assert_eq!(machine.body("/a", english), Ok(b"yes".to_vec()));
             assert_eq!(machine.body("/a", ""), Err("absent"));
         }
-        // Whatever its name says, a response answers no request that it does not fit.
+        // A response never answers a request that it does not fit, whatever its name.
         let mut connection = connect(&server);
         let names: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
         let variants: Vec<_> = names
@@ -497,7 +497,7 @@ fn what_is_removed_does_not_come_back() {
     });
 }
 
-/// The name at the server of what is stored under a path's key.
+/// The name at the server of the response under a path's key.
 fn name_of(machine: &Machine, path: &str) -> String {
     use sha2::{Digest, Sha256};
     let hash = Sha256::digest(&machine.key(path).bytes);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Stores responses at paths, with a tag. One that was asked for before this machine has
-/// its own last purge back from the log counts as purged, and is asked for again.
+/// Stores responses at paths, with a tag. A response requested before this machine has read its
+/// own last purge from the log counts as purged, and is requested again.
 fn put_all(machine: &Machine, paths: &[&str]) {
     let content = Content {
         fields: "Cache-Tag: red\r\n",
@@ -56,7 +56,7 @@ fn a_purge_reaches_all_machines() {
                     assert_eq!(is_purged, gone.contains(&path), "{text} {path}");
                 }
                 one.shared.purge(what, Strength::Hard);
-                // At once here, and there as soon as the server has it.
+                // At once on this machine, and on the other one as soon as the server has it.
                 for path in paths {
                     let is_gone = one.find(path, "").is_err();
                     assert_eq!(is_gone, gone.contains(&path), "{text} {path}");
@@ -86,22 +86,22 @@ fn what_was_asked_for_before_a_purge_is_not_stored_after_it() {
         until_purged(&other, "url http://example.com/a Hard");
         until("it is in the log", || one.figures().purges_waiting == 0);
         for (machine, object) in [(&one, &asked_here), (&other, &asked_there)] {
-            // Nobody keeps it from being stored, and nobody finds it.
+            // It can be stored, but not found.
             assert_eq!(machine.put_object(object), "stored");
             assert_eq!(one.find("/a", "").unwrap_err(), "purged");
             assert_eq!(other.find("/a", "").unwrap_err(), "purged");
         }
         put_all(&other, &["/a"]);
         assert!(one.find("/a", "").is_ok() && other.find("/a", "").is_ok());
-        // As new as what is in memory, and not newer.
+        // It counts as old as the objects in memory, and not as newer.
         let found = one.find("/a", "").unwrap();
         one.shared.purge(url, Strength::Hard);
         assert!(!one.memory.insert(&one.key("/a"), found));
     });
 }
 
-/// A server with a user for a machine that can be cut off, and two machines, of which
-/// the second has this user.
+/// A server, and two machines. The second machine logs in with its own user, so that it can be
+/// cut off.
 struct Divided {
     server: Server,
     one: Machine,
@@ -157,7 +157,7 @@ fn a_machine_that_was_cut_off_applies_what_it_missed_first() {
             .purge(Purge::Url(url("/a").as_bytes()), Strength::Hard);
         one.shared.purge(Purge::Tag(b"other"), Strength::Soft);
         until("they are in the log", || one.figures().purges_waiting == 0);
-        // Purged here while nobody could be told.
+        // A purge while the server can't be reached.
         other
             .shared
             .purge(Purge::Url(url("/b").as_bytes()), Strength::Hard);
@@ -218,7 +218,7 @@ fn a_machine_that_missed_more_than_is_kept_purges_all_that_it_has() {
         assert_eq!(other.find("/b", "").unwrap_err(), "purged");
         assert_eq!(other.put_object(&asked_before), "old");
         assert!(one.find("/b", "").is_ok());
-        // What is stored from now on is found.
+        // Responses stored from now on are found.
         put_all(other, &["/a"]);
         assert!(one.find("/a", "").is_ok() && other.find("/a", "").is_ok());
     });
@@ -247,13 +247,13 @@ fn a_machine_that_starts_again_has_only_what_it_missed_purged() {
             other.take_purged(),
             ["url http://example.com/meanwhile Hard"]
         );
-        // What is at the server from before is still found.
+        // Responses from before are still found at the server.
         put_all(&one, &["/a"]);
         let other = other.restarted(again.clone(), || {});
         other.until_up();
         assert!(other.find("/a", "").is_ok());
         assert!(other.take_purged().is_empty());
-        // Another log says nothing of what is stored here.
+        // A new log does not cover the responses stored here.
         let other = other.restarted(again, || {
             let mut connection = connect(&server);
             let delete = redis::cmd("DEL").arg("evenkeel:1:purges").clone();

@@ -39,7 +39,7 @@ pub(crate) struct Task {
     pub(crate) failures: Option<Failures>,
     /// When the pause after them is over.
     pub(crate) paused_until: Option<SystemTime>,
-    /// The certificate as it was at the last look; `None` before the first one.
+    /// The certificate at the last look; `None` before the first one.
     pub(crate) known: Option<Option<Held>>,
 }
 
@@ -48,15 +48,16 @@ pub(crate) struct Task {
 pub(crate) enum AskedFor {
     /// It replaces the certificate that is found now, which may be of another process.
     Now,
-    /// It replaces the certificate of the last look. Another one is what was asked for: at
-    /// that look another process was ordering it, or the shared server was not there.
+    /// The certificate of the last look is replaced. A different certificate is what was
+    /// wanted: at that look another process was ordering it, or the shared server was
+    /// unreachable.
     SinceLook,
 }
 
 /// The result of a look at a name.
 #[derive(Debug)]
 pub(crate) struct Looked {
-    /// The certificate as it is now; `None` where it was not read.
+    /// The current certificate; `None` if it was not read.
     pub(crate) held: Option<Option<Held>>,
     /// When the issuer suggests a renewal, and when it is asked again.
     pub(crate) suggestion: Option<(Option<SystemTime>, Duration)>,
@@ -311,7 +312,7 @@ impl Attempts {
         };
         let failures = note(stored.ok().flatten());
         let noted = failures.clone();
-        // The storage may be what has failed. The pause is kept all the same.
+        // The storage itself may have failed. The pause is kept all the same.
         let _ = blocking(move || storage.keep_failures(&name, &noted)).await;
         Outcome::Failed {
             failures,
@@ -319,8 +320,8 @@ impl Attempts {
         }
     }
 
-    /// Orders a certificate of the first issuer that gives one. `replaced` is the certificate
-    /// of now, where an issuer may be told that the new one replaces it.
+    /// Orders a certificate from the first issuer that issues one. `replaced` is the current
+    /// certificate, so that an issuer can be told what the new one replaces.
     async fn order(
         &self,
         task: &Task,

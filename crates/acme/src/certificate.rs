@@ -32,8 +32,8 @@ pub(crate) struct Held {
     pub(crate) fingerprint: [u8; 32],
     /// The directory of the issuer; `None` for a file that was put there by others.
     pub(crate) directory: Option<String>,
-    /// Its identifier at the issuer (RFC 9773, section 4.1); `None` where it has no key
-    /// identifier of its issuer.
+    /// Its identifier at the issuer (RFC 9773, section 4.1); `None` if it lacks the issuer's
+    /// key identifier.
     pub(crate) id: Option<CertificateIdentifier<'static>>,
 }
 

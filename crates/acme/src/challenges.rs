@@ -34,7 +34,7 @@ pub struct Challenges {
     answers: RwLock<Answers>,
 }
 
-/// Where other machines find the answers of this one.
+/// The place where other machines find this machine's answers.
 #[derive(Debug)]
 enum Place {
     Folder(PathBuf),
@@ -135,7 +135,7 @@ impl Challenges {
     /// Answers an HTTP-01 challenge from now on. Blocks.
     ///
     /// # Errors
-    /// The storage cannot be written, or the issuer has sent a token that is none.
+    /// The storage cannot be written, or the issuer's token is malformed.
     pub(crate) fn present_http(
         self: &Arc<Self>,
         token: &str,
@@ -271,7 +271,7 @@ fn is_token(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(is_known)
 }
 
-/// No token has a dot in it.
+/// The name of a file for TLS-ALPN-01. It can't be a token's, since no token has a dot.
 fn alpn_file(server_name: &str) -> String {
     format!("{server_name}.alpn")
 }

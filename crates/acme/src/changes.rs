@@ -1,4 +1,4 @@
-//! What has changed at the server that machines share, since the last round.
+//! Changes at the shared server since the last round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,11 +16,11 @@ pub(crate) struct Sharing {
 struct State {
     /// Changes are known up to here.
     point: Option<Point>,
-    /// Names that are to be compared, whatever changes.
+    /// Names to compare in any case.
     open: BTreeSet<String>,
 }
 
-/// What is known of the certificate of a name at the server.
+/// What this machine knows of a name's certificate at the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     Nothing,
@@ -59,7 +59,7 @@ impl Sharing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has changed at the server since the last round. Blocks.
+    /// The changes at the server since the last round. Blocks.
     pub(crate) fn changed(&self) -> io::Result<Changed> {
         let mut changed = Changed {
             until: self.state().point.clone(),
@@ -80,8 +80,8 @@ impl Sharing {
         }
     }
 
-    /// The names of which certificates are to be compared. `followed` gives the names that
-    /// are followed: all, or those among some.
+    /// The names whose certificates have to be compared. `followed` returns the followed names:
+    /// all, or those among some.
     pub(crate) fn to_compare(
         &self,
         changed: Changed,

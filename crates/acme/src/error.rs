@@ -25,16 +25,16 @@ pub enum Error {
     NoIssuer,
     /// No challenge can be answered.
     NoChallenge,
-    /// DNS-01 is to be answered, but nothing says how records are set.
+    /// DNS-01 is configured, but no way to set records.
     NoDns,
     /// The directory of an issuer is no URL that begins with `https://`.
     Directory {
-        /// The directory as it stands in the settings.
+        /// The directory as written in the settings.
         directory: String,
     },
     /// The URL that is asked about names is no URL of HTTP.
     Ask {
-        /// The URL as it stands in the settings.
+        /// The URL as written in the settings.
         url: String,
     },
     /// The HMAC key of an external account is no base64url.
@@ -51,7 +51,7 @@ pub enum Error {
     TsigSecret,
     /// The authorities of an issuer cannot be read.
     Authorities(evenkeel_tls::Error),
-    /// The system has no authorities.
+    /// The system has no trusted authorities.
     SystemAuthorities(NoSystemAuthorities),
     /// No TLS connection to an issuer can be configured.
     Tls(rustls::Error),
@@ -170,7 +170,7 @@ impl Failure {
     }
 }
 
-/// An error with those that caused it, without repeating a text, and without links.
+/// An error with its causes, without repeated texts, and without links.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -39,7 +39,7 @@ pub(crate) struct Https(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>
 /// The facts in the headers of responses.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// Of the last response, if it was a failure.
+    /// The `Retry-After` of the last response, if it was a failure.
     retry_after: Option<Duration>,
     /// The time of the server, and of this machine when it came.
     date: Option<(SystemTime, SystemTime)>,
@@ -55,9 +55,9 @@ pub(crate) struct Requests {
 /// Which URLs connections are for.
 #[derive(Clone, Copy)]
 pub(crate) enum Schemes {
-    /// Those that begin with `https://`.
+    /// URLs that begin with `https://`.
     Https,
-    /// Also those that begin with `http://`.
+    /// URLs that begin with `https://` or `http://`.
     Both,
 }
 
@@ -175,7 +175,7 @@ impl HttpClient for Requests {
     }
 }
 
-/// What is told of an answer that no server of ACME gives; `None` of one that may be from one.
+/// A description of an answer that can't come from a server of ACME; `None` if it may.
 fn not_acme(parts: &Parts, body: &[u8], is_get: bool) -> Option<String> {
     let status = parts.status;
     let field = |name| {

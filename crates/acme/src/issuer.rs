@@ -17,7 +17,7 @@ use crate::lease::Leases;
 use crate::settings::{ExternalAccount, Issuer as Settings};
 use crate::storage::{Storage, account_key};
 
-/// A difference of clocks that is told. Signatures of DNS allow for no more.
+/// The largest difference of clocks to ignore. Signatures of DNS allow for no more.
 const TOLD_SKEW: Duration = Duration::from_secs(300);
 
 /// An issuer, and how it is reached.
@@ -31,8 +31,8 @@ pub(crate) struct Issuer {
     skew_is_told: AtomicBool,
 }
 
-/// How long an order waits for another one, of this process or another, that makes the
-/// account, and how often it looks.
+/// How long an order waits for another order, of any process, that creates the account; and the
+/// time between two looks.
 const ACCOUNT_WAIT: Duration = Duration::from_secs(30);
 const ACCOUNT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -42,7 +42,7 @@ pub(crate) struct Session {
     heard: Arc<Mutex<Heard>>,
 }
 
-/// The account as it is stored.
+/// The account in the form in which it is stored.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     /// The mail address that the issuer knows.
@@ -82,7 +82,7 @@ impl Issuer {
         })
     }
 
-    /// The account, which is made where there is none yet.
+    /// The account; it is created if there is none yet.
     pub(crate) async fn session(
         &self,
         leases: &Arc<Leases>,
@@ -113,8 +113,7 @@ impl Issuer {
         }
     }
 
-    /// The account that is stored; `None` where there is none. A file that is broken counts
-    /// as none.
+    /// The stored account; `None` if there is none. A broken file counts as none.
     pub(crate) async fn known_session(
         &self,
         clock: &Arc<dyn Clock>,
@@ -193,8 +192,8 @@ impl Issuer {
         .await
     }
 
-    /// Forgets an account that the issuer has forgotten: the next attempt makes another, unless
-    /// somebody has.
+    /// Forgets an account that the issuer has forgotten. The next attempt makes a new one,
+    /// unless another machine has.
     pub(crate) async fn forget_account(&self, forgotten: &Session) -> Result<(), Failure> {
         let (storage, directory) = self.records();
         let id = forgotten.account.id().to_owned();
@@ -216,7 +215,7 @@ impl Issuer {
         blocking(move || storage.keep_account(&directory, &stored)).await
     }
 
-    /// Where the account is kept, and under which name.
+    /// The storage of the account, and its name there.
     fn records(&self) -> (Storage, String) {
         (self.storage.clone(), self.settings.directory.clone())
     }

@@ -15,7 +15,7 @@ pub struct NoKey {
     expected: &'static str,
 }
 
-/// It is no key of a name server.
+/// The error for a text that is not a key of a name server.
 fn no_key(what: &'static str) -> NoKey {
     let expected = "it should be as `tsig-keygen` writes it";
     NoKey { what, expected }
@@ -41,7 +41,7 @@ impl DnsSettings {
     /// ```
     ///
     /// # Errors
-    /// There is no key in it, more than one, or one of another algorithm.
+    /// The text has no key, several keys, or a key of another algorithm.
     pub fn with_key_file(server: SocketAddr, text: &str) -> Result<Self, NoKey> {
         let text = without_comments(text);
         let mut words = words(&text);
@@ -97,7 +97,7 @@ impl ExternalAccount {
     /// The HMAC key in this text, in base64url.
     ///
     /// # Errors
-    /// There is none.
+    /// The text has no key.
     pub fn decode_key(text: &str) -> Result<Vec<u8>, NoKey> {
         let text = text.trim().trim_end_matches('=');
         let key = BASE64URL_NOPAD.decode(text.as_bytes());
@@ -112,7 +112,7 @@ impl ExternalAccount {
 fn without_comments(text: &str) -> String {
     let line = |line: &str| {
         let ends = [line.find("//"), line.find('#')];
-        // A secret has no `//` but in quotes.
+        // In a secret, `//` occurs only within quotes.
         let is_quoted = |at: usize| line[..at].matches('"').count() % 2 == 1;
         let end = ends
             .into_iter()

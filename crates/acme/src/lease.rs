@@ -49,9 +49,9 @@ pub(crate) struct Leases {
     lock: PathBuf,
     clock: Arc<dyn Clock>,
     holder: Holder,
-    /// The server that has the leases, in place of the folder.
+    /// The server that keeps the leases, instead of the folder.
     server: Option<Arc<dyn Shared>>,
-    /// The leases of others as they were first seen, and when.
+    /// The leases of others as first seen, with the time.
     seen: Mutex<HashMap<String, (Content, SystemTime)>>,
 }
 
@@ -127,7 +127,7 @@ impl Leases {
         Ok(Some(lease(String::new())))
     }
 
-    /// Whether a lease has not changed for [`LASTS`], or nobody holds it.
+    /// Whether a lease has not changed for [`LASTS`], or its holder is gone.
     fn has_run_out(&self, key: &str, content: &Content) -> bool {
         if content.holder.is_gone(&self.holder, key) {
             return true;
@@ -162,7 +162,7 @@ impl Leases {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the leases, until what is returned is dropped.
+    /// Locks the leases, until the returned file is dropped.
     fn locked(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false).mode(0o600);
@@ -191,7 +191,7 @@ impl Lease {
         Ok(is_held)
     }
 
-    /// Whether nobody else can hold it for this time, by what is known without a question.
+    /// Whether the lease is surely ours for this time, without asking the server.
     pub(crate) fn is_held_for(&self, time: Duration) -> bool {
         let now = self.leases.clock.now();
         let age = (*self.renewed()).and_then(|it| now.duration_since(it).ok());
@@ -270,8 +270,8 @@ impl Holder {
         format!("{boot} {process} {started} {count} {random:016x}")
     }
 
-    /// Whether it is known to hold a lease no longer: on this machine, in this namespace, its
-    /// process is gone, or is this one and has left the file behind.
+    /// Whether the holder is known to be gone, on this machine and in this namespace. Its
+    /// process is gone, or it is this process, which has left the file behind.
     fn is_gone(&self, this: &Self, key: &str) -> bool {
         let can_be_known = !this.boot.is_empty()
             && !this.namespace.is_empty()
@@ -287,7 +287,7 @@ impl Holder {
     }
 }
 
-/// When a process started: field 22 of `proc_pid_stat(5)`; `None` where there is none.
+/// When a process started: field 22 of `proc_pid_stat(5)`; `None` if it does not run.
 fn started(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The second field is the name of the program, in parentheses. It may have any in it.
@@ -371,7 +371,7 @@ mod tests {
             holder: a.holder.clone(),
             count: 3,
         };
-        // It has this id, but started at another time.
+        // The holder has this process's id, but another start time.
         content.holder.started += 1;
         let file = dir.join("leases/a.example.json");
         let write = |content: &Content| storage::write_record(&file, content).unwrap();

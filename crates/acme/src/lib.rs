@@ -1,4 +1,4 @@
-//! Certificates by ACME (RFC 8555) that look after themselves.
+//! Automatic certificates by ACME (RFC 8555).
 //!
 //! No socket of the load balancer is touched here: the program answers challenges with
 //! [`Challenges`], and serves the files that [`Manager::certificate_path`] names.
@@ -31,12 +31,12 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`settings`] | issuers, challenges, and where files are kept |
-//! | [`manager`] | the names, and when each of them is ordered |
+//! | [`settings`] | issuers, challenges, and the storage of files |
+//! | [`manager`] | the names, and the schedule of each |
 //! | [`status`] | the state of each name, as an operator sees it |
-//! | [`challenges`] | the answers to challenges that are running |
+//! | [`challenges`] | the answers to running challenges |
 //! | [`clock`] | the time, which tests set |
-//! | [`shared`] | a server by which machines keep certificates together |
+//! | [`shared`] | a server through which machines share certificates |
 //! | [`key_file`] | files with the key of a name server |
 //! | [`error`] | why the settings or the storage cannot be used |
 #![forbid(unsafe_code)]

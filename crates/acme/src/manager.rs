@@ -64,7 +64,7 @@ pub struct Manager {
     demands: Option<Demands>,
 }
 
-/// What a client can expect that asks for a name without a certificate.
+/// What a client can expect if it asks for a name without a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     /// Its certificate is ordered, or it is asked whether it may be.
@@ -154,11 +154,11 @@ impl Manager {
         storage::certificate_path(storage, name)
     }
 
-    /// Keeps a certificate for each of these names from now on, and for no others. The files
-    /// of the others stay. A name that another process ordered is looked at again now.
+    /// Keeps a certificate for each of these names from now on, and for no others. The files of
+    /// other names stay. A name that another process has ordered is looked at again now.
     ///
-    /// A text that is no name of a host, no wildcard name and no address is never ordered.
-    /// Its status says so.
+    /// A text that is not a host name, a wildcard name or an address is never ordered. Its
+    /// status says so.
     pub fn follow(&self, names: Vec<String>) {
         let now = self.clock.now();
         let mut followed = self.names();
@@ -188,9 +188,10 @@ impl Manager {
         self.changed.notify_one();
     }
 
-    /// Goes on where a manager with other settings was: an operator's orders, pauses after a
-    /// certificate was obtained, and issuers that want to be left alone. It is called once the
-    /// names are followed. A failed order is tried again as after a restart.
+    /// Takes over the state of a manager with other settings: an operator's orders, pauses
+    /// after a certificate was obtained, and pauses that issuers have asked for.
+    ///
+    /// Call it once the names are followed. A failed order is tried again as after a restart.
     pub fn take_over(&self, before: &Self) {
         self.attempts.take_over(&before.attempts);
         let before = before.names();
@@ -206,8 +207,8 @@ impl Manager {
         }
     }
 
-    /// Orders a certificate now, whatever the schedule says. Where one is being ordered, that is
-    /// the one.
+    /// Orders a certificate now, whatever the schedule says. If an order is already running,
+    /// that order counts.
     ///
     /// # Errors
     /// The name is not followed.
@@ -230,10 +231,10 @@ impl Manager {
         Ok(())
     }
 
-    /// A client asks for a name that has no certificate.
+    /// Notes that a client asks for a name without a certificate.
     ///
-    /// A name that is allowed is among the [`demanded`](Self::demanded) ones from then on,
-    /// which the program follows.
+    /// An allowed name is among the [`demanded`](Self::demanded) ones from then on, which the
+    /// program follows.
     pub fn demand(&self, server_name: &str) -> Demand {
         let standing = self.demands.as_ref().map(|it| it.want(server_name));
         match standing {
@@ -291,7 +292,7 @@ impl Manager {
         self.demands.as_ref().map(Demands::decisions)
     }
 
-    /// Notes for which of the demanded names the program has a certificate now.
+    /// Notes which of the demanded names have a certificate now.
     pub fn note_certificates(&self, has_certificate: impl Fn(&str) -> bool) {
         if let Some(demands) = &self.demands {
             demands.note_certificates(has_certificate);
@@ -311,8 +312,8 @@ impl Manager {
     /// Orders and renews certificates, for ever. It needs a tokio runtime with I/O and time.
     ///
     /// # Cancellation
-    /// Safe: dropping it gives up what is running, and releases its leases. The next call goes
-    /// on with orders that were not finished.
+    /// Safe: dropping it stops running attempts, and releases its leases. The next call
+    /// continues unfinished orders.
     pub async fn keep(&self) {
         tokio::join!(self.attend_due(), self.share());
     }
@@ -450,20 +451,20 @@ impl Names {
         }
     }
 
-    /// Has a name looked at now.
+    /// Schedules a look at a name for now.
     fn look_at(&mut self, key: String, now: SystemTime) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
         let before = std::mem::replace(&mut entry.next, now);
-        // One that is running has no place on the agenda, and gets one when it is done.
+        // A running attempt has no entry in the agenda, and gets one when it is done.
         if self.agenda.remove(&(before, key.clone())) {
             self.agenda.insert((now, key));
         }
     }
 
-    /// Has the names looked at whose certificates came from the server that machines share,
-    /// and those that wait for it.
+    /// Schedules a look at names whose certificates came from the shared server, and at names
+    /// that wait for that server.
     fn wake(&mut self, mut arrived: Vec<String>, now: SystemTime) {
         if std::mem::take(&mut self.waits_for_server) {
             let waiting = self.entries.iter().filter(|(_, it)| it.no_server.is_some());
@@ -501,7 +502,7 @@ impl Names {
 }
 
 impl Entry {
-    /// Takes in what came of a look at the name.
+    /// Processes the outcome of a look at the name.
     fn conclude(&mut self, key: &str, task: &Task, looked: Looked, now: SystemTime) {
         if let Some(held) = looked.held {
             // Another process may have ordered it.

@@ -1,4 +1,4 @@
-//! The names that certificates are ordered for, and what is derived from them.
+//! The names to order certificates for, and values derived from them.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Names that nobody knows beforehand: a client asks for one in a handshake, and its
+//! Names that are not known beforehand: a client asks for one in a handshake, and its
 //! certificate is ordered then.
 //!
 //! ```text
@@ -34,8 +34,8 @@ use crate::name::Name;
 use crate::settings::OnDemand;
 use crate::storage::Storage;
 
-/// Questions at once, and those that wait for their turn. A client that asks for another
-/// name meanwhile is refused.
+/// Most questions at once, and most that wait for their turn. Beyond that, a client that asks
+/// for another name is refused.
 const ASKS_AT_ONCE: usize = 16;
 const ASKS_WAITING: usize = 1_000;
 
@@ -56,10 +56,10 @@ const ALLOWED_FOR: Duration = Duration::from_secs(86_400);
 const LACKING_MAX: usize = 1_000;
 const ALLOWED_MAX: usize = 100_000;
 
-/// How long a name is remembered that has no certificate and that nobody asks for.
+/// How long to remember a name without a certificate that no client asks for.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3_600);
 
-/// How often it is looked for what is over.
+/// Time between two searches for expired entries.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// The names that clients have asked for.
@@ -127,7 +127,7 @@ pub(crate) enum Standing {
 
 impl Demands {
     /// # Errors
-    /// The URL is none, or the system has no authorities for it.
+    /// The URL is malformed, or the system has no authorities for it.
     pub(crate) fn new(
         settings: OnDemand,
         storage: Storage,
@@ -208,7 +208,7 @@ impl Demands {
                 state.queue.push_back(name.clone());
             }
             self.queued.notify_one();
-            // While nobody answers, what is stored is served.
+            // While the permission can't be checked, a stored certificate is served.
             if !(is_stored && state.is_unanswered) {
                 return Standing::Undecided;
             }
@@ -254,15 +254,15 @@ impl Demands {
         self.decided.subscribe()
     }
 
-    /// Has all look again who wait for a certificate.
+    /// Wakes all clients that wait for a certificate.
     pub(crate) fn tell(&self) {
         self.decided.send_replace(());
     }
 
-    /// Asks about names, and forgets what is over, for ever.
+    /// Asks for permission of names, and forgets expired entries, for ever.
     ///
     /// # Cancellation
-    /// Safe: the next call asks what was not answered.
+    /// Safe: the next call asks again for the unanswered names.
     pub(crate) async fn keep(&self) {
         {
             let state = &mut *self.state();
@@ -351,7 +351,7 @@ impl Demands {
         self.decided.send_replace(());
     }
 
-    /// Forgets what is over, and has permissions asked for again.
+    /// Forgets expired entries, and queues permissions to be checked again.
     fn look(&self) {
         let now = self.clock.now();
         let state = &mut *self.state();
@@ -448,7 +448,7 @@ impl Ask {
     /// # Errors
     /// Why there is no answer.
     async fn about(&self, name: &str, clock: &dyn Clock) -> Result<bool, String> {
-        // A name has no byte that a query may not have.
+        // A name has only bytes that are valid in a query.
         let sign = if self.uri.query().is_some() { '&' } else { '?' };
         let uri = format!("{}{sign}domain={name}", self.uri);
         let request = Request::get(uri).body(Empty::new());
@@ -561,7 +561,7 @@ mod tests {
         demands.take(name.to_owned(), Ok(true));
         assert_eq!(demands.want(name), Standing::Allowed);
         demands.note_certificates(|_| true);
-        // It is asked about again, and stays while nobody answers.
+        // The permission is checked again; the name stays while there is no answer.
         pass(&clock, ALLOWED_FOR);
         demands.look();
         assert!(demands.state().asked.contains(name));
@@ -582,7 +582,7 @@ mod tests {
         demands.take("c.example".to_owned(), Err(unanswered(true)));
         demands.want("b.example");
         assert_eq!(demands.allowed(), ["b.example", "c.example"]);
-        // Other settings allow what they may.
+        // New settings drop the names that they do not allow.
         for (ask, names) in [
             (Some(url), &["b.example", "c.example"][..]),
             (Some("http://127.0.0.1:2/"), &["b.example"]),
@@ -622,7 +622,7 @@ mod tests {
         assert_eq!(demands.state().queue.front().unwrap(), "gone.example");
         demands.take("gone.example".to_owned(), Ok(false));
         assert_eq!(demands.want("gone.example"), Standing::Refused);
-        // While nobody answers, it is served at once.
+        // While there is no answer, the certificate is served at once.
         demands.take("0.example".to_owned(), Err(unanswered(false)));
         assert_eq!(demands.want("asked.example"), Standing::Allowed);
     }

@@ -8,8 +8,8 @@
 //!            refused: the file goes, a further attempt places another order
 //! ```
 //!
-//! Invariant: the key and the issuer are in a file before an order is placed, and its URL is
-//! as soon as it is known. An attempt that finds the file goes on with that order.
+//! Invariant: the key and the issuer are in a file before an order is placed, and its URL as
+//! soon as it is known. An attempt that finds the file continues that order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ pub(crate) struct Wanted {
     pub(crate) replaces: Option<CertificateIdentifier<'static>>,
     /// How many kinds of challenges are passed over: those have failed before.
     pub(crate) passed_over: usize,
-    /// Nobody else orders it while this is held.
+    /// The lease: while it is held, no other process orders this name.
     pub(crate) lease: Arc<Lease>,
 }
 
@@ -92,10 +92,10 @@ impl Drop for Answers<'_> {
 }
 
 impl Orders {
-    /// Gets a certificate from an issuer, and puts it in its place.
+    /// Gets a certificate from an issuer, and installs it.
     ///
     /// # Cancellation
-    /// Safe: a later attempt goes on with the order.
+    /// Safe: a later attempt continues the order.
     pub(crate) async fn attempt(&self, wanted: &Wanted, issuer: &Issuer) -> Result<(), Failure> {
         let session = issuer.session(&self.leases, &self.clock).await?;
         let done = self.attempt_with(&session, wanted, issuer).await;
@@ -411,7 +411,7 @@ impl Orders {
         Ok(*both[wanted.passed_over % both.len()])
     }
 
-    /// The reason that the issuer gives for a challenge that was not passed.
+    /// The issuer's reason for a failed challenge.
     async fn why_invalid(
         &self,
         session: &Session,
@@ -446,7 +446,7 @@ impl Orders {
         failure
     }
 
-    /// Checks a certificate that came, and puts it in its place.
+    /// Checks a new certificate, and installs it.
     async fn install(&self, name: &Name, file: String) -> Result<(), Failure> {
         let place = self.storage.certificate(&name.to_string());
         let staged = blocking(move || Staged::write(&place, file.as_bytes())).await?;
@@ -504,7 +504,7 @@ impl Orders {
     }
 }
 
-/// Whether an order was refused for what it replaces.
+/// Whether an order was refused because of the certificate that it replaces.
 fn replaces_is_refused(problem: &instant_acme::Problem) -> bool {
     let is = |name| problem.r#type.as_deref() == Some(name);
     is("urn:ietf:params:acme:error:alreadyReplaced")

@@ -1,4 +1,4 @@
-//! The certificate that is shown while there is none yet.
+//! The certificate to show until one is issued.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::challenges::certified_key;
 
-/// A new certificate that nobody vouches for.
+/// A new self-signed certificate, which no authority vouches for.
 ///
 /// # Errors
 /// The system gives no random bytes.

@@ -21,9 +21,11 @@ const ASK_AT_MOST: Duration = Duration::from_secs(60);
 const ORDERS: usize = 10;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The time at which a certificate is renewed without the issuer's advice: after two thirds
-/// of its lifetime, or half of it where it is short. Up to a fiftieth of the lifetime earlier,
-/// so that certificates of one day are not renewed together.
+/// The time to renew a certificate without the issuer's advice.
+///
+/// It is after two thirds of its lifetime, or half of a short one. Up to a fiftieth of the
+/// lifetime is subtracted, by the certificate's fingerprint, so that certificates of one day
+/// are not renewed together.
 pub(crate) fn by_fraction(held: &Held) -> SystemTime {
     let lifetime = held.lifetime();
     let after = if lifetime <= SHORT {
@@ -56,7 +58,7 @@ pub(crate) fn leave_alone(wanted: Duration, held: Option<&Held>, now: SystemTime
     left.map_or(wanted, |left| wanted.min(left / 4))
 }
 
-/// The pause after so many failures in a row: a minute, doubling, up to six hours.
+/// The pause after this many failures in a row: a minute, doubling, up to six hours.
 ///
 /// `random`, from 0 to 1, makes it up to a tenth longer or shorter.
 pub(crate) fn pause(failures: u32, random: f64) -> Duration {
@@ -168,7 +170,7 @@ mod tests {
         let at = |day| leave_alone(DAY * 7, Some(&held), START + DAY * day);
         assert_eq!(at(2), DAY);
         assert_eq!(at(5), DAY / 4);
-        // There is nothing left to lose.
+        // An expired certificate leaves nothing to lose.
         assert_eq!(at(7), DAY * 7);
         assert_eq!(leave_alone(DAY, None, START), DAY);
         assert_eq!(leave_alone(DAY / 24, Some(&held), START), DAY / 24);

@@ -21,10 +21,10 @@ pub struct Settings {
     /// How the records of DNS-01 are set. Needed where `challenges` has
     /// [`ChallengeKind::Dns01`].
     pub dns: Option<DnsSettings>,
-    /// Names that clients may ask for, beside those that are followed.
+    /// Names that clients may ask for, beside the followed ones.
     pub on_demand: Option<OnDemand>,
-    /// The server by which machines without a shared folder keep certificates together. The
-    /// folder is a copy then.
+    /// The server through which machines without a shared folder share certificates. The folder
+    /// is then a copy.
     pub shared: Option<Arc<dyn Shared>>,
 }
 
@@ -33,8 +33,8 @@ pub struct Settings {
 pub struct OnDemand {
     /// These, in lower case. `*.example.com` stands for all names below it.
     pub names: Vec<String>,
-    /// Of any other name this URL is asked: `GET URL?domain=NAME`. An answer of 2xx allows
-    /// it, one of 4xx but 429 refuses it, and any other is none.
+    /// The URL to ask about any other name: `GET URL?domain=NAME`. A 2xx allows the name, a 4xx
+    /// other than 429 refuses it, and any other status is no answer.
     pub ask: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! A server by which machines without a shared folder keep certificates together.
+//! A server through which machines without a shared folder share certificates.
 //!
 //! This crate knows no such server: the program implements [`Shared`] for one.
 
@@ -8,21 +8,20 @@ use std::time::Duration;
 
 /// A server that keeps records for several machines.
 ///
-/// The methods are called on threads that may block, and wait for an answer no longer than a
-/// few seconds. [`release`](Self::release) alone may be called on any thread and never blocks.
+/// The methods are called on threads that may block, and wait for an answer at most a few
+/// seconds. Only [`release`](Self::release) may be called on any thread; it never blocks.
 ///
-/// Values have private keys in them. The implementation encrypts each one before it leaves
-/// the machine, and authenticates it together with the name of its record: whoever can write
-/// to the server could answer challenges otherwise.
+/// Values contain private keys. The implementation encrypts each value before it leaves the
+/// machine, and authenticates it together with the name of its record. Otherwise anyone who can
+/// write to the server could answer challenges.
 pub trait Shared: Send + Sync + fmt::Debug {
-    /// The value of a record; `None` where there is none, or where it was put there by
-    /// somebody without the key.
+    /// The value of a record; `None` if there is none, or if it was written without the key.
     ///
     /// # Errors
     /// The server cannot be used.
     fn get(&self, record: &str) -> Result<Option<Vec<u8>>, Unusable>;
 
-    /// Stores a record for some time, in the place of what is there.
+    /// Stores a record for some time, replacing the one before.
     ///
     /// # Errors
     /// The server cannot be used.
@@ -71,7 +70,7 @@ pub trait Shared: Send + Sync + fmt::Debug {
     /// The server cannot be used.
     fn renew(&self, lease: &str, holder: &str, lasts: Duration) -> Result<bool, Unusable>;
 
-    /// Releases a lease soon, if this holder has it. One that cannot be released runs out.
+    /// Releases a lease soon, if this holder has it. A lease that cannot be released expires.
     fn release(&self, lease: &str, holder: &str);
 }
 
@@ -83,8 +82,7 @@ pub type Fingerprint = [u8; 32];
 pub struct SharedCertificate {
     /// Its fingerprint, as the server says.
     pub fingerprint: Fingerprint,
-    /// The file with its chain and its key; `None` where it was put there by somebody without
-    /// the key.
+    /// The file with its chain and its key; `None` if it was written without the key.
     pub pem: Option<Vec<u8>>,
 }
 
@@ -110,12 +108,12 @@ pub struct Point {
 /// Certificates that have changed at the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// The point up to which they are known. Where its epoch is another one than asked for,
-    /// the changes are those since the beginning of that epoch.
+    /// The point up to which the changes are known. If its epoch differs from the requested
+    /// one, the changes are those since the beginning of that epoch.
     pub until: Point,
-    /// Names and fingerprints, those that changed first in front. A name may come twice.
+    /// Names and fingerprints, in the order of the changes. A name may occur twice.
     pub certificates: Vec<(String, Fingerprint)>,
-    /// There are more after this point.
+    /// Whether there are more after this point.
     pub has_more: bool,
 }
 

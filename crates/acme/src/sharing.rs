@@ -1,14 +1,14 @@
-//! Certificates of a storage and of the server that machines have together.
+//! Synchronisation of certificates between a storage and the shared server.
 //!
-//! The folder has a copy of each certificate that is followed here. Every round asks the
-//! server once for the names that have changed, and compares those alone.
+//! The folder has a copy of each followed certificate. Every round asks the server once for the
+//! names that have changed, and compares only those.
 //!
 //! ```text
 //!              server has a newer one          server has an older one, or none
 //!   folder ◀───────────────────────── compared ─────────────────────────────▶ server
 //! ```
 //!
-//! Invariant: a certificate gives way only to a newer one, here and at the server.
+//! Invariant: a certificate is replaced only by a newer one, here and at the server.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -37,15 +37,15 @@ const AT_ONCE: usize = 8;
 const TRIES: u32 = 5;
 
 impl Storage {
-    /// Takes newer certificates from the server, and stores those that it lacks. Says for
-    /// which names there is another certificate here. `followed` gives the names that are
-    /// followed: all, or those among some.
+    /// Takes newer certificates from the server, and stores those that it lacks. Returns the
+    /// names with a new certificate here. `followed` returns the followed names: all, or those
+    /// among some.
     ///
     /// # Errors
-    /// The server cannot be used, or the folder. The next round goes on.
+    /// The server cannot be used, or the folder. The next round continues.
     ///
     /// # Cancellation
-    /// Safe: the next round compares the names that are left.
+    /// Safe: the next round compares the remaining names.
     pub(crate) async fn share(
         &self,
         followed: impl Fn(Option<BTreeSet<String>>) -> BTreeSet<String>,

@@ -12,7 +12,7 @@ pub struct Status {
     pub state: State,
     /// The directory of the issuer of the certificate, where it is known.
     pub issuer: Option<String>,
-    /// The last second at which the certificate is valid; `None` where there is none yet.
+    /// The last second at which the certificate is valid; `None` if there is none yet.
     pub not_after: Option<SystemTime>,
     /// When the certificate is next ordered; `None` while it is ordered, and for a name that
     /// is never ordered, because it is no name of a host.
@@ -28,7 +28,7 @@ pub struct Status {
 pub struct LastError {
     /// When it failed.
     pub at: SystemTime,
-    /// Why, with what the issuer said.
+    /// The reason, with the issuer's message.
     pub text: String,
 }
 

@@ -12,8 +12,8 @@
 //!   lock                    held while a lease changes
 //! ```
 //!
-//! With a server that machines share, the server has the records that all of them go by, and
-//! the folder has copies: of certificates, which are served, of the account, and of orders.
+//! With a shared server, the server has the authoritative records. The folder has copies: of
+//! certificates, which are served, of the account, and of orders.
 //!
 //! Invariant: a file appears whole or not at all. New content is written beside it, synced and
 //! renamed.
@@ -49,7 +49,7 @@ const RECORD_LASTS: Duration = Duration::from_secs(30 * 86_400);
 pub(crate) struct Storage {
     root: PathBuf,
     pub(crate) sharing: Option<Arc<Sharing>>,
-    /// Held while a certificate is compared with that in its place, and replaces it.
+    /// Held while a certificate is compared with the installed one, and replaces it.
     installing: Arc<Mutex<()>>,
 }
 
@@ -124,7 +124,7 @@ impl Storage {
         self.sharing.as_ref().map(|it| &it.server)
     }
 
-    /// Certificates stay as they are until this is dropped.
+    /// Locks the certificates until the guard is dropped.
     pub(crate) fn installing(&self) -> MutexGuard<'_, ()> {
         self.installing
             .lock()
@@ -178,7 +178,7 @@ impl Storage {
         Ok(account)
     }
 
-    /// Keeps the account of a copy that gives way to another account, by its own URL.
+    /// Keeps a replaced copy of the account, under the name of its URL.
     fn set_aside(&self, copy: &[u8], other: &[u8]) -> io::Result<()> {
         let (Some(mine), Some(theirs)) = (account_url(copy), account_url(other)) else {
             return Ok(());
@@ -203,7 +203,7 @@ impl Storage {
     }
 
     /// Stores the copy of the account at a server that has lost it. Another machine may have
-    /// done so: it is for those who hold the lease of the account.
+    /// done so, so call it only with the lease of the account.
     pub(crate) fn restore_account(&self, directory: &str) -> io::Result<()> {
         match read(&self.account_file(directory), MAX_RECORD)? {
             Some(bytes) => self.give_account(directory, &bytes),
@@ -355,7 +355,7 @@ pub(crate) fn account_key(directory: &str) -> String {
     key
 }
 
-/// The bytes of a file; `None` where there is none.
+/// The bytes of a file; `None` if there is none.
 ///
 /// # Errors
 /// It cannot be read, or has more than `max` bytes.
@@ -379,7 +379,7 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Writes a file of mode 0600 in the place of what is there.
+/// Replaces a file by one of mode 0600.
 ///
 /// # Errors
 /// It cannot be written; the old file stays.
@@ -387,7 +387,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Staged::write(path, bytes)?.install()
 }
 
-/// A file that is written and synced, and not yet in its place. Dropping it removes it.
+/// A file that is written and synced, and not yet installed. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct Staged {
     at: PathBuf,
@@ -423,12 +423,12 @@ impl Staged {
         file.sync_all()
     }
 
-    /// The path until it is in its place.
+    /// The path of the file until it is installed.
     pub(crate) fn path(&self) -> &Path {
         &self.at
     }
 
-    /// Puts it in its place.
+    /// Renames the file to its final path.
     ///
     /// # Errors
     /// It cannot be renamed; the old file stays.

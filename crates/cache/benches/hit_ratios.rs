@@ -1,11 +1,11 @@
 //! Miss ratios of the store beside LRU, on traces with the shapes of public ones.
 //!
-//! `make hit-ratios` has this program write its traces and results to a folder, where
-//! `scripts/hit-ratios` runs the policies of libCacheSim over the same traces. By itself:
+//! `make hit-ratios` makes this program write its traces and results to a folder, where
+//! `scripts/hit-ratios` runs the policies of libCacheSim over the same traces. To run it alone:
 //! `cargo bench -p evenkeel-cache --bench hit_ratios`.
 //!
-//! The size of an object in a trace is what the object costs in the store, so that every
-//! policy has the same bytes to fit.
+//! The size of an object in a trace is its cost in the store, so that every policy has the same
+//! bytes to fit.
 
 #![allow(clippy::unwrap_used, reason = "a measurement")]
 
@@ -37,7 +37,7 @@ const MAX_LEN: usize = 256 << 10;
 /// Cache sizes, as parts of the bytes of all objects of a trace.
 const PARTS: [f64; 2] = [0.01, 0.1];
 
-/// What bodies are of a trace.
+/// The lengths of a trace's bodies.
 #[derive(Clone, Copy)]
 enum Lengths {
     /// All of 600 bytes.
@@ -103,7 +103,7 @@ fn plain(exponent: f64) -> Vec<u64> {
     (0..ASKED).map(|_| next()).collect()
 }
 
-/// A crawler asks for 20,000 objects in a row, time and again, that nobody else wants.
+/// A crawler asks again and again for 20,000 objects in a row that no other client wants.
 fn scanned() -> Vec<u64> {
     let mut next = zipf(0.9, OBJECTS, 2);
     let is_scan = |at| at % 100_000 < 20_000;
@@ -216,8 +216,8 @@ impl Sized {
         missed.ratios()
     }
 
-    /// Writes the trace as libCacheSim's `oracleGeneral`: time, number, size, and when
-    /// the object is asked for next, which none of the policies here looks at.
+    /// Writes the trace in libCacheSim's format `oracleGeneral`: time, number, size, and when
+    /// the object is next asked for. None of the policies here uses that last column.
     fn write(&self, folder: &Path) {
         let path = folder.join(self.trace.name).with_added_extension("trace");
         let mut file = BufWriter::new(File::create(path).unwrap());

@@ -1,9 +1,9 @@
-//! What messages say to caches: `Cache-Control` of both sides (RFC 9111 §5.2),
-//! and `CDN-Cache-Control` (RFC 9213).
+//! Directives for caches: `Cache-Control` of both sides (RFC 9111 §5.2), and
+//! `CDN-Cache-Control` (RFC 9213).
 //!
-//! What restricts a cache counts however it is written; what permits counts only
-//! where it is well-formed. Of several values of one directive the smallest
-//! counts. `Pragma` says nothing to a cache (RFC 9111 §5.4).
+//! A directive that restricts a cache counts however it is written; one that permits counts
+//! only if it is well-formed. Of several values of one directive the smallest counts. `Pragma`
+//! is ignored (RFC 9111 §5.4).
 
 use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
@@ -13,7 +13,7 @@ use crate::message::{Request, Response};
 /// (RFC 9111 §1.2.2).
 pub type Seconds = u32;
 
-/// What a response says to caches.
+/// The directives of a response for caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Directives {
     /// `max-age`; 0 where its value is no number (RFC 9111 §4.2.1).
@@ -82,8 +82,8 @@ impl Directives {
 
     fn add(&mut self, name: &[u8], argument: Argument<'_>) {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        // A lifetime that can't be read is over (RFC 9111 §4.2.1); so is a time for
-        // serving what is stale.
+        // An unreadable lifetime counts as zero (RFC 9111 §4.2.1); so does an unreadable time
+        // for stale responses.
         let smallest = |before: &mut Option<Seconds>| {
             let seconds = argument.seconds().unwrap_or(0);
             *before = Some(before.map_or(seconds, |before| before.min(seconds)));
@@ -136,15 +136,15 @@ impl Directives {
     }
 }
 
-/// What a request says to caches (RFC 9111 §5.2.1). A directive whose value can't
-/// be read is ignored.
+/// The directives of a request for caches (RFC 9111 §5.2.1). A directive with an unreadable
+/// value is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestDirectives {
     /// `max-age`: no older response.
     pub max_age: Option<Seconds>,
     /// `min-fresh`: fresh for so long still.
     pub min_fresh: Option<Seconds>,
-    /// `max-stale`: stale for so long at most; the greatest where it has no value.
+    /// `max-stale`: how long a response may be stale; the maximum if it has no value.
     pub max_stale: Option<Seconds>,
     /// `stale-if-error`: stale for so long where the origin fails (RFC 5861 §4).
     pub stale_if_error: Option<Seconds>,
@@ -202,7 +202,7 @@ pub fn delta_seconds(digits: &[u8]) -> Option<Seconds> {
     })
 }
 
-/// What stands behind the name of a directive.
+/// The text behind the name of a directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Argument<'a> {
     None,
@@ -252,8 +252,8 @@ impl<'a> Iterator for Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// What stands before the next comma that no quotes enclose. A quote that is not
-    /// closed encloses nothing, so that it hides no directive.
+    /// The text up to the next comma outside quotes. A quote without its end is no quote, so
+    /// that it hides no directive.
     fn take(&mut self) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             return None;
@@ -272,7 +272,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Where the quoted string that begins at `start` has ended.
+/// The index after the quoted string that begins at `start`.
 fn string_end(line: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {

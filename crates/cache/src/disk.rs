@@ -1,23 +1,23 @@
 //! A store on a disk, without its I/O: layout, index, and which segment is written and
 //! which reclaimed.
 //!
-//! The store is a folder of segments, files that are numbered in the order in which they
-//! were begun. One is open: records are appended to it. When it is full, a summary of its
-//! records follows, and the segment never changes again. The oldest segment is removed
-//! when the store has its size. Its records that were asked for are written anew first
-//! (FIFO with reinsertion: Yang et al., HotOS '23).
+//! The store is a folder of segments: files numbered in the order of their creation. One
+//! segment is open: records are appended to it. When it is full, a summary of its records
+//! follows, and the segment never changes again. When the store has reached its size, the
+//! oldest segment is removed. Its records that were asked for are first written again (FIFO
+//! with reinsertion: Yang et al., HotOS '23).
 //!
 //! ```text
 //! segment  ┌ head ┬ frame, record ┬ frame, record ┬ … ┬ summary ┬ footer ┐
 //! ```
 //!
-//! The [`index`] is in memory. It has the place of a record for a hash, and no more: the
-//! reader of the record compares its key. At start the index is filled from the summaries,
-//! the newest first, so that each record that is found is the newest of its key. A segment
-//! without summary is read record by record.
+//! The [`index`] is in memory. It maps a hash to the place of a record, and holds nothing else:
+//! the reader of the record compares its key. At start the index is filled from the summaries,
+//! the newest first, so that the newest record of a key is found. A segment without summary is
+//! read record by record.
 //!
-//! A removal is a frame without record. It concerns the records of its key that lie
-//! before it. A purge is written to the [`purge_log`], before it is acknowledged.
+//! A removal is a frame without a record. It applies to earlier records of its key. A purge is
+//! written to the [`purge_log`], before it is acknowledged.
 
 pub mod index;
 pub mod layout;
@@ -25,7 +25,7 @@ pub mod names;
 pub mod purge_log;
 pub mod ring;
 
-/// Records begin at multiples of so many bytes.
+/// Records begin at multiples of this many bytes.
 pub const UNIT: u64 = 8;
 
 /// Longest segment: its places are in 28 bits of [`UNIT`].
@@ -45,18 +45,17 @@ pub struct Position {
 pub struct Hashes {
     /// Of the key.
     pub key: u64,
-    /// Of the key and what the response was selected by; the key's where it was
-    /// selected by nothing.
+    /// Hash of the key and the selecting fields; the key's hash without any selecting fields.
     pub slot: u64,
 }
 
-/// Length of a frame and its record, rounded up to one byte of information: what is read
-/// in one go.
+/// Length of a frame and its record, rounded up so that it fits a byte. A read takes this many
+/// bytes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Size(pub u8);
 
 impl Size {
-    /// Lengths are told apart in steps of an eighth, and of so many bytes.
+    /// Lengths are rounded to an eighth of a power of two, and to this many bytes.
     const STEP: u64 = 64;
 
     /// The smallest that holds `len` bytes.

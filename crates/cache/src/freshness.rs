@@ -33,18 +33,17 @@ impl Lifetime {
     }
 }
 
-/// The age of a stored response: it grows by itself.
+/// When a stored response was generated. Its age grows by itself.
 ///
-/// Invariant: it goes by a clock that never goes back.
+/// Invariant: it refers to a clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Born {
-    /// Nanoseconds on the clock of [`Instant`], below zero for what is older than
-    /// the clock.
+    /// Nanoseconds on the clock of [`Instant`]; negative if it is older than the clock.
     nanos: i64,
 }
 
 impl Born {
-    /// Of what is `age` old at `now`.
+    /// The time of generation of a response that is `age` old at `now`.
     pub fn before(now: Instant, age: Duration) -> Self {
         let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
         let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
@@ -61,23 +60,23 @@ impl Born {
     }
 }
 
-/// What a stored response is good for now.
+/// How a stored response may be used now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usable {
-    /// It is fresh: serve it.
+    /// The response is fresh: serve it.
     Fresh,
-    /// It is stale, and the client accepts that: serve it.
+    /// The response is stale, and the client accepts that: serve it.
     Accepted,
-    /// It is stale: serve it, and validate it meanwhile.
+    /// The response is stale: serve it, and validate it meanwhile.
     WhileRevalidating,
     /// Validate it before it is served.
     AfterValidation {
-        /// What holds where validation fails.
+        /// The action if validation fails.
         on_error: OnError,
     },
 }
 
-/// What is done with a stored response where the endpoints fail.
+/// The use of a stored response when the endpoints fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
     /// Serve it.
@@ -86,7 +85,7 @@ pub enum OnError {
     Refuse,
 }
 
-/// A stored response as it is asked for.
+/// The state of a stored response at a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     /// For how long it is fresh.
@@ -98,7 +97,7 @@ pub struct Stored {
 }
 
 impl Rules {
-    /// What a stored response is good for, for a request with these directives.
+    /// How a stored response may be used for a request with these directives.
     pub fn usable(&self, stored: &Stored, asked: &RequestDirectives) -> Usable {
         let ignored = RequestDirectives::default();
         let asked = match self.client_directives {
@@ -168,8 +167,8 @@ mod tests {
     const NOON: u64 = 784_111_777;
     const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\n";
 
-    /// What a response with these fields is good for after some seconds, for a request
-    /// with this `Cache-Control`.
+    /// How a response with these fields may be used after some seconds, for a request with this
+    /// `Cache-Control`.
     fn after(rules: &Rules, fields: &str, seconds: u64, asked: &str) -> Usable {
         let arrived = Instant::from_nanos(5_000_000_000);
         let received = Received {
@@ -306,7 +305,7 @@ mod tests {
         assert_eq!(asked("max-age=10", "stale-if-error=6"), OR_STALE);
         assert_eq!(asked("max-age=10", "stale-if-error=5"), VALIDATE);
         assert_eq!(asked("s-maxage=10", "stale-if-error=6"), VALIDATE);
-        // Who asks for the newest gets no older one.
+        // A client that asks for a newer response gets no older one.
         let asked = |asked| after(&rules, "Cache-Control: max-age=10", 12, asked);
         assert_eq!(asked("no-cache"), VALIDATE);
         assert_eq!(asked("max-age=5"), VALIDATE);

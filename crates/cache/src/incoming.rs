@@ -1,8 +1,8 @@
-//! One fetch for many: a response that still arrives, and who waits for it.
+//! One fetch for many clients: an incoming response and its followers.
 //!
-//! The first request for a key begins a fetch ([`Fetch`]) and follows it; others follow
-//! too ([`Follower`]). All get the head and the body as they come. Who waits leaves a
-//! waker; nothing here waits.
+//! The first request for a key begins a fetch ([`Fetch`]) and follows it; other requests follow
+//! too ([`Follower`]). All get the head and the body as they arrive. Nothing here blocks: a
+//! follower that has to wait leaves a waker.
 //!
 //! ```text
 //!  fetch:   asked ──arrive──▶ arriving ──finish──▶ whole, stored
@@ -11,13 +11,13 @@
 //!             └────dropped──▶ failed ◀──dropped── arriving, passing
 //! ```
 //!
-//! What is stored is kept as a whole. What is longer than the store takes goes to a
-//! [`Spool`], where there is one: those who follow read the beginning of it there. What is
-//! passed, and what is too long for any store, is kept in a window: the fetch waits for
-//! the slowest who follow.
+//! A response that is stored stays in memory as a whole. A response too long for memory goes to
+//! a [`Spool`], if there is one: followers read its beginning from there. Of a response that is
+//! passed through, or too long for any store, only a window is kept: the fetch waits for the
+//! slowest follower.
 //!
-//! Invariant: a fetch that is dropped, for whatever reason, ends as failed and leaves
-//! the table. No key stays taken by a fetch that nobody makes.
+//! Invariant: a fetch that is dropped, for whatever reason, ends as failed and leaves the
+//! table. No key stays reserved by a fetch that no longer runs.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
@@ -32,7 +32,7 @@ use crate::object::{Body, CHUNK_BYTES, FilePart, LongBody, Object, StoredHead};
 use crate::purge::Fate;
 use crate::storing::{NotStored, Received};
 
-/// Fetches under way, by key.
+/// Fetches in progress, by key.
 #[derive(Debug)]
 pub struct Fetches {
     store: Arc<Memory>,
@@ -45,100 +45,99 @@ type Table = HashMap<u128, Arc<Incoming>>;
 /// Parts of the table, each behind a lock.
 const TABLES: usize = 64;
 
-/// What became of a request that asked to share a fetch.
+/// The role of a request that asked to share a fetch.
 #[derive(Debug)]
 pub enum Joined {
-    /// It is the first: it fetches.
+    /// The first request for the key: it fetches.
     Lead(Fetch),
-    /// Another fetches: wait for it.
+    /// Another request fetches: follow it.
     Follow(Follower),
-    /// So many follow already, or it has ended just now: fetch without sharing.
+    /// Too many requests follow already, or the fetch has just ended: fetch without sharing.
     Alone,
 }
 
 /// A response's head that has arrived and may be stored.
 #[derive(Debug)]
 pub struct Arrival {
-    /// What is stored of it.
+    /// The part of the head that is stored.
     pub head: StoredHead,
-    /// For how long it is fresh.
+    /// How long the response is fresh.
     pub lifetime: Lifetime,
-    /// When it came.
+    /// When the head was received.
     pub received: Received,
     /// Length of the body in bytes, if it was announced.
     pub announced_len: Option<u64>,
 }
 
 impl Arrival {
-    /// When what is stored of it was new.
+    /// When the stored response was generated.
     pub fn born(&self) -> Born {
         Born::before(self.received.arrived, self.lifetime.initial_age)
     }
 }
 
-/// Why nothing comes of following.
+/// Why a follower gets no response from a fetch.
 #[derive(Debug, Clone)]
 pub enum Released {
-    /// The response is not for sharing: each fetches its own, without waiting.
+    /// The response must not be shared: each request fetches its own, without waiting.
     NotStored(NotStored),
-    /// The endpoint has confirmed a stored response: this one, renewed, answers all who
-    /// waited for that.
+    /// The endpoint has confirmed a stored response. This object, renewed, answers every
+    /// request that waited for it.
     Renewed {
-        /// The response; without its body where that lies in a file.
+        /// The response; without its body if that lies in a file.
         object: Object,
-        /// The body of such a one.
+        /// The body, if it lies in a file.
         body: Option<FilePart>,
     },
-    /// Another tier had a response, which the store has now.
+    /// Another tier had a response, which is now in the store.
     Found,
-    /// The endpoint's answer says nothing of what was asked about: each asks again,
-    /// without conditions.
+    /// The endpoint's answer does not decide about the stored response: each request asks
+    /// again, without conditions.
     Unconfirmed,
-    /// The fetch failed, for a reason that whoever fetched gave a number to; `None` if it
-    /// was given up.
+    /// The fetch failed, for a reason numbered by its owner; `None` if it was dropped.
     Failed(Option<u16>),
 }
 
-/// A file that takes a body which is too long for memory, while it arrives.
+/// A file that takes an incoming body which is too long for memory.
 pub trait Spool: Debug + Send + Sync {
-    /// Has the next bytes written. Does not block.
+    /// Queues the next bytes for writing. Does not block.
     fn push(&self, bytes: Arc<[u8]>);
 
-    /// Its file, once it has some bytes, and how many there are.
+    /// The file, once it has bytes, with their number.
     fn written(&self) -> Option<(Arc<File>, u64)>;
 
-    /// Whether more is written to it.
+    /// Whether it still accepts bytes.
     fn is_open(&self) -> bool;
 
-    /// Has no more written to it: the body is too long, say.
+    /// Stops writing, for instance because the body is too long.
     fn give_up(&self);
 
-    /// Wakes when more was written, or no more will be.
+    /// Registers a waker for the next bytes written, or for the end of writing.
     fn wait(&self, waker: &Waker);
 }
 
-/// What a follower reads.
+/// The outcome of a follower's read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes were appended; at least one.
+    /// This many bytes were appended; at least one.
     Bytes(usize),
     /// The next bytes lie in the file of the spool ([`Follower::file`]).
     Spooled {
-        /// Where they begin in the file.
+        /// Offset of the bytes in the file.
         from: u64,
-        /// How many there are; at least one.
+        /// Number of bytes; at least one.
         len: u64,
     },
-    /// The body is whole, and all of it was read.
+    /// The body is complete, and all of it was read.
     End,
-    /// It was cut off: what was read is not all.
+    /// The body was cut off, so the bytes read are not all of it.
     Failed,
 }
 
 #[derive(Debug)]
 struct Incoming {
     key: Key,
-    /// Count of purges when it was asked for.
+    /// Count of purges when the fetch began.
     seen: u64,
     state: Mutex<State>,
 }
@@ -146,28 +145,28 @@ struct Incoming {
 #[derive(Debug, Default)]
 struct State {
     arrival: Option<Arc<Arrival>>,
-    /// Why only the first one gets the response.
+    /// Why only the first follower gets the response.
     passing: Option<NotStored>,
-    /// Whether something has changed what it stands for since it was asked for.
+    /// Whether something has invalidated the key since the fetch began.
     is_outdated: bool,
-    /// How many bytes are kept for who follows; `None` for all.
+    /// How many bytes to keep for followers; `None` for all.
     window: Option<usize>,
-    /// Takes the body, if it is too long for memory.
+    /// The file for a body that is too long for memory.
     spool: Option<Arc<dyn Spool>>,
-    /// What is stored of it: its memory counts for as long as somebody follows.
+    /// The stored object. Its memory counts as long as somebody follows.
     stored: Option<Object>,
-    /// Whether all has come, while the spool is not stored yet.
+    /// Whether the whole body has arrived, while the spool is not stored yet.
     is_whole: bool,
-    /// Chunks of the beginning that are not kept any more.
+    /// Number of chunks at the beginning that were dropped.
     dropped: usize,
-    /// All of [`CHUNK_BYTES`].
+    /// Kept chunks, each of [`CHUNK_BYTES`].
     chunks: VecDeque<Arc<[u8]>>,
-    /// What comes after them, shorter than one.
+    /// The bytes after the chunks; fewer than a chunk.
     tail: Vec<u8>,
     end: Option<End>,
-    /// How far each one has read who follows; the first of them has begun the fetch.
+    /// How far each follower has read. The first one is the request that began the fetch.
     positions: Vec<Option<u64>>,
-    /// How many of them are there.
+    /// Number of followers that are still there.
     followers: usize,
     waiting: Vec<Waker>,
 }
@@ -179,7 +178,7 @@ enum End {
 }
 
 impl State {
-    /// Of all that has come, in bytes.
+    /// Length of all bytes that have arrived.
     fn len(&self) -> u64 {
         let chunks = self.dropped + self.chunks.len();
         chunks as u64 * CHUNK_BYTES as u64 + self.tail.len() as u64
@@ -195,20 +194,20 @@ impl State {
         self.spool.as_ref().filter(|spool| spool.is_open())
     }
 
-    /// Whether what comes is stored, as far as that is known.
+    /// Whether the response is being stored, as far as that is known.
     fn is_storing(&self) -> bool {
         self.window.is_none() || self.open_spool().is_some()
     }
 
-    /// Drops what all have read or can read from the spool, and says how many bytes may
-    /// come now.
+    /// Drops the chunks that all have read, or can read from the spool. Returns how many more
+    /// bytes may be appended.
     fn room(&mut self, window: usize) -> usize {
         let slowest = self.positions.iter().flatten().min();
         let slowest = slowest.copied().unwrap_or(u64::MAX);
         let spooled = self.spool.as_ref().and_then(|spool| spool.written());
         let spooled = spooled.map_or(0, |(_, len)| len);
         let read = match self.open_spool() {
-            // What is not written yet is kept for it.
+            // Bytes that the spool has not written yet are kept for it.
             Some(_) => spooled,
             None => slowest.max(spooled),
         };
@@ -236,14 +235,14 @@ impl State {
         }
     }
 
-    /// Whether somebody has read all that there is, and somebody else has not.
+    /// Whether one follower has read everything while another has not.
     fn has_laggards(&self) -> bool {
         let len = self.len();
         let mut positions = self.positions.iter().flatten();
         self.followers > 1 && positions.any(|position| *position == len)
     }
 
-    /// The arrival of a body that has ended.
+    /// The arrival of a body that has ended; an error if the body is incomplete.
     fn whole(&self) -> Result<Arc<Arrival>, NotStored> {
         let arrival = self.arrival.clone().ok_or(NotStored::Incomplete)?;
         match arrival.announced_len {
@@ -252,7 +251,7 @@ impl State {
         }
     }
 
-    /// The whole body, where all of it is kept.
+    /// The whole body, if all of it is kept.
     fn body(&self) -> Body<'_> {
         if self.chunks.is_empty() {
             return Body::Short(&self.tail);
@@ -264,7 +263,7 @@ impl State {
         Body::Long(Arc::new(LongBody::new(chunks)))
     }
 
-    /// Counts one in who follows from the beginning on; gives its index.
+    /// Adds a follower that reads from the beginning; returns its index.
     fn enter(&mut self) -> usize {
         self.followers += 1;
         self.positions.push(Some(0));
@@ -280,11 +279,11 @@ impl State {
 
 impl Incoming {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No state is changed in two steps of which one alone would be wrong.
+        // No change takes two steps of which one alone would leave a wrong state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether what is fetched was purged since it was asked for.
+    /// Whether the key was purged since the fetch began.
     fn is_purged(&self, store: &Memory) -> bool {
         let (purges, secret) = (store.purges(), store.secret());
         if self.seen == purges.count() {
@@ -300,7 +299,7 @@ impl Incoming {
         }
     }
 
-    /// What is stored of it.
+    /// The object to store.
     fn object(&self, body: &Body<'_>, arrival: &Arrival) -> Option<Object> {
         Object::new(
             &self.key,
@@ -312,7 +311,7 @@ impl Incoming {
         )
     }
 
-    /// Changes the state, and wakes who waits for that once the lock is free.
+    /// Changes the state, and wakes the waiting tasks after the lock is released.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
@@ -324,7 +323,7 @@ impl Incoming {
 }
 
 impl Fetches {
-    /// None yet, for this store.
+    /// An empty table, for this store.
     pub fn new(store: Arc<Memory>) -> Arc<Self> {
         Arc::new(Fetches {
             store,
@@ -332,11 +331,11 @@ impl Fetches {
         })
     }
 
-    /// Leads the fetch of this key, or follows the one under way, of which `most` do at
-    /// most.
+    /// Leads the fetch of this key, or follows the one in progress if it has fewer than `most`
+    /// followers.
     pub fn join(self: &Arc<Self>, key: &Key, most: usize) -> Joined {
         let mut table = self.table(key);
-        // What was purged meanwhile is not for who comes after that.
+        // A fetch from before a purge must not serve requests from after it.
         if let Some(incoming) = table.get(&key.hash).filter(|it| it.is_purged(&self.store)) {
             incoming.lock().is_outdated = true;
             table.remove(&key.hash);
@@ -374,8 +373,8 @@ impl Fetches {
         })
     }
 
-    /// Leads the fetch of this key unless another one is under way: one validation
-    /// behind the clients' backs is enough.
+    /// Leads the fetch of this key unless another one is in progress: one background validation
+    /// is enough.
     pub fn lead(self: &Arc<Self>, key: &Key) -> Option<Fetch> {
         match self.join(key, 0) {
             Joined::Lead(fetch) => Some(fetch),
@@ -383,13 +382,13 @@ impl Fetches {
         }
     }
 
-    /// The store that they fill.
+    /// The store that the fetches fill.
     pub fn store(&self) -> &Memory {
         &self.store
     }
 
-    /// Something has changed what this key stands for: a fetch that is under way is not
-    /// stored, and who comes from now on does not join it.
+    /// Notes that this key was invalidated. A fetch in progress is not stored, and later
+    /// requests do not join it.
     pub fn outdate(&self, key: &Key) {
         let outdated = self.table(key).remove(&key.hash);
         if let Some(incoming) = outdated {
@@ -397,7 +396,7 @@ impl Fetches {
         }
     }
 
-    /// Fetches under way.
+    /// Number of fetches in progress.
     pub fn count(&self) -> usize {
         let tables = self.tables.iter();
         let lens = tables.map(|table| table.lock().unwrap_or_else(PoisonError::into_inner).len());
@@ -410,26 +409,25 @@ impl Fetches {
     }
 }
 
-/// The one who fetches. Dropping it ends the fetch as failed.
+/// The owner of a fetch. Dropping it ends the fetch as failed.
 #[derive(Debug)]
 pub struct Fetch {
     fetches: Arc<Fetches>,
     incoming: Arc<Incoming>,
-    /// What the body takes of the store already.
+    /// Memory of the store that is reserved for the body so far.
     reserved_bytes: usize,
-    /// Why what comes is not stored, if that has turned out while it came.
+    /// Why the response is not stored, if that became known while it arrived.
     given_up: Option<NotStored>,
     is_listed: bool,
 }
 
 impl Fetch {
-    /// The key that is fetched.
+    /// The key being fetched.
     pub fn key(&self) -> &Key {
         &self.incoming.key
     }
 
-    /// Follows the fetch for whoever has begun it: the first one. To be called once at
-    /// most.
+    /// Adds the request that began the fetch as the first follower. To be called at most once.
     pub fn follow(&mut self) -> Follower {
         let mut state = self.incoming.lock();
         debug_assert_eq!(state.positions[FIRST], None, "there is one first one");
@@ -443,29 +441,29 @@ impl Fetch {
         }
     }
 
-    /// How many follow.
+    /// Number of followers.
     pub fn followers(&self) -> usize {
         self.incoming.lock().followers
     }
 
-    /// Whether the head is there.
+    /// Whether the head has arrived.
     pub fn has_arrived(&self) -> bool {
         self.incoming.lock().arrival.is_some()
     }
 
-    /// Whether what comes is stored, as far as that is known.
+    /// Whether the response is being stored, as far as that is known.
     pub fn is_storing(&self) -> bool {
         self.incoming.lock().is_storing()
     }
 
-    /// Whether so many more bytes are more than memory takes.
+    /// Whether this many more bytes would exceed the limit of memory.
     pub fn needs_spool(&self, more: u64) -> bool {
         self.reserved_bytes as u64 + more > self.fetches.store.longest_bytes() as u64
             && self.incoming.lock().window.is_none()
     }
 
-    /// What comes is not stored, for this reason: it goes to those who follow now. Those who
-    /// wait for all of it wait no longer.
+    /// Stops storing the response, for this reason. Present followers still get it; followers
+    /// that wait for the whole body stop waiting.
     pub fn give_up_storing(&mut self, reason: NotStored) {
         if !self.is_listed {
             return;
@@ -478,17 +476,17 @@ impl Fetch {
         });
     }
 
-    /// Why what comes is not stored, if that has turned out while it came.
+    /// Why the response is not stored, if that became known while it arrived.
     pub fn given_up(&self) -> Option<NotStored> {
         self.given_up
     }
 
-    /// Whether what comes goes to a spool.
+    /// Whether the body goes to a spool.
     pub fn is_spooling(&self) -> bool {
         self.incoming.lock().open_spool().is_some()
     }
 
-    /// Has what has come and what comes go to a spool.
+    /// Sends the body to a spool, including the bytes that have already arrived.
     pub fn spool(&mut self, spool: Arc<dyn Spool>) {
         let wanted = SPOOL_WINDOW.min(self.fetches.store.longest_bytes());
         let more = wanted.saturating_sub(self.reserved_bytes);
@@ -503,12 +501,12 @@ impl Fetch {
         state.spool = Some(spool);
     }
 
-    /// The count of purges when it was asked for.
+    /// The count of purges when the fetch began.
     pub fn seen(&self) -> u64 {
         self.incoming.seen
     }
 
-    /// Ready when nobody follows. To be asked where the fetch is for nobody else.
+    /// Ready when nobody follows. Ask it if the fetch serves only its followers.
     pub fn poll_abandoned(&self, waker: &Waker) -> Poll<()> {
         let mut state = self.incoming.lock();
         if state.followers == 0 {
@@ -518,14 +516,14 @@ impl Fetch {
         Poll::Pending
     }
 
-    /// The head is there and may be stored: followers get it.
+    /// The head has arrived and may be stored: followers get it.
     pub fn arrive(&mut self, arrival: Arrival) {
         let arrival = Arc::new(arrival);
         self.incoming.change(|state| state.arrival = Some(arrival));
     }
 
-    /// The head is there, and the response is not for sharing: only the first one gets it,
-    /// and others fetch on their own, at once.
+    /// The head has arrived, and the response must not be shared. Only the first follower gets
+    /// it; the others fetch on their own, at once.
     pub fn pass(&mut self, arrival: Arrival, reason: NotStored) {
         let arrival = Arc::new(arrival);
         self.leave();
@@ -536,17 +534,16 @@ impl Fetch {
         });
     }
 
-    /// There is no response for who follows.
+    /// Ends the fetch without a response for its followers.
     pub fn release(mut self, released: Released) {
         self.end(released);
     }
 
-    /// Appends the beginning of a part of the body; says how much of it. Pending while
-    /// the spool, or those who follow, are too far behind.
+    /// Appends the beginning of `bytes` to the body; returns how many bytes it took. Pending
+    /// while the spool or the followers are too far behind.
     ///
-    /// A body that turns out to be longer than the store or the spool takes, or than
-    /// `most` bytes, is not stored: those who follow get the rest of it, and nobody joins
-    /// them.
+    /// A body longer than the store or the spool takes, or longer than `most` bytes, is not
+    /// stored: its followers get the rest of it, and nobody joins them.
     pub fn poll_append(&mut self, bytes: &[u8], most: u64, waker: &Waker) -> Poll<usize> {
         let mut state = self.incoming.lock();
         let longest = self.fetches.store.longest_bytes();
@@ -569,7 +566,7 @@ impl Fetch {
         }
         let is_storing = state.open_spool().is_some();
         if !is_storing {
-            // The table is locked first.
+            // The lock of the table comes first.
             drop(state);
             self.give_up_storing(NotStored::TooLarge);
             state = self.incoming.lock();
@@ -580,12 +577,12 @@ impl Fetch {
             state.wait(waker);
             if let Some(spool) = state.open_spool() {
                 spool.wait(waker);
-                // It may have gone on before it knew of the waker.
+                // The spool may have written more before it had the waker.
                 room = state.room(window);
             }
         }
         if room == 0 && state.open_spool().is_none() && state.has_laggards() {
-            // The slow ones hold up the others only where memory has no more room.
+            // Slow followers hold up the others only if memory is full.
             if self.fetches.store.reserve(LAG_BYTES) {
                 self.reserved_bytes += LAG_BYTES;
                 state.window = Some(window + LAG_BYTES);
@@ -601,13 +598,13 @@ impl Fetch {
         Poll::Ready(len)
     }
 
-    /// The body has ended as it should: it is stored, and given to who follows. `keep`
-    /// has it stored elsewhere too.
+    /// Ends a body that is complete: stores it, and hands it to the followers. `keep` can store
+    /// it elsewhere too.
     ///
     /// # Errors
     ///
-    /// Why it is not stored; followers have it all the same, unless it was cut off. Where
-    /// it is [`NotStored::Outdated`], it may be stored already, and has to be removed.
+    /// Why it is not stored. Followers still have it, unless it was cut off. After
+    /// [`NotStored::Outdated`] it may already be stored, and must be removed.
     pub fn finish(mut self, keep: impl FnOnce(&Object)) -> Result<(), NotStored> {
         let object = {
             let state = self.incoming.lock();
@@ -623,7 +620,7 @@ impl Fetch {
             }
         };
         self.release_room();
-        // What is stored is found before the fetch leaves the table.
+        // The object must be in the store before the fetch leaves the table.
         let stored = object.and_then(|object| {
             let key = &self.incoming.key;
             let store = &self.fetches.store;
@@ -634,7 +631,7 @@ impl Fetch {
             } else if object.cost() > store.longest_bytes() {
                 Err(NotStored::TooLarge)
             } else {
-                // It was purged meanwhile.
+                // The key was purged meanwhile.
                 Err(NotStored::Outdated)
             }
         });
@@ -642,8 +639,7 @@ impl Fetch {
         stored
     }
 
-    /// The body has ended as it should, and has gone to a spool: who follows has all of
-    /// it. The object has no body.
+    /// Ends a body that is complete and in a spool, for all followers. The object has no body.
     ///
     /// # Errors
     ///
@@ -672,12 +668,12 @@ impl Fetch {
         })
     }
 
-    /// All has come, and is stored, if it is to be.
+    /// Ends the fetch after its response has arrived and, where possible, been stored.
     ///
     /// # Errors
-    /// If something has changed meanwhile what it stands for.
+    /// The key was invalidated meanwhile.
     fn settle(mut self) -> Result<(), NotStored> {
-        // Who changes that from now on finds what is stored.
+        // From here on, an invalidation finds the stored object.
         self.leave();
         let is_outdated = self.incoming.change(|state| {
             state.end = Some(End::Whole);
@@ -697,12 +693,12 @@ impl Fetch {
         self.release_room();
     }
 
-    /// Others may lead from now on.
+    /// Removes the fetch from the table, so that another one may lead.
     fn leave(&mut self) {
         if std::mem::take(&mut self.is_listed) {
             let mut table = self.fetches.table(&self.incoming.key);
             let hash = self.incoming.key.hash;
-            // Another one may have come in its place.
+            // Another fetch may have taken its place.
             if table
                 .get(&hash)
                 .is_some_and(|it| Arc::ptr_eq(it, &self.incoming))
@@ -728,13 +724,14 @@ impl Drop for Fetch {
     }
 }
 
-/// A response whose body lies in a spool. It is stored next; until then those who come
-/// follow it. Dropping it has it not stored.
+/// A complete response whose body lies in a spool and is yet to be stored. Until it is, new
+/// requests follow it. Dropping it discards the response.
 #[derive(Debug)]
 pub struct Spooled {
     /// The response, without its body.
     pub object: Object,
-    /// Has the body, once it has written all that it was given.
+    /// The spool of the body. It has the whole body once it has written everything it was
+    /// given.
     pub spool: Arc<dyn Spool>,
     /// Length of the body in bytes.
     pub body_len: u64,
@@ -742,36 +739,36 @@ pub struct Spooled {
 }
 
 impl Spooled {
-    /// Its key.
+    /// The key of the response.
     pub fn key(&self) -> &Key {
         self.fetch.key()
     }
 
-    /// It is stored, and can be found.
+    /// Notes that it is stored, and can be found.
     ///
     /// # Errors
-    /// If something has changed meanwhile what it stands for: it has to be removed.
+    /// The key was invalidated meanwhile: the stored response must be removed.
     pub fn stored(self) -> Result<(), NotStored> {
         self.fetch.settle()
     }
 }
 
-/// Index of the first one who follows.
+/// Index of the first follower.
 const FIRST: usize = 0;
 
-/// Bytes that are kept of a response that is not stored.
+/// Bytes kept of a response that is not stored.
 const PASSING_WINDOW: usize = 2 * CHUNK_BYTES;
 
-/// Bytes by which a window grows for those who are slower than others.
+/// Bytes by which the window grows for slow followers.
 const LAG_BYTES: usize = 4 * CHUNK_BYTES;
 
-/// Bytes that may wait to be written to a spool, where memory has room for them.
+/// Bytes that may wait to be written to a spool, if memory has room for them.
 const SPOOL_WINDOW: usize = 64 * CHUNK_BYTES;
 
 /// Most bytes of a spool that a follower reads at once.
 const SPOOLED_BYTES: u64 = 1 << 20;
 
-/// One who gets the response that another fetches.
+/// A request that gets the response of another request's fetch.
 #[derive(Debug)]
 pub struct Follower {
     incoming: Arc<Incoming>,
@@ -780,17 +777,17 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Why the response is not stored, if only the first one gets it.
+    /// Why the response is not stored, if only the first follower gets it.
     pub fn passing(&self) -> Option<NotStored> {
         self.incoming.lock().passing
     }
 
-    /// The head, once it is there. Whether it answers the follower's own request is for
-    /// [`StoredHead::answers`] to say.
+    /// The head, once it has arrived. Whether it answers the follower's own request, the caller
+    /// asks [`StoredHead::answers`].
     ///
     /// # Errors
     ///
-    /// Why none comes.
+    /// Why there is no head.
     pub fn poll_head(&self, waker: &Waker) -> Poll<Result<Arc<Arrival>, Released>> {
         let mut state = self.incoming.lock();
         if let Some(End::Released(released)) = &state.end {
@@ -806,14 +803,14 @@ impl Follower {
         Poll::Pending
     }
 
-    /// The file that [`Read::Spooled`] is about.
+    /// The file for [`Read::Spooled`].
     pub fn file(&self) -> Option<Arc<File>> {
         let state = self.incoming.lock();
         let (file, _) = state.spool.as_ref()?.written()?;
         Some(file)
     }
 
-    /// Whether all has come and is stored, once that is known.
+    /// Whether the whole response has arrived and is stored, once that is known.
     pub fn poll_end(&self, waker: &Waker) -> Poll<bool> {
         let mut state = self.incoming.lock();
         match &state.end {
@@ -826,7 +823,7 @@ impl Follower {
         }
     }
 
-    /// Appends what has come of the body since the last call, `most` bytes at most.
+    /// Appends the bytes of the body since the last call, at most `most`.
     pub fn poll_read(&mut self, out: &mut Vec<u8>, most: usize, waker: &Waker) -> Poll<Read> {
         let mut state = self.incoming.lock();
         let len = state.len();
@@ -871,7 +868,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // The fetch may wait for the last one to leave, or for the slowest.
+        // The fetch may wait for its last follower to leave, or for its slowest.
         self.incoming.change(|state| {
             state.followers -= 1;
             state.positions[self.index] = None;

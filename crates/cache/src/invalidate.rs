@@ -1,4 +1,4 @@
-//! What an unsafe request makes out of date (RFC 9111 §4.4).
+//! Invalidation by unsafe requests (RFC 9111 §4.4).
 
 use evenkeel_policy::route::path::without_dot_segments;
 use evenkeel_proto::{Method, Scheme};
@@ -7,9 +7,9 @@ use crate::key::{Key, Secret};
 use crate::message::{Request, Response};
 use crate::rules::Rules;
 
-/// The keys of what a request and its response make out of date: the URL of the request,
-/// and those of `Location` and `Content-Location` at the same origin. None where the
-/// method is safe or the request failed.
+/// The keys that a request and its response invalidate: the URL of the request, and those of
+/// `Location` and `Content-Location` at the same origin. Empty if the method is safe or the
+/// request failed.
 pub fn outdated(
     secret: &Secret,
     rules: &Rules,
@@ -80,7 +80,7 @@ fn resolve(request: &Request<'_>, host: &[u8], base: &[u8], reference: &[u8]) ->
     Some(resolved)
 }
 
-/// Where the scheme of a reference ends, if it has one.
+/// The index at which the scheme of a reference ends, if it has one.
 fn scheme_end(reference: &[u8]) -> Option<usize> {
     let at = reference.iter().position(|byte| b":/?".contains(byte))?;
     (reference[at] == b':').then_some(at)

@@ -1,8 +1,8 @@
 //! Keys: which requests have the same answer (RFC 9111 §2).
 //!
-//! A key begins with the URL as the endpoint sees it, `http://host/path?query`, so
-//! that nothing of it can be varied unseen. Parts of the request that a route adds
-//! follow, each behind a NUL, which no head contains.
+//! A key begins with the URL as the endpoint sees it, `http://host/path?query`, so that every
+//! part of the URL counts. Parts of the request that a route adds follow, each behind a NUL,
+//! which no head contains.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -14,7 +14,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use crate::message::Request;
 use crate::vary::push_value;
 
-/// A random number of the process: without it nobody can make keys that collide.
+/// A random number of the process. Without it, nobody can make keys that collide.
 #[derive(Clone, Copy)]
 pub struct Secret(pub [u8; 16]);
 
@@ -33,10 +33,10 @@ impl Secret {
     }
 }
 
-/// What of the query is part of the key.
+/// The parts of the query that belong to the key.
 #[derive(Debug, Clone, Default)]
 pub struct QueryRules {
-    /// Only parameters of these names; all where there is none.
+    /// Only parameters of these names count; if empty, all count.
     pub only: Vec<Glob>,
     /// No parameters of these names.
     pub ignore: Vec<Glob>,
@@ -44,10 +44,10 @@ pub struct QueryRules {
     pub is_sorted: bool,
 }
 
-/// What a route's keys are made of, beside scheme, host, path and query.
+/// The parts of a route's keys beside scheme, host and path.
 #[derive(Debug, Clone, Default)]
 pub struct KeyRules {
-    /// What of the query.
+    /// The parts of the query.
     pub query: QueryRules,
     /// Fields of the request, by name in lower case.
     pub headers: Vec<String>,
@@ -55,7 +55,7 @@ pub struct KeyRules {
     pub cookies: Vec<String>,
 }
 
-/// What an answer is stored under.
+/// The key under which an answer is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// Of all of its bytes.
@@ -69,7 +69,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The URL as the key has it.
+    /// The URL at the beginning of the key.
     pub fn url(&self) -> &[u8] {
         &self.bytes[..self.url_len]
     }
@@ -96,8 +96,8 @@ impl KeyRules {
         Key::new(secret, key, url_len)
     }
 
-    /// The key of a URL, for requests that have none of the parts that follow it:
-    /// what is purged, and what an unsafe request makes out of date.
+    /// The key of a URL, for requests without the further parts of the route's keys. Purges and
+    /// invalidations by unsafe requests use it.
     pub fn key_of_url(
         &self,
         secret: &Secret,
@@ -149,8 +149,8 @@ impl KeyRules {
 impl QueryRules {
     /// Whether a parameter is part of the key.
     ///
-    /// One with a `;` always is: some endpoints take that for the end of a parameter,
-    /// and what follows would be a parameter that nobody sees.
+    /// A parameter with a `;` always is. Some endpoints take the `;` for the end of a
+    /// parameter: the rest would then be a parameter that the key does not show.
     fn keep(&self, parameter: &[u8]) -> bool {
         if parameter.contains(&b';') || memchr::memmem::find(parameter, b"%3B").is_some() {
             return true;
@@ -164,7 +164,7 @@ impl QueryRules {
 }
 
 impl Key {
-    /// Of the bytes of a key, whose URL is so long.
+    /// A key from its bytes, with the length of its URL.
     pub(crate) fn new(secret: &Secret, bytes: Vec<u8>, url_len: usize) -> Self {
         let url_hash = secret.hash(&bytes[..url_len]);
         let hash = if bytes.len() == url_len {
@@ -184,7 +184,7 @@ impl Key {
 /// Stands before each part that follows the URL.
 const PART: u8 = b'\0';
 
-/// `scheme://host[:port]`: a host has no case, and the port of its scheme is left out.
+/// `scheme://host[:port]`, with the host in lower case, and without the scheme's default port.
 fn push_origin(key: &mut Vec<u8>, scheme: Scheme, host: &[u8]) {
     key.extend_from_slice(scheme.as_str().as_bytes());
     key.extend_from_slice(b"://");
@@ -316,7 +316,7 @@ mod tests {
             (utm(), "UTM_x=2", "?UTM_x=2"),
             (utm(), "%75tm_x=2&a=1", "?a=1"),
             (utm(), "b=2&a=1", "?b=2&a=1"),
-            // What may hide another parameter is seen.
+            // A parameter that may hide another one is part of the key.
             (utm(), "utm_x=1;callback=evil", "?utm_x=1;callback=evil"),
             (utm(), "utm_x=1%3Bcallback=evil", "?utm_x=1%3Bcallback=evil"),
             (

@@ -1,9 +1,9 @@
 //! One machine's view of the purges that several machines share, without I/O.
 //!
-//! A server keeps the purges of all machines in one log, numbered without gaps. A
-//! response in the shared store has the [`Position`] in the log up to which it is known
-//! to be alive: that of its machine when it was asked for. A machine compares it with
-//! the purges that came later.
+//! A server keeps the purges of all machines in one log, numbered without gaps. A response in
+//! the shared store carries a [`Position`] in that log: it is known to have survived all purges
+//! up to there. The position is its machine's when the response was requested. A machine
+//! compares it with later purges.
 //!
 //! ```text
 //!         a machine purges   its stores have had it   the log has it
@@ -11,11 +11,11 @@
 //!  marks here  ──────┴─────── pending: for all objects ─────┴─ by number ▶
 //! ```
 //!
-//! The log gets a purge only once the stores have had it: what was asked for before would
-//! count as newer otherwise.
+//! A purge enters the log only after the machine's own stores have applied it. Otherwise a
+//! response requested before the purge would count as newer than it.
 //!
 //! Invariant: a ledger knows every purge from [`Position`] `base` on, in order. A gap, or
-//! another log under the same name, is an error: what was purged meanwhile is unknown.
+//! another log under the same name, is an error: the purges in between are unknown.
 
 use std::collections::VecDeque;
 
@@ -23,17 +23,17 @@ use crate::key::Secret;
 use crate::object::Object;
 use crate::purge::{Fate, Purge, Purges, Strength};
 
-/// Purges that wait for the log at most. Of more, all become one of everything.
+/// Most purges that wait for the log. Beyond it they become one purge of everything.
 pub const MAX_PENDING: usize = 4096;
-/// Most bytes of a URL, a prefix or a tag in the log. What is longer purges more.
+/// Most bytes of a URL, a prefix or a tag in the log. A longer one becomes a broader purge.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;
-/// Counts of local purges that are kept beside numbers of the log.
+/// Most pairs of log number and local purge count to keep.
 const MAX_COUNTS: usize = 4096;
 
 /// A place in a log of purges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// Which log: a random number from when it was begun.
+    /// Identifies the log: a random number from its creation.
     pub epoch: u64,
     /// The number of its last purge.
     pub number: u64,
@@ -42,24 +42,24 @@ pub struct Position {
 /// A purge on its way between machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// What is purged.
+    /// What the purge selects by.
     pub kind: Kind,
     /// The URL, the prefix or the tag.
     pub text: Box<[u8]>,
-    /// What becomes of it.
+    /// Whether the objects are dropped or become stale.
     pub strength: Strength,
 }
 
-/// What a purge goes by.
+/// What a purge selects objects by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// All there is.
+    /// Every object.
     Everything,
-    /// A URL.
+    /// One URL.
     Url,
-    /// How URLs begin.
+    /// The beginning of a URL.
     Prefix,
-    /// A tag.
+    /// One tag.
     Tag,
 }
 
@@ -88,8 +88,7 @@ impl Order {
         }
     }
 
-    /// What is purged here, for the other machines: the same, or more where it is too
-    /// long.
+    /// A local purge, for the other machines. It becomes broader if its text is too long.
     pub fn new(what: Purge<'_>, strength: Strength) -> Self {
         let (kind, text) = match what {
             Purge::Everything => return Order::everything(strength),
@@ -106,7 +105,7 @@ impl Order {
         }
     }
 
-    /// For a store.
+    /// The purge for a local store.
     pub fn purge(&self) -> Purge<'_> {
         match self.kind {
             Kind::Everything => Purge::Everything,
@@ -117,25 +116,25 @@ impl Order {
     }
 }
 
-/// Who put a purge into the log.
+/// The origin of a purge in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Author {
     /// A random number of the machine's process.
     pub machine: u64,
-    /// The count of its purges.
+    /// The number of the purge among that process's own.
     pub serial: u64,
 }
 
-/// What a log has at a number.
+/// The content of a log entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It was begun: nothing is known of what was purged before.
+    /// The log was created: earlier purges are unknown.
     Begun,
-    /// Somebody purged something.
+    /// A machine purged something.
     Purged {
-        /// Who.
+        /// The machine, and its number for the purge.
         by: Author,
-        /// What.
+        /// The purge.
         order: Order,
     },
 }
@@ -143,9 +142,9 @@ pub enum Event {
 /// An entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it is.
+    /// The entry's place in the log.
     pub position: Position,
-    /// What happened.
+    /// The entry's content.
     pub event: Event,
 }
 
@@ -153,36 +152,36 @@ pub struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap;
 
-/// What a machine knows of the log, and of its own purges that are not in it yet.
+/// A machine's knowledge of the log, and its own purges that are not in the log yet.
 #[derive(Debug)]
 pub struct Ledger {
     machine: u64,
-    /// The newest entry that was applied; `None` before the first.
+    /// The newest applied entry; `None` before the first.
     position: Option<Position>,
     /// The number before the first purge in `purges`.
     base: u64,
-    /// Those of the log: their count is the number less `base`.
+    /// The purges of the log. The count of a purge is its number less `base`.
     purges: Purges,
-    /// By number: the count of purges of the stores here, once they have had it.
+    /// Pairs of a log number and the purge count of the local stores after it.
     counts: VecDeque<(u64, u64)>,
     pending: VecDeque<Pending>,
-    /// Those that are pending, for objects of any number.
+    /// The pending purges, for objects of any number.
     pending_purges: Purges,
-    /// Of this machine's last purge.
+    /// Number of this machine's last purge.
     serial: u64,
 }
 
-/// A purge of this machine that the log has not got yet.
+/// A purge of this machine that is not in the log yet.
 #[derive(Debug)]
 struct Pending {
     serial: u64,
     order: Order,
-    /// How often the stores here are still to have it.
+    /// How many times the local stores still have to apply it.
     open: u32,
 }
 
 impl Ledger {
-    /// Of a machine that knows nothing of the log yet. `machine` is random.
+    /// The ledger of a machine that does not know the log yet. `machine` is random.
     pub fn new(machine: u64) -> Self {
         Ledger {
             machine,
@@ -201,12 +200,12 @@ impl Ledger {
         self.position
     }
 
-    /// Notes a purge of this machine: until the log has it, it holds for all objects. The
-    /// stores here are to have it next; [`note_purged`](Self::note_purged) is told then, with
-    /// the number that this gives.
+    /// Notes a purge of this machine. Until the log has the purge, it holds for all objects.
+    /// The caller then applies it to the local stores, and calls
+    /// [`note_purged`](Self::note_purged) with the returned number.
     #[must_use]
     pub fn purge(&mut self, secret: &Secret, order: Order) -> u64 {
-        // The first may be on its way.
+        // The first one may already be on its way to the log.
         let same = self.pending.iter_mut().skip(1).find(|it| it.order == order);
         if let Some(same) = same {
             same.open += 1;
@@ -231,16 +230,16 @@ impl Ledger {
         self.serial
     }
 
-    /// The stores here have had the purge of this number.
+    /// Notes that the local stores have applied the purge of this number.
     pub fn note_purged(&mut self, serial: u64) {
-        // One that is not there any more became one of everything, with those after it.
+        // A missing one was merged, with those after it, into a purge of everything.
         let later = self.pending.iter_mut().find(|it| it.serial >= serial);
         if let Some(pending) = later {
             pending.open = pending.open.saturating_sub(1);
         }
     }
 
-    /// The first purge that the log has not got yet, if the stores here have had it.
+    /// The oldest purge that is not in the log yet, if the local stores have applied it.
     pub fn next_pending(&self) -> Option<(Author, &Order)> {
         let first = self.pending.front().filter(|it| it.open == 0)?;
         let by = Author {
@@ -250,13 +249,13 @@ impl Ledger {
         Some((by, &first.order))
     }
 
-    /// How many purges the log has not got yet.
+    /// Number of purges that are not in the log yet.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Begins anew with the oldest entry that the log has. What was purged between is
-    /// unknown: the caller purges the stores here of everything.
+    /// Starts again with the oldest entry of the log. Purges in between are unknown, so the
+    /// caller purges the local stores of everything.
     pub fn restart(&mut self, oldest: &Entry) {
         let number = oldest.position.number;
         self.base = match oldest.event {
@@ -271,15 +270,16 @@ impl Ledger {
         self.counts.clear();
     }
 
-    /// Forgets where it is: the stores here may lack a purge. It has to begin anew.
+    /// Forgets the position, because the local stores may lack a purge. The caller has to
+    /// restart.
     pub fn forget(&mut self) {
         self.position = None;
     }
 
-    /// Applies the next entry; gives the purge that the stores here have not had.
+    /// Applies the next entry. Returns its purge if the local stores have not applied it yet.
     ///
     /// # Errors
-    /// It is not the next one.
+    /// The entry is not the next one.
     pub fn apply(&mut self, secret: &Secret, entry: Entry) -> Result<Option<Order>, Gap> {
         let Some(known) = self.position else {
             return Err(Gap);
@@ -289,7 +289,7 @@ impl Ledger {
             return Err(Gap);
         }
         let Event::Purged { by, order } = entry.event else {
-            // A log is begun once.
+            // A log is created only once.
             if entry.position.number != self.base {
                 return Err(Gap);
             }
@@ -301,7 +301,7 @@ impl Ledger {
         if by.machine != self.machine {
             return Ok(Some(order));
         }
-        // Those before it were replaced by it, or have come.
+        // Earlier purges of this machine are in the log, or were merged into this one.
         while (self.pending.front()).is_some_and(|it| it.serial <= by.serial) {
             self.pending.pop_front();
         }
@@ -311,7 +311,8 @@ impl Ledger {
         Ok(None)
     }
 
-    /// The stores here have had all purges up to `number`; `count` is theirs since.
+    /// Notes that the local stores have applied all purges up to `number`; `count` is their
+    /// purge count since.
     pub fn note_count(&mut self, number: u64, count: u64) {
         if self.counts.back().is_some_and(|&(last, _)| last == number) {
             return;
@@ -322,8 +323,8 @@ impl Ledger {
         self.counts.push_back((number, count));
     }
 
-    /// Up to where an object of this machine is known to be alive; `None` if it is
-    /// older than what is known.
+    /// The position up to which an object of this machine is known to have survived; `None` if
+    /// it is older than the known positions.
     pub fn position_of(&self, object: &Object) -> Option<Position> {
         let end = self
             .counts
@@ -336,8 +337,8 @@ impl Ledger {
         })
     }
 
-    /// What has become of an object that was alive at a position. One that is alive
-    /// becomes as new as the stores here are.
+    /// The fate of an object that had survived up to a position. A surviving object gets the
+    /// local stores' current count.
     pub fn judge(&self, secret: &Secret, object: &Object, position: Position) -> Fate {
         let Some((known, &(_, count))) = self.position.zip(self.counts.back()) else {
             return Fate::Gone;

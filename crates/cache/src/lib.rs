@@ -5,22 +5,22 @@
 //! bytes come out. Nothing here opens a socket, reads a clock or knows an async
 //! runtime.
 //!
-//! | module | decides |
+//! | module | content |
 //! |---|---|
-//! | [`control`] | what `Cache-Control` and its relatives say |
-//! | [`rules`] | what a route wants of its cache |
+//! | [`control`] | the directives of `Cache-Control` and its relatives |
+//! | [`rules`] | the rules of a route for its cache |
 //! | [`key`], [`vary`] | which requests have the same answer |
 //! | [`storing`] | whether a response may be stored |
 //! | [`freshness`] | whether a stored response may be served |
-//! | [`validate`] | asking whether a stored response is still current |
-//! | [`invalidate`] | what an unsafe request makes out of date |
+//! | [`validate`] | validation of stored responses |
+//! | [`invalidate`] | invalidation by unsafe requests |
 //! | [`report`] | `Age` and `Cache-Status` |
-//! | [`object`], [`incoming`] | a stored response; one that still arrives |
+//! | [`object`], [`incoming`] | a stored response; an incoming one |
 //! | [`record`] | an object as bytes, on a disk or at another server |
-//! | [`recent`] | what is remembered of keys without storing anything |
-//! | [`memory`], [`purge`] | the store in memory, and what was purged from it |
+//! | [`recent`] | short-term memory about keys, without stored responses |
+//! | [`memory`], [`purge`] | the store in memory, and its purges |
 //! | [`disk`] | layout and index of a store on a disk, without its I/O |
-//! | [`ledger`] | purges that machines with a shared store tell each other |
+//! | [`ledger`] | purges that machines with a shared store exchange |
 #![forbid(unsafe_code)]
 
 pub mod control;

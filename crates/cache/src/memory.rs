@@ -1,14 +1,14 @@
 //! The store in memory, shared by all workers: bounded by bytes, and resistant to
 //! scans.
 //!
-//! Objects are spread over shards by the hash of their key. A shard is a table and the
-//! queues of S3-FIFO (`shard`) behind one lock, which is held for a lookup, or for one
-//! object that comes or goes. The bound is the store's, not the shard's, so that an
-//! object may be longer than a shard's part; what has to go is taken from shards that
-//! have at least as many as the mean.
+//! Objects are spread over shards by the hash of their key. A shard is a table and the queues
+//! of S3-FIFO (`shard`) behind one lock. The lock is held for a lookup, or while one object is
+//! inserted or removed. The bound is the store's, not the shard's, so that an object may be
+//! longer than a shard's part. Evictions come from shards with at least the mean number of
+//! objects.
 //!
-//! Invariant: no call does more than a bounded number of steps. Purged and evicted
-//! objects go one by one, with what is stored next or with [`Memory::sweep`].
+//! Invariant: no call does more than a bounded number of steps. Purged and evicted objects are
+//! dropped one by one, with each object stored next or by [`Memory::sweep`].
 
 mod ghost;
 mod shard;
@@ -22,8 +22,8 @@ use crate::object::{CHUNK_BYTES, Object};
 use crate::purge::{Fate, Purge, Purges, Strength};
 use shard::Shard;
 
-/// Most objects of one key, which differ in what they were selected by ([`crate::vary`]).
-/// Of more the oldest goes.
+/// Most objects of one key, with different selecting fields ([`crate::vary`]). Beyond it the
+/// oldest is dropped.
 pub const MAX_VARIANTS: usize = 32;
 
 /// Most objects that are evicted for one that comes.
@@ -66,10 +66,10 @@ struct Sweep {
     began: u64,
 }
 
-/// What a store has.
+/// The contents of a store in figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
-    /// Objects, purged ones among them that nobody has asked for since.
+    /// Number of objects, including purged ones that nobody has asked for since.
     pub objects: u64,
     /// Bytes that they take in memory.
     pub bytes: u64,
@@ -80,8 +80,8 @@ pub struct Figures {
 }
 
 impl Memory {
-    /// An empty store of so many bytes. `secret` is random: whoever knows it can make
-    /// keys that collide.
+    /// An empty store of this capacity. `secret` is random: with it, anyone could make keys
+    /// that collide.
     pub fn new(capacity_bytes: usize, secret: Secret) -> Self {
         Memory::with_purges(capacity_bytes, secret, Arc::default())
     }
@@ -109,12 +109,12 @@ impl Memory {
         }
     }
 
-    /// What was purged.
+    /// The purges of this store.
     pub fn purges(&self) -> &Purges {
         &self.purges
     }
 
-    /// What keys are hashed with.
+    /// The secret for hashes of keys.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
@@ -145,8 +145,7 @@ impl Memory {
         None
     }
 
-    /// All objects of a key, the newest first: what a validation asks about (RFC 9111
-    /// §4.3.1).
+    /// All objects of a key, the newest first, for a validation (RFC 9111 §4.3.1).
     pub fn variants(&self, key: &Key) -> Vec<Object> {
         let mut found = self.shard(key).variants(key);
         found.retain(|it| self.purges.judge(&self.secret, it) == Fate::Alive);
@@ -154,8 +153,10 @@ impl Memory {
         found
     }
 
-    /// Stores an object, in place of one that was selected by the same. Says whether it
-    /// did: not what was purged since it was asked for, nor what is too long.
+    /// Stores an object; it replaces one with the same selecting fields.
+    ///
+    /// Returns whether it was stored: not if it was purged since it was requested, or if it is
+    /// too long.
     pub fn insert(&self, key: &Key, object: Object) -> bool {
         let cost = object.cost();
         let is_known = self.purges.knows(object.seen());
@@ -173,7 +174,7 @@ impl Memory {
         true
     }
 
-    /// Drops an object, if it is still the one in its place.
+    /// Drops an object if it is still at its place.
     pub fn drop_one(&self, key: &Key, object: &Object) {
         let gone = self.shard(key).remove_one(key, object);
         self.give_back(gone);
@@ -189,14 +190,13 @@ impl Memory {
         count
     }
 
-    /// Purges what is there now and what was asked for before, in constant time.
+    /// Purges the stored objects and those being fetched, in constant time.
     pub fn purge(&self, what: Purge<'_>, strength: Strength) {
         self.purges.purge(&self.secret, what, strength);
     }
 
-    /// Looks at so many places for objects that were purged, and drops them. Called now
-    /// and then, it frees what a purge has left, what the purge itself takes, and what was
-    /// still being sent when it went.
+    /// Looks for purged objects at this many places, and drops them. Called now and then, it
+    /// frees purged objects, the marks of purges, and evicted objects that have been sent.
     pub fn sweep(&self, places: usize) {
         self.release_held();
         let mut sweep = lock(&self.sweep);
@@ -228,7 +228,7 @@ impl Memory {
         }
     }
 
-    /// What the store has.
+    /// The contents of the store in figures.
     pub fn figures(&self) -> Figures {
         Figures {
             objects: self.objects.load(Relaxed) as u64,
@@ -238,9 +238,10 @@ impl Memory {
         }
     }
 
-    /// Counts bytes that are taken elsewhere on behalf of the store, such as those of a
-    /// body that still arrives, and makes room for them. False if half of the store is
-    /// taken so, or by what was evicted and is still being sent.
+    /// Reserves bytes that are used elsewhere on behalf of the store, and makes room for them.
+    ///
+    /// An example is a body that is still arriving. False if such bytes, together with evicted
+    /// objects still being sent, take half of the store.
     #[must_use]
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         let most = (self.capacity_bytes / 2).saturating_sub(self.held_bytes.load(Relaxed));
@@ -255,7 +256,7 @@ impl Memory {
         is_reserved
     }
 
-    /// Takes back what was counted by [`reserve`](Self::reserve).
+    /// Releases bytes taken by [`reserve`](Self::reserve).
     pub(crate) fn release(&self, bytes: usize) {
         self.reserved_bytes.fetch_sub(bytes, Relaxed);
     }
@@ -286,7 +287,7 @@ impl Memory {
         }
     }
 
-    /// Takes back the memory of objects that nobody is sent any more.
+    /// Reclaims the memory of evicted objects that are no longer being sent.
     fn release_held(&self) {
         lock(&self.held).retain(|object| {
             let is_held = object.is_held();
@@ -298,13 +299,13 @@ impl Memory {
         });
     }
 
-    /// Evicts until the rest fits: one object from the shard that has got one, then from
-    /// the shards in turn.
+    /// Evicts until the rest fits: one object from the shard that has just received one, then
+    /// from the shards in turn.
     ///
-    /// Only from those that have at least the mean of objects: else the shards would
-    /// drift apart, and one that has drifted to nothing gives up what is asked for all
-    /// the time. Not by bytes: a long object would displace all else in its shard, and
-    /// then itself.
+    /// It evicts only from shards with at least the mean number of objects. Otherwise the
+    /// shards would drift apart, and a shard that is nearly empty would lose its hottest
+    /// objects. It does not go by bytes: a long object would displace everything else in its
+    /// shard, and then itself.
     fn make_room(&self, first: usize) {
         let count = self.shards.len();
         let mut at = first & (count - 1);
@@ -335,8 +336,8 @@ impl Memory {
     }
 }
 
-/// A thread that panicked while it held a lock has left whole values behind: within a
-/// shard nothing can panic but for want of memory.
+/// Locks a mutex, even a poisoned one: its values are complete, because within a shard only an
+/// allocation can panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

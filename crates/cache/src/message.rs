@@ -8,7 +8,7 @@ use evenkeel_proto::{FieldKind, RequestHead, ResponseHead, Scheme};
 pub struct Request<'a> {
     /// The head.
     pub head: &'a RequestHead,
-    /// What the head's spans lie in.
+    /// The buffer that the head's spans refer to.
     pub bytes: &'a [u8],
     /// The scheme that the client asked by.
     pub scheme: Scheme,
@@ -19,7 +19,7 @@ pub struct Request<'a> {
 pub struct Response<'a> {
     /// The head.
     pub head: &'a ResponseHead,
-    /// What the head's spans lie in.
+    /// The buffer that the head's spans refer to.
     pub bytes: &'a [u8],
 }
 
@@ -77,7 +77,7 @@ pub(crate) mod tests {
         raw_request(&format!("{text}\r\n"))
     }
 
-    /// A request as it is written.
+    /// A request in the text form of HTTP/1.
     pub fn raw_request(text: &str) -> Sent<RequestHead> {
         let mut head = RequestHead::default();
         let parsed = parse_request(text.as_bytes(), &mut head);

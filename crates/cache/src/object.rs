@@ -1,8 +1,8 @@
-//! A stored response: one allocation for what is known of it, its key, its head and a
-//! short body. Long bodies are in chunks.
+//! A stored response: one allocation for its data, its key, its head and a short body. Long
+//! bodies are in chunks.
 //!
-//! Objects are shared between workers and never change, but for how often they were
-//! asked for and up to which purge they are known to be alive.
+//! Objects are shared between workers and immutable, except for two atomics: how often they
+//! were asked for, and up to which purge they are known to have survived.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use crate::key::{Key, Secret};
 use crate::message::{Request, Response};
 use crate::vary;
 
-/// Length of each chunk of a long body but the last, in bytes: with its counters it fills
-/// what an allocator gives for it.
+/// Length of each chunk of a long body but the last, in bytes. With its counters a chunk fills
+/// an allocator's size class.
 pub const CHUNK_BYTES: usize = 64 * 1024 - 16;
 
 /// Most tags of an object; a response with more is not stored.
 pub const MAX_TAGS: usize = 128;
 
-/// A stored response. A clone is the same one: it stays whole for as long as somebody
-/// has it, whatever becomes of it in the store.
+/// A stored response. A clone is the same object, which stays complete as long as anyone holds
+/// it, even after the store has dropped it.
 #[derive(Debug, Clone)]
 pub struct Object(ThinArc<Meta, u8>);
 
 #[derive(Debug)]
 struct Meta {
-    /// The body, where it is longer than a chunk.
+    /// The body, if it is longer than a chunk.
     long: Option<Arc<LongBody>>,
     born: Born,
-    /// Count of purges as of which it is known to be alive.
+    /// Count of purges up to which it is known to have survived.
     seen: AtomicU64,
     fresh: u32,
     while_revalidate: u32,
@@ -50,14 +50,14 @@ struct Meta {
     always_validate: bool,
     forbid_stale: bool,
     is_purged: AtomicBool,
-    /// How often it was asked for of late, up to [`MAX_HEAT`].
+    /// How often it was asked for lately, up to [`MAX_HEAT`].
     heat: AtomicU8,
 }
 
-/// How often an object was asked for is counted up to this (S3-FIFO: two bits).
+/// The counter of requests for an object stops here (S3-FIFO: two bits).
 pub const MAX_HEAT: u8 = 3;
 
-/// A body in chunks of [`CHUNK_BYTES`], but for the last.
+/// A body in chunks of [`CHUNK_BYTES`]; the last one may be shorter.
 #[derive(Debug)]
 pub struct LongBody {
     chunks: Box<[Arc<[u8]>]>,
@@ -65,7 +65,7 @@ pub struct LongBody {
 }
 
 impl LongBody {
-    /// Of chunks that all have [`CHUNK_BYTES`] but the last, which has at least one
+    /// Builds a body from chunks. All have [`CHUNK_BYTES`] but the last, which has at least one
     /// byte.
     pub fn new(chunks: Vec<Arc<[u8]>>) -> Self {
         debug_assert!(
@@ -86,7 +86,7 @@ impl LongBody {
 /// A body that lies in a file.
 #[derive(Debug, Clone)]
 pub struct FilePart {
-    /// The file: readable for as long as this is there.
+    /// The file, which stays readable as long as this value exists.
     pub file: Arc<File>,
     /// Offset of the body in the file, in bytes.
     pub offset: u64,
@@ -94,17 +94,17 @@ pub struct FilePart {
     pub len: u64,
 }
 
-/// The body of an object that is made.
+/// The body of a new object.
 #[derive(Debug, Clone)]
 pub enum Body<'a> {
-    /// Up to [`CHUNK_BYTES`]: it lies beside the head.
+    /// Up to [`CHUNK_BYTES`]; stored beside the head.
     Short(&'a [u8]),
-    /// Any longer one.
+    /// A longer body.
     Long(Arc<LongBody>),
 }
 
 impl<'a> Body<'a> {
-    /// Of bytes that lie in one piece.
+    /// A body from contiguous bytes.
     pub fn of(bytes: &'a [u8]) -> Self {
         if bytes.len() <= CHUNK_BYTES {
             return Body::Short(bytes);
@@ -114,7 +114,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// What is stored of a response's head.
+/// The stored part of a response's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredHead {
     /// The status code.
@@ -123,18 +123,18 @@ pub struct StoredHead {
     reason: Box<[u8]>,
     /// Field lines, each with its end.
     pub(crate) lines: Vec<u8>,
-    /// What the response was selected by ([`vary`]).
+    /// The selecting fields of the request ([`vary`]).
     selector: Vec<u8>,
     tags: Vec<u64>,
 }
 
 impl StoredHead {
-    /// What is stored of a response to this request; `None` if it answers no other
-    /// request, or has more names in `Vary` or more tags than are kept.
+    /// The stored part of a response to this request. `None` if it answers no other request, or
+    /// has too many names in `Vary` or too many tags.
     ///
-    /// Fields of the connection are left out (RFC 9111 §3.1), as are lengths and
-    /// `Age`, which each answer gets anew. A `Date` is added where there is none (RFC
-    /// 9110 §6.6.1); `unix_s` are the seconds since 1970 at which the head came.
+    /// Fields of the connection are left out (RFC 9111 §3.1), and so are lengths and `Age`,
+    /// which each answer gets anew. A missing `Date` is added (RFC 9110 §6.6.1); `unix_s` are
+    /// the seconds since 1970 at which the head came.
     pub fn of(
         secret: &Secret,
         request: &Request<'_>,
@@ -172,8 +172,7 @@ impl StoredHead {
         })
     }
 
-    /// The head of an object that was written ([`crate::record`]); `None` if it has more
-    /// tags than are kept.
+    /// The head of an object from a record ([`crate::record`]); `None` if it has too many tags.
     pub(crate) fn read(
         secret: &Secret,
         status: u16,
@@ -195,8 +194,8 @@ impl StoredHead {
         })
     }
 
-    /// What goes to a client of a response that is not stored: all of its fields but those
-    /// of the connection and its length.
+    /// The head of a response that is not stored, for a client: all fields except those of the
+    /// connection and the length.
     pub fn passing(response: &Response<'_>) -> Self {
         let mut lines = Vec::with_capacity(512);
         for field in &response.head.fields {
@@ -242,13 +241,13 @@ impl StoredHead {
 const SURROGATE_KEY: &str = "surrogate-key";
 const CACHE_TAG: &str = "cache-tag";
 
-/// The reason phrase, as far as it is kept.
+/// The stored part of the reason phrase.
 fn reason_of(response: &Response<'_>) -> Box<[u8]> {
     let reason = response.head.reason.of(response.bytes);
     reason[..reason.len().min(usize::from(u8::MAX))].into()
 }
 
-/// Seconds from 1970 to the end of the year 9999, which is the last that has a date.
+/// Seconds from 1970 to the end of the year 9999, the last one that a date can express.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// Whether a field is stored (RFC 9111 §3.1).
@@ -278,8 +277,8 @@ pub fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     lines.extend_from_slice(b"\r\n");
 }
 
-/// The tags of a response: words in `Surrogate-Key`, items in `Cache-Tag`. `None` for
-/// more than are kept.
+/// The tags of a response: words in `Surrogate-Key`, items in `Cache-Tag`. `None` if there are
+/// too many.
 fn tags<'a>(
     secret: &Secret,
     words: impl Iterator<Item = &'a [u8]>,
@@ -308,14 +307,14 @@ pub fn split_tags<'a>(
     tags.filter(|tag| !tag.is_empty())
 }
 
-/// What a tag is known by: it has no case.
+/// The hash of a tag, ignoring case.
 pub(crate) fn tag_hash(secret: &Secret, tag: &[u8]) -> u64 {
     secret.hash(&tag.to_ascii_lowercase()) as u64
 }
 
 impl Object {
-    /// A response that is whole. `arrived` is when its head was there, `seen` the count
-    /// of purges when it was asked for.
+    /// A complete response. `arrived` is when its head came, `seen` the count of purges when it
+    /// was requested.
     ///
     /// `None` if its key is too long.
     pub fn new(
@@ -368,12 +367,12 @@ impl Object {
         &self.0.header.header
     }
 
-    /// The bytes from `start`, so many of them.
+    /// The `len` bytes from `start`.
     fn part(&self, start: usize, len: usize) -> &[u8] {
         &self.0.slice[start..start + len]
     }
 
-    /// The key that it is stored under.
+    /// The key under which it is stored.
     pub fn key(&self) -> &[u8] {
         self.part(0, self.meta().key_len.into())
     }
@@ -383,7 +382,7 @@ impl Object {
         self.part(0, self.meta().url_len.into())
     }
 
-    /// What it was selected by ([`vary`]).
+    /// The selecting fields of its request ([`vary`]).
     pub fn selector(&self) -> &[u8] {
         self.part(self.meta().key_len.into(), self.meta().selector_len.into())
     }
@@ -397,7 +396,7 @@ impl Object {
         vary::selects(self.selector(), request)
     }
 
-    /// What its tags are known by.
+    /// The hashes of its tags.
     pub(crate) fn tags(&self) -> impl Iterator<Item = u64> {
         let bytes = self.part(self.tags_start(), usize::from(self.meta().tag_count) * 8);
         let (tags, _) = bytes.as_chunks::<8>();
@@ -422,8 +421,8 @@ impl Object {
         self.reason_start() + usize::from(self.meta().reason_len)
     }
 
-    /// Field lines, each with its end: all that an answer has but for its length and
-    /// its `Age`.
+    /// Field lines, each with its end: the complete head of an answer except its length and
+    /// `Age`.
     pub fn lines(&self) -> &[u8] {
         self.part(self.lines_start(), self.meta().lines_len as usize)
     }
@@ -457,8 +456,7 @@ impl Object {
         &self.0.slice[self.lines_start() + self.meta().lines_len as usize..]
     }
 
-    /// The body from `position` on, as far as it lies in one piece; empty at its end
-    /// and beyond.
+    /// The contiguous part of the body at `position`; empty at the end and beyond.
     pub fn body_at(&self, position: u64) -> &[u8] {
         let Ok(position) = usize::try_from(position) else {
             return &[];
@@ -471,7 +469,7 @@ impl Object {
         rest.unwrap_or_default()
     }
 
-    /// The same body, for another head.
+    /// The same body, for an object with another head.
     pub(crate) fn body(&self) -> Body<'_> {
         match &self.meta().long {
             Some(long) => Body::Long(long.clone()),
@@ -479,7 +477,7 @@ impl Object {
         }
     }
 
-    /// What is stored of its head.
+    /// The stored part of its head.
     pub(crate) fn head(&self) -> StoredHead {
         StoredHead {
             status: self.status(),
@@ -490,7 +488,7 @@ impl Object {
         }
     }
 
-    /// How it stands with its freshness.
+    /// Its state of freshness.
     pub fn stored(&self, now: Instant) -> Stored {
         let meta = self.meta();
         Stored {
@@ -512,22 +510,22 @@ impl Object {
         self.meta().born.age(now)
     }
 
-    /// Whether somebody else has it too.
+    /// Whether anyone else holds it.
     pub(crate) fn is_held(&self) -> bool {
         ThinArc::strong_count(&self.0) > 1
     }
 
-    /// When it was new.
+    /// When the response was generated.
     pub fn born(&self) -> Born {
         self.meta().born
     }
 
-    /// The count of purges as of which it is known to be alive.
+    /// The count of purges up to which it is known to have survived.
     pub fn seen(&self) -> u64 {
         self.meta().seen.load(Relaxed)
     }
 
-    /// It is alive as of this count of purges; stale if one of them was soft.
+    /// Notes that it has survived up to this count of purges; stale if one of them was soft.
     pub(crate) fn set_seen(&self, count: u64, is_purged: bool) {
         if is_purged {
             self.meta().is_purged.store(true, Relaxed);
@@ -543,7 +541,7 @@ impl Object {
         self.meta().heat.store(heat, Relaxed);
     }
 
-    /// It was asked for. Two at once may count as one.
+    /// Counts a request for it. Two at once may count as one.
     pub(crate) fn warm(&self) {
         let heat = self.heat();
         if heat < MAX_HEAT {
@@ -551,7 +549,7 @@ impl Object {
         }
     }
 
-    /// Bytes that it takes in memory, with what the store has of it.
+    /// Bytes that it takes in memory, including the store's own data about it.
     pub fn cost(&self) -> usize {
         let fixed = size_of::<Meta>() + 2 * size_of::<usize>();
         let long = self.meta().long.as_ref().map_or(0, |long| {
@@ -563,12 +561,12 @@ impl Object {
     }
 }
 
-/// What the store itself has of an object, in bytes: its slot, its place in the table
-/// and what is remembered when it has gone.
+/// Bytes that the store itself keeps for an object: its slot, its entry in the table, and its
+/// history entry after eviction.
 const STORE_BYTES: usize = 48;
 
-/// What an allocator takes for so many bytes: it has eight sizes between two powers of
-/// two.
+/// The size of an allocation for this many bytes. Allocators have eight size classes between
+/// two powers of two.
 fn allocated(bytes: usize) -> usize {
     let step = (bytes.next_power_of_two() / 16).max(16);
     bytes.next_multiple_of(step)
@@ -579,7 +577,7 @@ fn allocated(bytes: usize) -> usize {
 pub(crate) struct Line<'a> {
     pub name: &'a [u8],
     pub value: &'a [u8],
-    /// All of it, with its end.
+    /// The whole line, with its end.
     pub whole: &'a [u8],
 }
 
@@ -707,7 +705,7 @@ pub(crate) mod tests {
     fn an_object_costs_little_beside_its_bytes() {
         assert_eq!(size_of::<Meta>(), 56);
         assert_eq!(size_of::<Option<Object>>(), 8);
-        // What is rounded up comes on top: it depends on the length.
+        // Rounding up to a size class comes on top, and depends on the length.
         assert!(size_of::<Meta>() + 2 * size_of::<usize>() + STORE_BYTES <= 128);
     }
 }

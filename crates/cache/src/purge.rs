@@ -1,10 +1,10 @@
-//! What was purged, in constant time: a purge leaves a mark, and an object is compared
-//! with the marks that are newer when it is asked for next.
+//! Purges in constant time: a purge leaves a mark, and an object is compared with newer marks
+//! when it is next asked for.
 //!
-//! Purges are counted. An object has the count as of which it is known to be alive: at
-//! first that of the moment at which it was asked for, so that a response from before
-//! a purge is not stored after it. Marks go once a sweep has looked at all objects.
-//! Where there are too many, the oldest become coarser: they purge more, never less.
+//! Purges are counted. An object carries the count up to which it is known to have survived. At
+//! first that is the count when it was requested, so that a response from before a purge is not
+//! stored after it. Marks are dropped once a sweep has looked at all objects. When there are
+//! too many, the oldest become coarser: they purge more, never less.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,31 +13,31 @@ use std::sync::{PoisonError, RwLock};
 use crate::key::{Key, Secret};
 use crate::object::{Object, tag_hash};
 
-/// What is purged.
+/// The objects that a purge selects.
 #[derive(Debug, Clone, Copy)]
 pub enum Purge<'a> {
-    /// All of it.
+    /// Every object.
     Everything,
-    /// What has this URL, whatever else its key has.
+    /// Objects with this URL, whatever else is in their keys.
     Url(&'a [u8]),
-    /// What has a URL that begins so.
+    /// Objects whose URL begins with this prefix.
     Prefix(&'a [u8]),
-    /// What has this tag.
+    /// Objects with this tag.
     Tag(&'a [u8]),
 }
 
-/// A purge as it is remembered: what can be long is a hash.
+/// A purge as it is remembered, with hashes of long texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// All of it.
+    /// Every object.
     Everything,
     /// The hash of a URL.
     Url(u128),
     /// The beginning of a URL.
     Prefix(Box<[u8]>),
-    /// What a tag is known by.
+    /// The hash of a tag.
     Tag(u64),
-    /// Every object that has a tag: there were too many tags to remember each.
+    /// Every object with a tag: there were too many tags to remember each.
     AnyTag,
 }
 
@@ -52,49 +52,50 @@ impl Target {
     }
 }
 
-/// A purge that was made, for a log of them.
+/// A purge as an entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marked {
-    /// How many purges there were, with this one.
+    /// The count of purges, including this one.
     pub count: u64,
-    /// What becomes of the objects.
+    /// Whether the objects are dropped or become stale.
     pub strength: Strength,
-    /// Which objects.
+    /// The objects that it selects.
     pub target: Target,
 }
 
-/// What becomes of what is purged.
+/// Whether purged objects are dropped or become stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strength {
-    /// It is gone.
+    /// The object is dropped.
     Hard,
-    /// It is stale: served while it is validated, or where that fails, if at all.
+    /// The object becomes stale: served while it is validated, or if validation fails, where
+    /// that is allowed.
     Soft,
 }
 
-/// What purges have made of an object.
+/// The effect of purges on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is there.
+    /// The object survived.
     Alive,
-    /// It is to be dropped.
+    /// The object must be dropped.
     Gone,
 }
 
 /// Most marks of URLs, and of tags.
 const MAX_MARKS: usize = 1 << 16;
-/// Most marks of prefixes: each is compared with.
+/// Most marks of prefixes. An object is compared with each.
 const MAX_PREFIXES: usize = 64;
 
 /// The marks of one store.
 #[derive(Debug)]
 pub struct Purges {
-    /// How many there were.
+    /// Number of purges so far.
     count: AtomicU64,
-    /// Objects that were asked for before this count are not stored any more: marks
-    /// that concern them may have gone.
+    /// Objects requested before this count are not stored any more: marks for them may have
+    /// been dropped.
     forgotten: AtomicU64,
-    /// Newer marks than this are kept for objects on a disk.
+    /// Marks newer than this are kept for objects on a disk.
     held: AtomicU64,
     marks: RwLock<Marks>,
 }
@@ -104,15 +105,15 @@ struct Marks {
     /// The count of the last hard purge of a tag.
     newest_tag: u64,
     everything: Mark,
-    /// By the hash of the URL.
+    /// Marks by the hash of the URL.
     urls: HashMap<u128, Mark>,
     prefixes: Vec<(Box<[u8]>, Mark)>,
     tags: HashMap<u64, Mark>,
-    /// For every object with a tag.
+    /// The mark for every object with a tag.
     any_tag: Mark,
 }
 
-/// The counts of the newest purges of a thing.
+/// The counts of the newest purges of a target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Mark {
     hard: u64,
@@ -149,18 +150,17 @@ impl Default for Purges {
 }
 
 impl Purges {
-    /// How many there were: what an object is made with that is asked for now.
+    /// Number of purges so far. An object requested now is created with it.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whether an object that was asked for at this count can still be compared with
-    /// all marks that concern it.
+    /// Whether an object requested at this count can still be compared with all marks for it.
     pub fn knows(&self, seen: u64) -> bool {
         seen >= self.forgotten.load(Ordering::Acquire)
     }
 
-    /// Leaves a mark. Objects that are looked at from now on heed it.
+    /// Leaves a mark. Every later look at an object heeds it.
     pub fn purge(&self, secret: &Secret, what: Purge<'_>, strength: Strength) {
         let mut marks = self.marks.write().unwrap_or_else(PoisonError::into_inner);
         let count = self.count.load(Ordering::Relaxed) + 1;
@@ -168,8 +168,8 @@ impl Purges {
         self.count.store(count, Ordering::Release);
     }
 
-    /// The purge that would come next, for a log that is written before
-    /// [`apply`](Self::apply). There must be no other purge in between.
+    /// The next purge, for a log that is written before [`apply`](Self::apply). There must be
+    /// no other purge in between.
     pub fn next(&self, secret: &Secret, what: Purge<'_>, strength: Strength) -> Marked {
         Marked {
             count: self.count() + 1,
@@ -178,14 +178,14 @@ impl Purges {
         }
     }
 
-    /// Leaves the mark of a purge that stands in a log.
+    /// Leaves the mark of a purge from a log.
     pub fn apply(&self, marked: Marked) {
         let mut marks = self.marks.write().unwrap_or_else(PoisonError::into_inner);
         marks.set(marked.target, marked.strength, marked.count);
         self.count.fetch_max(marked.count, Ordering::Release);
     }
 
-    /// There were so many purges at least, of which the marks may be gone.
+    /// Raises the count to at least this. Marks of earlier purges may be lost.
     pub fn count_from(&self, count: u64) {
         self.count.fetch_max(count, Ordering::AcqRel);
     }
@@ -224,21 +224,21 @@ impl Purges {
         all
     }
 
-    /// Keeps the marks that are newer than `count`, which objects on a disk may need.
+    /// Keeps marks newer than `count`, which objects on a disk may need.
     pub fn hold(&self, count: u64) {
         self.held.store(count, Ordering::Release);
     }
 
-    /// What has become of an object; makes it stale where a soft purge did.
+    /// The fate of an object. Makes it stale if a soft purge selected it.
     ///
-    /// Costs one comparison where nothing was purged since it was looked at last.
+    /// Costs one comparison if there was no purge since the last look.
     pub fn judge(&self, secret: &Secret, object: &Object) -> Fate {
         let seen = object.seen();
         if seen >= self.count() {
             return Fate::Alive;
         }
         let marks = self.marks.read().unwrap_or_else(PoisonError::into_inner);
-        // No purge comes in between: it would need the lock.
+        // Another purge would need the lock.
         let count = self.count();
         let mark = marks.of(secret, object, seen);
         if mark.hard > seen {
@@ -248,8 +248,8 @@ impl Purges {
         Fate::Alive
     }
 
-    /// Whether a hard purge since this count may be about a response that has not come yet,
-    /// so that its tags are not known.
+    /// Whether a hard purge since this count may select a response that has not come yet. Its
+    /// tags are not known.
     pub fn may_concern(&self, secret: &Secret, key: &Key, seen: u64) -> bool {
         if seen >= self.count() {
             return false;
@@ -259,8 +259,8 @@ impl Purges {
         marks.everything.hard.max(marks.newest_tag).max(of_url.hard) > seen
     }
 
-    /// Drops the marks up to `count`: all objects that were there then have been
-    /// looked at since, but for those that marks are [held](Self::hold) for.
+    /// Drops the marks up to `count`, after a sweep has looked at all objects of that time.
+    /// Marks that are [held](Self::hold) stay.
     pub fn forget(&self, count: u64) {
         let count = count.min(self.held.load(Ordering::Acquire));
         let mut marks = self.marks.write().unwrap_or_else(PoisonError::into_inner);
@@ -289,8 +289,7 @@ impl Marks {
         self.bound();
     }
 
-    /// The newest marks that concern an object, among them all that are newer than
-    /// `seen`.
+    /// The newest marks for an object; includes all marks newer than `seen`.
     fn of(&self, secret: &Secret, object: &Object, seen: u64) -> Mark {
         let mut found = self.everything;
         let mut tags = object.tags().peekable();
@@ -304,8 +303,7 @@ impl Marks {
         found
     }
 
-    /// The newest marks of a URL and its beginnings, among them all that are newer than
-    /// `seen`.
+    /// The newest marks for a URL and its beginnings; includes all marks newer than `seen`.
     fn of_url(&self, secret: &Secret, url: &[u8], seen: u64) -> Mark {
         let mut found = Mark::default();
         if !self.urls.is_empty() {
@@ -337,7 +335,7 @@ impl Marks {
         }
     }
 
-    /// Makes the oldest marks coarser where there are too many.
+    /// Makes the oldest marks coarser if there are too many.
     fn bound(&mut self) {
         if self.prefixes.len() > MAX_PREFIXES {
             self.prefixes.sort_by_key(|(_, mark)| mark.newest());
@@ -355,7 +353,7 @@ impl Marks {
     }
 }
 
-/// Drops the older half of marks where there are too many; gives the newest of those.
+/// Drops the older half of the marks if there are too many; returns the newest dropped counts.
 fn drop_older_half<K: Eq + std::hash::Hash>(marks: &mut HashMap<K, Mark>) -> Mark {
     if marks.len() <= MAX_MARKS {
         return Mark::default();
@@ -469,11 +467,11 @@ mod tests {
         });
         let tagged = object("/x", "", "Surrogate-Key: d", b"", 8);
         assert_eq!(again.judge(&SECRET, &tagged), Fate::Gone);
-        // A disk has objects from the third one on.
+        // A disk has objects from the third purge on.
         again.hold(3);
         again.forget(9);
         let counts: Vec<_> = again.marked().iter().map(|it| it.count).collect();
-        // A mark goes with all that it says.
+        // Only a mark whose counts are all old is dropped.
         assert_eq!(counts, [3, 4, 5, 9]);
         assert!(again.knows(3) && !again.knows(2));
     }
@@ -487,7 +485,7 @@ mod tests {
         purges.forget(count);
         let marks = purges.marks.read().unwrap();
         assert_eq!((marks.tags.len(), marks.urls.len()), (0, 1));
-        // Who asked before the mark comes too late.
+        // An object requested before the dropped mark can't be judged any more.
         assert!(!purges.knows(0) && purges.knows(count));
     }
 }

@@ -1,10 +1,8 @@
-//! What is remembered of keys for a while, in tables of a fixed size that forget: that
-//! their answers are not stored, that validating them failed, how often they were asked
-//! for.
+//! Short-term memory about keys, in tables of a fixed size that forget: answers that are not
+//! stored, validations that failed, and how often a key was asked for.
 //!
-//! A place is one number, a part of the key's hash beside what is remembered, so that
-//! workers need no lock. What is remembered of one key may be overwritten by another's:
-//! then it is found out anew.
+//! An entry is one number, with a part of the key's hash and the value, so that workers need no
+//! lock. One key may overwrite another's entry: the fact is then found out again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +11,7 @@ use evenkeel_policy::Instant;
 
 use crate::key::Key;
 
-/// Keys of which something holds until a moment, for a reason that is a small number.
+/// Keys for which a fact holds until a moment. The fact is a small number.
 #[derive(Debug)]
 pub struct Until {
     places: Places,
@@ -31,7 +29,7 @@ const REASON_BITS: u32 = 5;
 const REASON_MASK: u32 = (1 << REASON_BITS) - 1;
 
 impl Until {
-    /// A table with about so many places.
+    /// A table with about this many entries.
     pub fn new(places: usize) -> Self {
         Until {
             places: Places::new(places),
@@ -66,8 +64,7 @@ impl Until {
 }
 
 impl Uses {
-    /// A table with about so many places, that counts what is asked for within about
-    /// `window`.
+    /// A table with about this many entries, that counts requests within about `window`.
     pub fn new(places: usize, window: Duration) -> Self {
         Uses {
             places: Places::new(places),
@@ -80,7 +77,7 @@ impl Uses {
     pub fn count(&self, key: &Key, now: Instant) -> u32 {
         let turn = (seconds(now) / (self.window.as_secs().max(1) as u32)) & 0xffff;
         let before = match self.places.of(key) {
-            // What was counted in the turn before still counts half.
+            // The count of the turn before still counts half.
             Some(place) if place >> 16 == turn => place & 0xffff,
             Some(place) if (place >> 16) + 1 == turn => (place & 0xffff) / 2,
             _ => 0,
@@ -115,7 +112,7 @@ impl Places {
     }
 }
 
-/// Never 0, which is that of an empty place.
+/// Never 0, which marks an empty entry.
 fn fingerprint(key: &Key) -> u32 {
     ((key.hash >> 64) as u32).max(1)
 }

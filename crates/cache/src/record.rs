@@ -1,23 +1,23 @@
-//! An object as bytes: what a disk or a shared server keeps of it.
+//! An object as bytes: the form in which a disk or a shared server stores it.
 //!
-//! A record is a head and a body. The head has a sum for each block of the body, and ends
-//! with its own sum. So a head can be read without its body, and a block without the
-//! others. Sums are XXH3 with 64 bits: they find damage, not forgery.
+//! A record is a head and a body. The head has a checksum for each block of the body, and ends
+//! with its own checksum. A head can thus be read without its body, and a block without the
+//! others. Checksums are XXH3 with 64 bits: they detect damage, not forgery.
 //!
 //! | bytes | of the head |
 //! |---|---|
 //! | 4 | `EvkR` |
 //! | 2, 2 | version, status |
 //! | 8 | length of the body |
-//! | 8, 8 | when it was written, in Unix time, and its age then, in nanoseconds |
-//! | 8 | count of purges as of which it was alive |
+//! | 8, 8 | the time of writing, in Unix time, and the object's age then, in nanoseconds |
+//! | 8 | count of purges up to which it had survived |
 //! | 4, 4, 4 | `fresh`, `while_revalidate`, `if_error` of its [`Lifetime`] |
 //! | 4 | length of the field lines |
 //! | 2, 2, 2 | lengths of key, URL and selector |
 //! | 1, 1 | length of the reason, flags |
 //! | … | key, selector, reason, field lines |
-//! | 8 each | sum of each [`BLOCK_BYTES`] of the body |
-//! | 8 | sum of the head |
+//! | 8 each | checksum of each [`BLOCK_BYTES`] of the body |
+//! | 8 | checksum of the head |
 //!
 //! Numbers are little-endian. Tags are not part of it: their hashes depend on the secret
 //! of a store, so they are made again from the field lines.
@@ -59,10 +59,10 @@ pub fn sum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// Two clocks read at the same moment. Records have times of the wall clock: the other
-/// clock starts anew with each process.
+/// Two clocks read at the same moment. Records have times of the wall clock, because the other
+/// clock starts again with each process.
 ///
-/// A process reads them once. A step of the wall clock then does not change the ages of
+/// A process reads the pair once. A step of the wall clock then does not change the ages of
 /// objects that this process wrote.
 #[derive(Debug, Clone, Copy)]
 pub struct Clocks {
@@ -93,7 +93,7 @@ fn nanos(time: Duration) -> u64 {
 pub enum Damage {
     /// It ends before its length.
     Short,
-    /// It is something else.
+    /// The bytes are no record.
     Magic,
     /// Another version wrote it.
     Version,
@@ -127,8 +127,8 @@ pub fn push_head(out: &mut Vec<u8>, object: &Object, clocks: &Clocks, now: Insta
     push_head_with(out, object, object.body_len(), &sums, clocks, now)
 }
 
-/// Length of the head of an object's record, whose body has so many bytes. `None` if it is
-/// longer than [`MAX_HEAD_BYTES`].
+/// Length of the head of an object's record with a body of this length. `None` if it is longer
+/// than [`MAX_HEAD_BYTES`].
 pub fn head_len_with(object: &Object, body_len: u64) -> Option<usize> {
     Lengths {
         key: object.key().len(),
@@ -140,10 +140,10 @@ pub fn head_len_with(object: &Object, body_len: u64) -> Option<usize> {
     .head_len()
 }
 
-/// Appends the head of the record of an object, whose body lies elsewhere: it has so many
-/// bytes, and its blocks these sums.
+/// Appends the head of an object's record. The body lies elsewhere: it has this length, and its
+/// blocks have these checksums.
 ///
-/// `None` if the head would be longer than [`MAX_HEAD_BYTES`]; nothing is appended then.
+/// `None` if the head would be longer than [`MAX_HEAD_BYTES`]; then nothing is appended.
 pub fn push_head_with(
     out: &mut Vec<u8>,
     object: &Object,
@@ -181,7 +181,7 @@ pub fn push_head_with(
     for seconds in [fresh, while_revalidate, if_error] {
         out.extend_from_slice(&seconds.to_le_bytes());
     }
-    // An object's lengths fit: it has them in the same types.
+    // The lengths fit, because the object stores them in the same types.
     out.extend_from_slice(&(object.lines().len() as u32).to_le_bytes());
     for part in [object.key(), object.url(), object.selector()] {
         out.extend_from_slice(&(part.len() as u16).to_le_bytes());
@@ -218,7 +218,7 @@ pub fn renew(head: &mut [u8], seen: u64, is_purged: bool) {
     *old = sum(summed).to_le_bytes();
 }
 
-/// The body of an object in blocks of [`BLOCK_BYTES`], but for the last.
+/// The body of an object in blocks of [`BLOCK_BYTES`]; the last one may be shorter.
 pub fn blocks(object: &Object) -> impl Iterator<Item = &[u8]> {
     let starts = (0..object.body_len()).step_by(BLOCK_BYTES);
     starts.map(|start| object.body_at(start))
@@ -323,7 +323,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// So many bytes.
+    /// The next `len` bytes.
     pub fn slice(&mut self, len: usize) -> Result<&'a [u8], Damage> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let taken = rest.get(..len).ok_or(Damage::Short)?;
@@ -396,7 +396,7 @@ impl<'a> Head<'a> {
         self.part(FIXED_BYTES, self.fixed.url_len)
     }
 
-    /// What it was selected by ([`crate::vary`]).
+    /// The selecting fields of its request ([`crate::vary`]).
     pub fn selector(&self) -> &'a [u8] {
         let start = FIXED_BYTES + self.fixed.lengths.key;
         self.part(start, self.fixed.lengths.selector)
@@ -464,12 +464,13 @@ impl<'a> Head<'a> {
         body.len() as u64 == self.body_len() && blocks.all(|(index, it)| self.is_block(index, it))
     }
 
-    /// The object, with a body that [`is_body`](Self::is_body) or whose blocks were
-    /// compared one by one. `seen` is the count of purges as of which it is known to be
-    /// alive here: [`seen`](Self::seen) where the same store wrote it.
+    /// The object, with a verified body: by [`is_body`](Self::is_body), or block by block.
+    ///
+    /// `seen` is the count of purges up to which it is known to have survived here:
+    /// [`seen`](Self::seen) if the same store wrote it.
     ///
     /// # Errors
-    /// If it has more tags than are kept, or the body has another length.
+    /// It has too many tags, or the body has another length.
     pub fn object(
         &self,
         body: &Body<'_>,

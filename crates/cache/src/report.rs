@@ -1,5 +1,4 @@
-//! What an answer says of the cache: `Age` (RFC 9111 §5.1) and `Cache-Status` (RFC
-//! 9211).
+//! An answer's report of the cache: `Age` (RFC 9111 §5.1) and `Cache-Status` (RFC 9211).
 
 use std::time::Duration;
 
@@ -15,11 +14,11 @@ pub enum Forward {
     Method,
     /// Nothing is stored for the URL.
     UriMiss,
-    /// What is stored for the URL was selected by other fields.
+    /// The stored variants of the URL have other selecting fields.
     VaryMiss,
     /// The request asks for validation.
     Request,
-    /// What is stored is stale.
+    /// The stored response is stale.
     Stale,
 }
 
@@ -46,9 +45,9 @@ pub enum Unanswered {
     ConnectionCredentials,
     /// The route says that such requests go past the cache.
     Rule,
-    /// The response is not stored, or the request is none for a cache.
+    /// The response is not stored, or the request is not for a cache.
     NotStored(NotStored),
-    /// What is stored does not answer it.
+    /// No stored response answers the request.
     Forward(Forward),
     /// It was not asked for often enough.
     MinUses,
@@ -103,7 +102,7 @@ impl Unanswered {
     }
 }
 
-/// What a `Cache-Status` says.
+/// The contents of a `Cache-Status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatus<'a> {
     /// Why the request went to an endpoint; `None` for a hit.

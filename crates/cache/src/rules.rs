@@ -1,4 +1,4 @@
-//! What a route wants of its cache: compiled settings, shared by all workers.
+//! The rules of a route for its cache: compiled settings, shared by all workers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::key::KeyRules;
 /// to the cache).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientDirectives {
-    /// A client may ask for validation, and for what is stale.
+    /// A client may ask for validation, and for stale responses.
     #[default]
     Honoured,
     /// Clients decide nothing, so that they can't cause load on the endpoints. Only
@@ -17,10 +17,10 @@ pub enum ClientDirectives {
     Ignored,
 }
 
-/// What a route wants of its cache.
+/// The rules of a route for its cache.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// What the key is made of.
+    /// The parts of the key.
     pub key: KeyRules,
     /// How long a response of a status is fresh, where the response itself does not
     /// say.
@@ -37,7 +37,7 @@ pub struct Rules {
     /// Whether a response with `Set-Cookie` is stored without saying `public` or
     /// `s-maxage`: its cookie is for one client.
     pub stores_cookies: bool,
-    /// What counts of a request's `Cache-Control`.
+    /// The effect of a request's `Cache-Control`.
     pub client_directives: ClientDirectives,
     /// The longest body that is stored, in bytes; 0 for no bound but the store's.
     pub max_body_bytes: u64,

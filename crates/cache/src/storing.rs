@@ -21,8 +21,8 @@ pub enum NotStored {
     /// The request asks an endpoint to take it for another method, which the key does
     /// not show.
     MethodOverride,
-    /// The request has a condition that only an endpoint can decide on (RFC 9111
-    /// §4.3.2): `If-Match` or `If-Unmodified-Since`.
+    /// The request has a condition that only an endpoint can evaluate (RFC 9111 §4.3.2):
+    /// `If-Match` or `If-Unmodified-Since`.
     Condition,
     /// The request says `no-store`.
     RequestNoStore,
@@ -39,7 +39,7 @@ pub enum NotStored {
     Authorization,
     /// The response sets a cookie and does not say that it is for all.
     SetCookie,
-    /// The response says nothing of caches, and the request had a cookie.
+    /// The response has no directives for caches, and the request had a cookie.
     Cookie,
     /// The response says `Vary: *`, or names a field that the route sets by the request.
     VaryStar,
@@ -50,7 +50,7 @@ pub enum NotStored {
     TooLarge,
     /// Too much of the store is taken by responses that arrive.
     NoRoom,
-    /// What it stands for was changed while it was fetched, by an unsafe request.
+    /// The key was invalidated during the fetch, by an unsafe request.
     Outdated,
     /// The body was cut off, or has not the length that was announced.
     Incomplete,
@@ -146,13 +146,13 @@ pub struct Received {
 }
 
 impl Rules {
-    /// Whether a stored response may answer the request at all; and whether its
-    /// response may be stored, as far as the request tells.
+    /// Whether a stored response may answer the request, and whether its response may be
+    /// stored, as far as the request tells.
     ///
     /// # Errors
     ///
-    /// What speaks against it. [`NotStored::Method`] is none for HEAD: a stored
-    /// response answers it, but its own response is not stored.
+    /// The reason against it. [`NotStored::Method`] is no reason for HEAD: a stored response
+    /// answers it, but its own response is not stored.
     pub fn may_answer(&self, request: &Request<'_>) -> Result<(), NotStored> {
         const OVERRIDES: [&[u8]; 3] = [
             b"x-http-method-override",
@@ -246,7 +246,7 @@ impl Rules {
     }
 }
 
-/// What the head of a response says of storing it.
+/// The facts in a response's head that decide about storing.
 struct Facts {
     status: u16,
     directives: Directives,
@@ -265,7 +265,7 @@ enum Stated<T> {
     #[default]
     Absent,
     Once(T),
-    /// What can't be read, or stands several times.
+    /// The field is unreadable, or is there several times.
     Invalid,
 }
 
@@ -359,7 +359,7 @@ impl Facts {
         self.expires != Stated::Absent && !self.directives.is_targeted
     }
 
-    /// RFC 9111 §4.2.1, and what is known of the age (§4.2.3).
+    /// The lifetime (RFC 9111 §4.2.1), and the age as far as it is known (§4.2.3).
     fn lifetime(&self, rules: &Rules, received: &Received) -> Lifetime {
         let directives = &self.directives;
         let date = self.date.unwrap_or(received.unix_s);
@@ -379,14 +379,14 @@ impl Facts {
         let age = match self.age {
             Stated::Absent => 0,
             Stated::Once(age) => age,
-            // Deviation: RFC 9111 §5.1 would ignore it, or take the first of several.
-            // But then nobody knows how old the response is: it counts as stale.
+            // Deviation: RFC 9111 §5.1 would ignore it, or take the first of several. But then
+            // the response's age is unknown, so it counts as stale.
             Stated::Invalid => {
                 fresh = 0;
                 0
             }
         };
-        // A failure is served no longer than it is fresh, unless it says so itself.
+        // A failure is served no longer than it is fresh, unless its own directives allow it.
         let is_failure = self.status >= 400;
         let or_rule = |stated: Option<Seconds>, rule| match stated {
             Some(seconds) => seconds,
@@ -433,8 +433,8 @@ fn seconds(seconds: u64) -> Seconds {
     Seconds::try_from(seconds).unwrap_or(Seconds::MAX)
 }
 
-/// Whether responses of this status are stored although they say nothing (RFC 9110
-/// §15.1), but for 206.
+/// Whether responses of this status are stored without any directive (RFC 9110 §15.1), except
+/// 206.
 fn is_heuristic(status: u16) -> bool {
     matches!(
         status,
@@ -442,8 +442,8 @@ fn is_heuristic(status: u16) -> bool {
     )
 }
 
-/// Whether no response of a status is stored: it says something of the request's
-/// conditions, ranges, credentials or connection, none of which the key shows.
+/// Whether responses of a status are never stored. Such a status depends on the request's
+/// conditions, ranges, credentials or connection, which the key does not show.
 pub fn is_never_stored(status: u16) -> bool {
     status < 200
         || matches!(
@@ -452,7 +452,7 @@ pub fn is_never_stored(status: u16) -> bool {
         )
 }
 
-/// Whether what a status means to a cache is known here (RFC 9110 §15).
+/// Whether the meaning of a status for caches is known here (RFC 9110 §15).
 fn is_understood(status: u16) -> bool {
     matches!(status, 200..=205 | 300..=303 | 305 | 307 | 308 | 400..=406 | 409..=411)
         || matches!(status, 413..=415 | 422 | 451 | 500..=505)

@@ -13,8 +13,8 @@ use crate::object::{Object, StoredHead, is_stored, lines, push_line};
 use crate::rules::Rules;
 use crate::storing::{NotStored, Received};
 
-/// Whether a field of a client's request is left out of the one that fetches or
-/// validates for the cache: the cache answers it itself.
+/// Whether a field of a client's request is left out of the cache's own request. The cache
+/// answers this field itself.
 pub fn is_withheld(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 4] = [
         b"if-none-match",
@@ -25,9 +25,10 @@ pub fn is_withheld(name: &[u8]) -> bool {
     NAMES.iter().any(|it| name.eq_ignore_ascii_case(it))
 }
 
-/// Appends the fields that ask whether stored responses are current (RFC 9111 §4.3.1):
-/// the tags of all, and the date of the one that answers the request. Says whether there
-/// is anything to ask by.
+/// Appends the fields that ask whether stored responses are current (RFC 9111 §4.3.1).
+///
+/// They are the tags of all variants, and the date of the variant that answers the request.
+/// Returns whether any field was appended.
 pub fn push_conditions(out: &mut Vec<u8>, answering: Option<&Object>, variants: &[Object]) -> bool {
     let start = out.len();
     let mut tags: Vec<&[u8]> = Vec::new();
@@ -60,12 +61,13 @@ fn opaque_of(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// The object that a 304 confirms, among those that were asked about, the newest first
-/// (RFC 9111 §4.3.4). `None` if it is for another one: then it says nothing, and all is
-/// asked for again without conditions.
+/// The object that a 304 confirms, among those asked about, the newest first (RFC 9111 §4.3.4).
 ///
-/// Deviation: a 304 without validators confirms the only object that was asked about
-/// though that has some: it can mean no other one.
+/// `None` if the 304 is for none of them: then the response is requested again without
+/// conditions.
+///
+/// Deviation: a 304 without validators confirms the only object asked about, even if that
+/// object has validators, since the 304 can mean no other one.
 pub fn confirmed<'a>(asked: &'a [Object], response: &Response<'_>) -> Option<&'a Object> {
     if let Some(tag) = response.values("etag").next() {
         let is_weak = tag.starts_with(b"W/");
@@ -99,7 +101,7 @@ pub struct Renewed {
     pub may_keep: Result<(), NotStored>,
 }
 
-/// What a renewal is made for.
+/// The inputs of a renewal.
 #[derive(Debug, Clone, Copy)]
 pub struct Renewal<'a> {
     /// The route's.
@@ -119,7 +121,7 @@ pub struct Renewal<'a> {
 }
 
 impl Renewal<'_> {
-    /// The object with the fields of the response in place of its own (RFC 9111 §3.2).
+    /// The object with the response's fields in place of its own (RFC 9111 §3.2).
     ///
     /// `None` if both together have more fields than a head may have.
     pub fn apply(&self, object: &Object) -> Option<Renewed> {
@@ -138,7 +140,7 @@ impl Renewal<'_> {
         let lifetime = decided.unwrap_or_default();
         let unix_s = self.received.unix_s;
         let stored = StoredHead::of(self.secret, self.request, &merged, unix_s);
-        // What answers no other request is not stored, but this one it answers.
+        // A response with `Vary: *` is not stored, but it answers this request.
         let (stored, may_keep) = match stored {
             Some(stored) => (stored, decided.map(|_| ())),
             None => (object.head(), decided.and(Err(NotStored::VaryStar))),
@@ -180,8 +182,8 @@ impl Renewal<'_> {
     }
 }
 
-/// Whether a field of a stored head stays as it is: it says how to read the body, or
-/// which one it is (RFC 9111 §3.2).
+/// Whether a field of a stored head is kept: it says how to read the body, or identifies the
+/// body (RFC 9111 §3.2).
 fn is_kept(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 5] = [
         b"content-encoding",
@@ -193,18 +195,18 @@ fn is_kept(name: &[u8]) -> bool {
     NAMES.iter().any(|it| name.eq_ignore_ascii_case(it))
 }
 
-/// What the answer to a HEAD says of a stored GET (RFC 9111 §4.3.5).
+/// The effect of a response to HEAD on a stored GET (RFC 9111 §4.3.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadEffect {
-    /// It is for the same representation: the object is renewed.
+    /// The response is for the same representation: the object is renewed.
     Renews,
-    /// It is for another one: the object is stale.
+    /// The response is for another representation: the object is stale.
     Outdates,
-    /// It says nothing of it.
+    /// The response does not concern the object.
     None,
 }
 
-/// What the answer to a HEAD, with this status and these fields, says of an object.
+/// The effect of a response to HEAD on an object.
 pub fn head_effect(object: &Object, response: &Response<'_>) -> HeadEffect {
     if response.head.status != 200 || object.status() != 200 {
         return HeadEffect::None;
@@ -223,7 +225,7 @@ pub fn head_effect(object: &Object, response: &Response<'_>) -> HeadEffect {
     }
 }
 
-/// What of an object a client gets.
+/// The part of an object that a client gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// All of it.
@@ -236,8 +238,8 @@ pub enum Reply {
     Unsatisfiable,
 }
 
-/// What of an object answers a request with its conditions and ranges (RFC 9111
-/// §4.3.2, RFC 9110 §13 and §14). `body_len` is the length of its body, which may lie
+/// The part of an object that answers a request with its conditions and ranges (RFC 9111
+/// §4.3.2, RFC 9110 §13 and §14). `body_len` is the length of its body, which may be stored
 /// elsewhere.
 pub fn reply(object: &Object, body_len: u64, request: &Request<'_>) -> Reply {
     // RFC 9110 §13.2.1, §14.2.

@@ -1,5 +1,4 @@
-//! `Vary`: which requests a stored response answers beside the one that it answered
-//! (RFC 9111 §4.1).
+//! `Vary`: which further requests a stored response answers (RFC 9111 §4.1).
 
 use std::collections::BTreeSet;
 
@@ -13,11 +12,10 @@ pub const MAX_NAMES: usize = 32;
 /// Most bytes of the values that a stored response was selected by.
 pub const MAX_SELECTOR_BYTES: usize = 8 * 1024;
 
-/// Appends what a response was selected by: the names in its `Vary`, and what the
-/// request says in these fields. Nothing for a response without `Vary`.
+/// Appends the selector of a response: the names in its `Vary`, and the request's values of
+/// these fields. Nothing for a response without `Vary`.
 ///
-/// `None` if the response answers no other request (`*`), or has more names or values
-/// than are kept.
+/// `None` if the response answers no other request (`*`), or has too many names or values.
 pub fn push_selector(
     out: &mut Vec<u8>,
     response: &Response<'_>,
@@ -44,7 +42,7 @@ pub fn push_selector(
     (out.len() - start <= MAX_SELECTOR_BYTES).then_some(())
 }
 
-/// Appends a name and what the request says in this field.
+/// Appends a name and the request's value of this field.
 fn push_part(out: &mut Vec<u8>, name: &[u8], request: &Request<'_>) {
     out.extend_from_slice(name);
     out.push(NAME_END);
@@ -77,7 +75,7 @@ pub fn selector_of(names: &[u8], request: &Request<'_>) -> Vec<u8> {
     selector
 }
 
-/// Whether a request says in all fields of a selector what the first one said.
+/// Whether a request has the same values in all fields of a selector as the first request.
 pub fn selects(selector: &[u8], request: &Request<'_>) -> bool {
     let mut rest = selector;
     let mut value = Vec::new();
@@ -102,12 +100,11 @@ const ABSENT: u8 = b'\r';
 /// Before a field whose name an endpoint may take for another.
 const ALIKE: u8 = b'\r';
 
-/// Appends what a request says in a field, in the form in which values are compared:
-/// lines joined, and no white space around commas. Languages, codings and character
-/// sets have no case.
+/// Appends a request's value of a field in comparable form: lines joined, and no white space
+/// around commas. Languages, codings and character sets are compared without case.
 ///
-/// A field whose name some endpoints take for this one (`X_A` for `X-A`) counts, and is told
-/// apart: other endpoints do not take it for this one.
+/// A field whose name some endpoints take for this one (`X_A` for `X-A`) counts too. It is
+/// marked as such, because other endpoints take it for a different field.
 pub(crate) fn push_value(out: &mut Vec<u8>, name: &[u8], request: &Request<'_>) {
     let start = out.len();
     let fields = || request.head.fields.iter();

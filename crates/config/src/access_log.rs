@@ -8,12 +8,12 @@ pub use super::template::{LogField, Part, Template};
 /// The access logs of all listeners and routes.
 #[derive(Debug, Clone, Default)]
 pub struct AccessLogs {
-    /// Where lines go, each once.
+    /// The destinations of lines, each once.
     pub destinations: Vec<LogDestination>,
-    /// Every log that differs from the others in anything.
+    /// All different logs.
     pub logs: Vec<AccessLog>,
-    /// Indexes in `logs`: for each listener those of the routes, and last that
-    /// of requests that no route matches.
+    /// Indexes in `logs`: for each listener one for each route, then one for requests that
+    /// match no route.
     index: Vec<Option<usize>>,
     /// Entries of one listener in `index`.
     stride: usize,
@@ -30,7 +30,7 @@ pub struct AccessLog {
     pub selection: Selection,
 }
 
-/// Where lines go.
+/// A destination of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogDestination {
     /// Standard output.
@@ -44,7 +44,7 @@ pub enum LogDestination {
 /// A syslog daemon, and what its messages (RFC 5424) say beside the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Syslog {
-    /// Where it listens.
+    /// The address of the daemon.
     pub target: SyslogTarget,
     /// Facility, 0 to 23.
     pub facility: u8,
@@ -54,7 +54,7 @@ pub struct Syslog {
     pub app_name: String,
 }
 
-/// Where a syslog daemon listens.
+/// The address of a syslog daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyslogTarget {
     /// A UDP port of a host, which may be an address.
@@ -81,15 +81,14 @@ pub enum AccessLogFormat {
     Template(Template),
 }
 
-/// Which requests get a line: those that a condition holds for, and a sample
-/// of the others.
+/// Which requests get a line: all that a condition selects, and a sample of the others.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Selection {
-    /// Those that count as errors.
+    /// Whether to select requests that count as errors.
     pub errors: bool,
-    /// Those that took longer than this.
+    /// Selects requests that took longer than this.
     pub slower_than: Option<Duration>,
-    /// Part of the others, from 0 to 1.
+    /// Part of the other requests, from 0 to 1.
     pub sample: f64,
 }
 
@@ -140,7 +139,7 @@ fn position<T: PartialEq>(items: &mut Vec<T>, item: T) -> usize {
     })
 }
 
-/// What a log is asked to be, before equal ones become one.
+/// The settings of a log, before logs with equal settings become one.
 pub(super) struct Settings {
     pub destination: LogDestination,
     pub format: AccessLogFormat,

@@ -84,7 +84,7 @@ impl FromText for AccountEmail {
     const FORM: &'static str = "an e-mail address, such as `\"admin@example.com\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        // A URL of the address (RFC 6068), as ACME itself has it.
+        // A URL of the address (RFC 6068), in the form of ACME.
         let address = match text.split_once(':') {
             Some((scheme, address)) if scheme.eq_ignore_ascii_case("mailto") => address,
             _ => text,

@@ -1,7 +1,7 @@
 //! Actions of routes: the checks of each, and its settings for the program.
 //!
-//! A new action has a row in the table of `written::route`, and a file here. The options
-//! as written are a table of `written`. The program's handler is a file of its own.
+//! A new action needs a row in the table of `written::route`, and a file here. Its options as
+//! written are a table of `written`. The program's handler has a file of its own.
 
 mod answer;
 pub(crate) mod files;
@@ -19,7 +19,7 @@ use super::{Files, FixedAnswer, Proxying, Redirect};
 
 macro_rules! define_action {
     ($($(#[doc = $help:literal])* $key:ident: $type:ty => $variant:ident($resolved:ty);)*) => {
-        /// What answers a request.
+        /// The action that answers a request.
         #[derive(Debug, Clone)]
         pub enum Action {
             $(
@@ -91,7 +91,7 @@ pub(super) trait WrittenAction {
     /// Its settings for the program.
     type Action;
 
-    /// Reports what is wrong or doubtful between its options.
+    /// Reports contradictions and doubts between its options.
     fn check(&self, _route: &written::Route, _report: &mut Report) {}
 
     /// The settings; `None` where something in them is mistaken.

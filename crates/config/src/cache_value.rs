@@ -91,14 +91,14 @@ impl FromText for ParameterPattern {
     }
 }
 
-/// Where a server of Redis or Valkey is, and how to log in.
+/// The address of a Redis or Valkey server, with the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisUrl(pub SharedStore);
 
 /// The port that is registered for Redis.
 const REDIS_PORT: u16 = 6379;
 
-/// No message has the text: it may have a password in any place.
+/// Messages never show the text, which may have a password anywhere.
 impl FromText for RedisUrl {
     const FORM: &'static str = REDIS_URL;
     const PATTERN: Option<&'static str> = Some("^(rediss?://|unix:/).+");
@@ -170,7 +170,7 @@ impl FromText for RedisUrl {
 /// Host and port.
 ///
 /// # Errors
-/// What to write instead.
+/// Advice on what to write instead.
 fn place_of(authority: &str) -> Result<SharedPlace, String> {
     let after_host = authority.rfind(']').map_or(0, |it| it + 1);
     let (host, port) = match authority[after_host..].split_once(':') {
@@ -242,7 +242,7 @@ mod tests {
                 "redis://:p%40ss@h",
                 Some((tcp("h", 6379), None, Some("p@ss"), 0)),
             ),
-            // A password as it was made, with what would end a host.
+            // A password that is not percent-encoded, with characters that would end a host.
             (
                 "redis://me:a/b@c#d:e@h:1/2",
                 Some((tcp("h", 1), Some("me"), Some("a/b@c#d:e"), 2)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A path that is tried, in which `$path` stands for the request's.
+/// A path to look up, in which `$path` stands for the request's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     written: String,

@@ -18,7 +18,7 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// What it asks; nothing where it is all of them.
+    /// Its condition; none if it is all requests.
     pub fn condition(&self) -> Vec<Condition> {
         let Self { part, salt } = *self;
         let share = (part < 1.0).then(|| condition::Share { part, salt }.into());

@@ -1,7 +1,7 @@
 //! The checks that take more than one option to see.
 //!
-//! All of them run over all of the configuration, whatever an earlier one
-//! found, so that every mistake is reported at once.
+//! All checks run over the whole configuration, whatever an earlier one found, so that every
+//! mistake is reported at once.
 
 mod access;
 mod access_log;
@@ -38,7 +38,7 @@ use evenkeel_net::Address;
 /// Largest limit on the length of a head, in bytes.
 const MAX_HEAD_LIMIT: usize = 128 * 1024;
 
-/// Reports what is wrong or doubtful between the options of `file`.
+/// Reports contradictions and doubts between the options of `file`.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     check_names(file, report);
     check_listeners(file, report);
@@ -107,8 +107,7 @@ fn check_listeners(file: &File, report: &mut Report) {
     }
 }
 
-/// No two of those who listen may do so at the same address: the second would
-/// fail to.
+/// Reports two uses of one address: the second one would fail to listen.
 fn check_addresses(file: &File, report: &mut Report) {
     let listeners = file.listener.value.iter().flatten().filter_map(|it| {
         let bind = &it.bind;
@@ -143,7 +142,7 @@ fn check_addresses(file: &File, report: &mut Report) {
     }
 }
 
-/// Whoever can connect to the status page sees what it shows.
+/// Warns of a status page that others can reach: anyone who can connect sees its content.
 fn check_status(file: &File, report: &mut Report) {
     let Some(written::Status::On(status)) = &file.status.value else {
         return;
@@ -158,8 +157,7 @@ fn check_status(file: &File, report: &mut Report) {
     }
 }
 
-/// Whether strangers may reach an address. All addresses of a machine may have a
-/// public one among them.
+/// Whether strangers may reach an address. The unspecified address may include a public one.
 fn is_public(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {
@@ -171,8 +169,8 @@ fn is_public(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether nobody can listen at one of these while somebody does at the other.
-/// All addresses of IPv6 are those of IPv4 too (ipv6(7)).
+/// Whether one address can't be listened on while the other one is in use. The unspecified
+/// address of IPv6 covers all addresses of IPv4 too (ipv6(7)).
 fn collide(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Tcp(one), Address::Tcp(other)) => {
@@ -199,7 +197,7 @@ fn check_head_limit(listener: &written::ListenerTable, report: &mut Report) {
     }
 }
 
-/// HTTP/2 is agreed on in a handshake, or known beforehand where there is none.
+/// HTTP/2 is negotiated in a TLS handshake; without TLS it needs prior knowledge.
 fn check_http2(listener: &written::ListenerTable, report: &mut Report) {
     let (http2, h2c) = (&listener.http2, &listener.h2c);
     let is_tcp = listener.protocol.value == Some(ClientProtocol::Tcp);
@@ -234,8 +232,8 @@ fn check_http2(listener: &written::ListenerTable, report: &mut Report) {
     }
 }
 
-/// Warns of proxies that no connection to the listener can come from, and of those
-/// that anybody can be.
+/// Warns of proxies that can't connect to the listener, and of proxy addresses that anyone can
+/// have.
 fn check_proxies(listener: &written::ListenerTable, report: &mut Report) {
     let header = listener.proxy_protocol.value.as_ref().map(|it| &it.from);
     if let Some(from) = header
@@ -362,7 +360,7 @@ fn check_scheme(route: &written::Route, file: &File, report: &mut Report) {
     };
     let trusts = |it: &Vec<Placed<Peer>>| !it.is_empty();
     let server = file.server.value.as_ref();
-    // One that can't be read may trust some.
+    // Proxies that can't be read may be trusted ones.
     let by_default = server.is_none_or(|it| it.trusted_proxies.value.as_ref().is_none_or(trusts));
     let names = wanted.listener.value.as_ref();
     let is_wanted = |name: &str| names.is_none_or(|it| it.0.iter().any(|it| it.value.0 == name));
@@ -455,7 +453,7 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
     }
 }
 
-/// Reports a name that no upstream has; `key` is what it stands at.
+/// Reports a name that no upstream has; `key` is the key with the name.
 fn check_upstream_name(key: &str, upstream: &Placed<Text>, names: &Names<'_>, report: &mut Report) {
     let Placed {
         value: Text(name),
@@ -562,7 +560,7 @@ fn check_otlp(file: &File, report: &mut Report) {
     }
     let listeners = file.listener.value.iter().flatten();
     let mut modes = listeners.map(|it| it.trace.value.as_ref().and_then(|it| it.0.mode.value));
-    // One that can't be read may be meant to.
+    // A mode that can't be read may switch traces on.
     if !modes.any(|mode| mode != Some(Adopt::Off)) && !report.is_syntax_broken() {
         report
             .warning(

@@ -26,7 +26,7 @@ pub struct Report {
     pub(super) folders: Vec<PathBuf>,
 }
 
-/// Where a text of the configuration comes from.
+/// The layer that a text of the configuration comes from.
 #[derive(Debug)]
 pub(super) enum Origin {
     /// The file of this path.
@@ -56,7 +56,7 @@ struct Source {
 }
 
 impl Source {
-    /// Puts stars in place of these bytes, but for quotes and the ends of lines.
+    /// Replaces these bytes by stars, except quotes and ends of lines.
     fn hide(&mut self, hidden: &[Range<usize>]) {
         let mut text = std::mem::take(&mut self.text).into_bytes();
         for range in hidden {
@@ -73,7 +73,7 @@ impl Source {
 pub enum Severity {
     /// The configuration cannot be used.
     Mistake,
-    /// It can, and is probably not what was meant.
+    /// The configuration can be used, but is probably not as meant.
     Warning,
 }
 
@@ -124,8 +124,8 @@ impl Finding {
         self
     }
 
-    /// Proposes the one of `words` that another program's word stands for, or else
-    /// the nearest to `word`.
+    /// Proposes one of `words`: the equivalent of another program's word, or else the nearest
+    /// to `word`.
     pub(super) fn propose_word(&mut self, word: &str, words: &[&str]) -> &mut Self {
         match peers::value(word, words) {
             Some(help) => self.help(help),
@@ -164,7 +164,7 @@ impl Report {
         })
     }
 
-    /// The files that were looked for, in their order: also those that are missing.
+    /// The files that were looked for, in order, including missing ones.
     pub fn files(&self) -> &[PathBuf] {
         &self.sought
     }
@@ -175,8 +175,7 @@ impl Report {
         &self.folders
     }
 
-    /// Has the texts at these places shown as stars, and all passwords in URLs.
-    /// Places stay what they are.
+    /// Shows the texts at these places, and all passwords in URLs, as stars. Places stay valid.
     pub(super) fn hide(&mut self, secrets: &[SourcePlace]) {
         for source in &mut self.sources[self.without_passwords..] {
             let passwords = secret::passwords(&source.text);
@@ -222,7 +221,7 @@ impl Report {
         self.add(Severity::Mistake, Some(place.clone()), title.into())
     }
 
-    /// Records a mistake that has no place, as a file that cannot be read.
+    /// Records a mistake without a place, such as a file that cannot be read.
     pub fn mistake_without_place(&mut self, title: impl Into<String>) -> &mut Finding {
         self.add(Severity::Mistake, None, title.into())
     }
@@ -232,7 +231,7 @@ impl Report {
         self.add(Severity::Warning, Some(place.clone()), title.into())
     }
 
-    /// Records a warning that has no place.
+    /// Records a warning without a place.
     pub fn warning_without_place(&mut self, title: impl Into<String>) -> &mut Finding {
         self.add(Severity::Warning, None, title.into())
     }
@@ -257,8 +256,8 @@ impl Report {
         self.sources.len()
     }
 
-    /// Records that a layer is of another program or language. Nothing of it is shown
-    /// but this place: the rest of the line could be a secret.
+    /// Records that a layer is in another program's language. Only this place of it is shown,
+    /// because the rest of the line could be a secret.
     pub(super) fn no_toml(&mut self, place: &SourcePlace, language: &str) {
         self.syntax_broken = true;
         self.sources[place.source].text.truncate(place.range.end);
@@ -281,8 +280,8 @@ impl Report {
         }
     }
 
-    /// Whether a layer could be read only in part, so that something that
-    /// seems to be missing may well be there.
+    /// Whether a layer could be read only in part. A value that seems to be missing may then be
+    /// in the unread part.
     pub(super) fn is_syntax_broken(&self) -> bool {
         self.syntax_broken
     }
@@ -336,8 +335,8 @@ impl Report {
         self.findings.len() - self.mistake_count()
     }
 
-    /// Sorts by place, layer by layer, what has no place first, and drops
-    /// what only follows from a syntax error on the same line.
+    /// Sorts by place, layer by layer; findings without a place come first. Drops findings that
+    /// only follow from a syntax error on the same line.
     pub(super) fn settle(&mut self) {
         let lines: Vec<_> = self
             .sources
@@ -355,7 +354,7 @@ impl Report {
         let broken: HashSet<_> = broken.collect();
         let mut findings = std::mem::take(&mut self.findings);
         if self.syntax_broken {
-            // What the parser makes up for a missing value stands nowhere.
+            // A value that the parser made up for a missing one has an empty range.
             let made_up = |it: &Finding| it.place.as_ref().is_some_and(|it| it.range == (0..0));
             findings.retain(|it| it.syntax || !(made_up(it) || broken.contains(&line(it))));
         }
@@ -477,9 +476,9 @@ impl Report {
 struct Excerpt<'a> {
     name: &'a str,
     text: &'a str,
-    /// Where they begin in the source, in bytes.
+    /// The index in the source at which the lines begin, in bytes.
     offset: usize,
-    /// The number of the first, from 1.
+    /// The number of the first line, from 1.
     first_line: usize,
 }
 
@@ -495,7 +494,7 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-/// Where each line of a text begins.
+/// The index of the first byte of each line of a text.
 fn line_starts(text: &str) -> Vec<usize> {
     let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
     std::iter::once(0)

@@ -1,10 +1,10 @@
-//! What one configuration changes of another, in the words of the file.
+//! The differences between two configurations, in the words of the file.
 //!
-//! A [`Written`] is what all layers of a configuration say, as text: of thousands of
-//! routes it is much smaller than a tree. [`diff`] reads two of them, and goes into what
-//! differs. So every option is compared that may be written, by its key, also one that is
-//! added tomorrow. Files that the configuration names are not: an answer's body may be
-//! another one behind the same path.
+//! A [`Written`] holds the text of all layers of a configuration. With thousands of routes it
+//! is much smaller than a tree. [`diff`] parses two of them, and descends into the parts that
+//! differ. Every option that may be written is thus compared by its key, including options
+//! added later. Files that the configuration names are not compared: an answer's body may
+//! change behind the same path.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -23,7 +23,7 @@ use super::written::File;
 /// A setting that only another process can change.
 struct Fixed {
     key: &'static str,
-    /// Takes it over from the configuration before; whether that was another one.
+    /// Takes the value over from the configuration before; returns whether it differed.
     keep: fn(&mut Config, &Config) -> bool,
 }
 
@@ -61,14 +61,14 @@ fn keep<T: PartialEq + Clone>(setting: &mut T, before: &T) -> bool {
 }
 
 impl Config {
-    /// Leaves settings as they were `before` that only another process can change.
-    /// Gives the keys of those that would have been others.
+    /// Keeps the settings of `before` that only another process can change. Returns the keys of
+    /// those that would have changed.
     pub fn keep_fixed(&mut self, before: &Config) -> Vec<&'static str> {
         let has_status = [&*self, before].map(|it| it.status.is_some());
         let kept = FIXED.iter().filter(|it| (it.keep)(self, before));
         let kept: Vec<_> = kept.map(|it| it.key).collect();
         let written = kept.iter().map(|&key| match key {
-            // All of it comes or goes.
+            // The whole table appears or disappears.
             "status.bind" if has_status[0] != has_status[1] => "status",
             key => key,
         });
@@ -77,25 +77,25 @@ impl Config {
     }
 }
 
-/// What the layers of a configuration say, defaults left out. Of secrets it has what
-/// tells one from another.
+/// The text of a configuration's layers, without defaults. Of a secret it has only a mark that
+/// tells one secret from another.
 #[derive(Clone, Default)]
 pub(super) struct Written(Box<str>);
 
 impl fmt::Debug for Written {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The rest of a configuration is shown by its fields.
+        // `Config` prints the settings by its other fields.
         out.write_str("Written")
     }
 }
 
 impl Written {
-    /// What this tree says, whose secrets are sealed.
+    /// The text of this tree, whose secrets are sealed.
     pub fn new(root: &Node) -> Self {
         Written(print::document(root).into())
     }
 
-    /// Says of these keys what `before` says.
+    /// Takes the values of these keys from `before`.
     fn take_over<'a>(&mut self, before: &Written, keys: impl Iterator<Item = &'a str>) {
         let mut keys = keys.peekable();
         if keys.peek().is_none() {
@@ -126,7 +126,7 @@ impl Written {
 
     fn root(&self) -> Node {
         let at = |range| SourcePlace { source: 0, range };
-        // It was printed from a tree, so that it can be read.
+        // The text was printed from a tree, so it can be parsed.
         let table = DeTable::parse(&self.0).map(|it| tree::table_value(it.into_inner(), &at));
         table_of(table.map_or_else(|_| Vec::new(), entries_of))
     }
@@ -135,13 +135,13 @@ impl Written {
 /// A change from one configuration to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Of what.
+    /// The object that changes.
     pub of: Subject,
-    /// What becomes of it.
+    /// The kind of change.
     pub kind: ChangeKind,
 }
 
-/// What a change is of.
+/// The object of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// A setting of the process; its key says which.
@@ -154,46 +154,46 @@ pub enum Subject {
     Upstream(String),
     /// The cache of this name.
     Cache(String),
-    /// An endpoint, or where some come from.
+    /// An endpoint, or a source of endpoints.
     Endpoint {
         /// The name of its upstream.
         upstream: String,
-        /// What it is called in the list.
+        /// The name of the endpoint in the list.
         endpoint: String,
     },
 }
 
-/// What becomes of something.
+/// The kind of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// The object is new.
     Added,
-    /// It is gone.
+    /// The object is gone.
     Removed,
-    /// It has no name of its own, and counts as another one in the new order.
+    /// The object has no name of its own, and has another number in the new order.
     Renamed {
-        /// What it is called then.
+        /// The name after the change.
         now: String,
     },
-    /// It is tried after other routes, or before others, than it was.
+    /// The route is tried earlier or later than before, relative to other routes.
     Moved,
     /// An option has another value.
     Setting {
         /// The option's key, as in `queue.max`.
         key: String,
-        /// The value before, as TOML; `None` where nothing held.
+        /// The value before, as TOML; `None` if there was none.
         before: Option<String>,
-        /// The value then.
+        /// The value after the change.
         now: Option<String>,
     },
 }
 
 impl Change {
-    /// Whether only another process can do it.
+    /// Whether only another process can make the change.
     pub fn is_fixed(&self) -> bool {
         match (&self.of, &self.kind) {
             (Subject::Process, ChangeKind::Setting { key, .. }) => {
-                // Or a table with one, which comes or goes as a whole.
+                // Or a table with such a key, which appears or disappears as a whole.
                 let is_in = |it: &Fixed| it.key.split_once('.').is_some_and(|it| it.0 == key);
                 FIXED.iter().any(|it| it.key == key || is_in(it))
             }
@@ -251,7 +251,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What `now` changes of `before`: the process, listeners, routes, upstreams with their
+/// The changes from `before` to `now`: of the process, listeners, routes, upstreams with their
 /// endpoints, then caches.
 pub fn diff(before: &Config, now: &Config) -> Vec<Change> {
     let [before, now] = [before, now].map(|it| it.written.root());
@@ -262,7 +262,7 @@ pub fn diff(before: &Config, now: &Config) -> Vec<Change> {
     for key in &file.keys {
         let [before, now] = [&before, &now].map(|it| it.entry(key.key).map(|it| &it.node));
         match key.key {
-            // It says where the rest comes from.
+            // `include` only says where other keys come from.
             "include" => {}
             "listener" => {
                 let items = [before, now].map(|it| Item::list("listener", it));
@@ -286,10 +286,10 @@ pub fn diff(before: &Config, now: &Config) -> Vec<Change> {
     changes
 }
 
-/// A thing that is known by its name.
+/// An object that is known by its name.
 struct Item<'a> {
     name: String,
-    /// Whether the name is written, and no number in a list.
+    /// Whether the name is written, rather than a number in a list.
     is_named: bool,
     node: &'a Node,
     text: String,
@@ -329,8 +329,8 @@ impl<'a> Item<'a> {
     }
 }
 
-/// For each item of `now` the place in `before` of the same one: by its name, or where it
-/// has none, by what it says, else by its number.
+/// For each item of `now`, the index of the same item in `before`. Items are matched by name;
+/// an unnamed item by its text, else by its number.
 fn same_ones(before: &[Item<'_>], now: &[Item<'_>]) -> Vec<Option<usize>> {
     let places = || before.iter().zip(0..);
     let named = places().filter(|(it, _)| it.is_named);
@@ -358,8 +358,8 @@ fn same_ones(before: &[Item<'_>], now: &[Item<'_>]) -> Vec<Option<usize>> {
     found
 }
 
-/// The same for listeners, which stay where they listen, whatever they are called. One
-/// that listens elsewhere is the same one by its name.
+/// The same for listeners. A listener is matched by its address, whatever its name; at another
+/// address, by its name.
 fn same_listeners(before: &[Item<'_>], now: &[Item<'_>]) -> Vec<Option<usize>> {
     let mut by_bind = HashMap::<_, Vec<usize>>::new();
     for (item, at) in before.iter().zip(0..) {
@@ -385,7 +385,7 @@ fn same_listeners(before: &[Item<'_>], now: &[Item<'_>]) -> Vec<Option<usize>> {
     found
 }
 
-/// Where a listener listens.
+/// The address that a listener listens on.
 fn bind(listener: &Item<'_>) -> Option<Address> {
     Some(Bind::from_text(listener.node.text_of("bind")?).ok()?.0)
 }
@@ -418,7 +418,7 @@ fn named(
             let now = item.name.clone();
             note(old, ChangeKind::Renamed { now });
         }
-        // Which listener comes first makes no difference.
+        // The order of listeners has no effect.
         if moved.contains(&at) && !is_listener {
             note(item, ChangeKind::Moved);
         }
@@ -427,7 +427,7 @@ fn named(
             let has_same_bind = is_listener && bind(old) == bind(item);
             for node in &mut nodes {
                 if let Value::Table(entries) = &mut node.value {
-                    // Another name was said, and an address may be written in other ways.
+                    // Only the name differs, and an address may be written in several ways.
                     entries.retain(|it| it.key != "name" && !(has_same_bind && it.key == "bind"));
                 }
             }
@@ -456,13 +456,13 @@ fn added_and_removed(
     }));
 }
 
-/// Places of those that are in another order than before: as few as explain it.
+/// Indexes of the items that have moved: the smallest such set.
 fn moved(same: &[Option<usize>]) -> HashSet<usize> {
     let staying: Vec<_> = (0..)
         .zip(same)
         .filter_map(|(at, it)| Some((at, (*it)?)))
         .collect();
-    // The longest part that is in order stays (patience sorting).
+    // The longest run that is in order stays (patience sorting).
     let mut tops: Vec<usize> = Vec::new();
     let mut before = vec![None; staying.len()];
     for (index, (_, place)) in staying.iter().enumerate() {
@@ -522,7 +522,7 @@ fn caches([before, now]: [Vec<Item<'_>>; 2], shape: &Shape, changes: &mut Vec<Ch
     }
 }
 
-/// The settings of one thing that differ.
+/// Notes the settings of one object that differ.
 fn compare(of: Subject, [before, now]: [&Node; 2], changes: &mut Vec<Change>) {
     let mut settings = Settings { of, changes };
     settings.compare("", [Some(before), Some(now)]);
@@ -546,7 +546,7 @@ fn take_endpoints(upstream: &mut Node) -> Vec<Node> {
     tables.collect()
 }
 
-/// Endpoints by what the list calls them. One that stands there twice is two.
+/// Endpoints by their names in the list. A name that is listed twice makes two.
 fn endpoint_items(endpoints: &[Node]) -> Vec<Item<'_>> {
     let mut seen = HashMap::<String, usize>::new();
     let items = endpoints.iter().map(|node| {
@@ -568,7 +568,7 @@ fn endpoint_items(endpoints: &[Node]) -> Vec<Item<'_>> {
     items.collect()
 }
 
-/// A part of the file that is one table, such as `[server]`.
+/// Compares a part of the file that is one table, such as `[server]`.
 fn section(file: &TableShape, key: &str, nodes: [Option<&Node>; 2], changes: &mut Vec<Change>) {
     let Some(shape) = file.keys.iter().find(|it| it.key == key) else {
         return;
@@ -585,7 +585,7 @@ fn section(file: &TableShape, key: &str, nodes: [Option<&Node>; 2], changes: &mu
     settings.compare(key, [nodes[0].as_ref(), nodes[1].as_ref()]);
 }
 
-/// Finds the settings of one thing that differ.
+/// Finds the settings of one object that differ.
 struct Settings<'a> {
     of: Subject,
     changes: &'a mut Vec<Change>,
@@ -622,14 +622,14 @@ impl Settings<'_> {
     }
 }
 
-/// A value as it is shown: without what tells secrets apart.
+/// A value for people, without the marks that tell secrets apart.
 fn shown(node: &Node) -> String {
     let mut node = node.clone();
     print::hide_sealed(&mut node);
     print::inline(&node)
 }
 
-/// The same with every default.
+/// A copy of the node with every default filled in.
 fn filled(node: &Node, shape: &Shape) -> Node {
     let mut node = node.clone();
     print::fill_defaults(&mut node, shape);
@@ -651,7 +651,7 @@ fn entry(key: &str, node: Node) -> TableEntry {
     }
 }
 
-/// The table under this key, empty where there was none.
+/// The table under this key; an empty one is inserted if it is missing.
 fn table_in<'a>(root: &'a mut Node, key: &str) -> Option<&'a mut Node> {
     let Value::Table(entries) = &mut root.value else {
         return None;

@@ -74,17 +74,16 @@ fn is_unclosed_text(said: &str) -> bool {
 /// How the parser calls a key that is written twice.
 const DUPLICATE: &str = "duplicate key";
 
-/// Whose words say what is wrong with a line.
+/// Whether our own words or the parser's describe a mistake in a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     /// The line is a known mistake.
     Known,
-    /// Those of the parser alone.
+    /// The parser's words alone.
     Parser,
 }
 
-/// Reports what the parser could not read, in words that say more than its own
-/// where the line is a known mistake.
+/// Reports a syntax error. For a known mistake the message says more than the parser's.
 fn report_syntax(text: &str, place: SourcePlace, said: &str, report: &mut Report) -> Said {
     let start = line_start(text, place.range.start);
     let line = text[start..].lines().next().unwrap_or_default();

@@ -91,11 +91,11 @@ impl FromText for Front {
     }
 }
 
-/// A path that is tried, in which `$path` stands for the request's.
+/// A path to look up, in which `$path` stands for the request's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate(pub String);
 
-/// What stands for the request's path in a [`Candidate`].
+/// Placeholder for the request's path in a [`Candidate`].
 const PATH: &str = "$path";
 
 impl FromText for Candidate {
@@ -165,7 +165,7 @@ impl FromText for InnerPath {
     }
 }
 
-/// What to change about a path of which a file can't be found.
+/// Advice for a path that can never name a file.
 fn wrong_in_path(path: &str) -> Option<&'static str> {
     let is_encoded = |at: usize| {
         let digits = path.as_bytes().get(at + 1..at + 3);
@@ -287,7 +287,7 @@ impl FromText for TypePrefix {
 mod tests {
     use super::*;
 
-    /// What becomes of each text: a value, or help that contains this.
+    /// Checks each text: it gives a value, or help that contains the expected text.
     #[track_caller]
     fn assert_read<T: FromText>(value: fn(T) -> String, cases: &[(&str, Result<&str, &str>)]) {
         for (text, expected) in cases {

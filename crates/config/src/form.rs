@@ -7,7 +7,7 @@ use super::tree::{Node, TableEntry, Value};
 /// text that the value begins with.
 pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String> {
     match (shape, &node.value) {
-        // A text may be what was meant.
+        // A text may have been meant.
         (Shape::AnyOf(_), Value::Other(_)) if takes_text(shape) => None,
         (Shape::Again(again), _) => advice(node, &(again.shape)(), written),
         (Shape::AnyOf(shapes), _) => shapes.iter().find_map(|it| advice(node, it, written)),
@@ -100,7 +100,7 @@ fn header(written: &str) -> Option<&str> {
     (!name.is_empty() && !name.starts_with('"') && name.chars().all(is_of_name)).then_some(name)
 }
 
-/// The one key of a table that takes a list, or the one that it needs.
+/// Advice to write a list as a table, under the key that takes it.
 fn list_of(table: &TableShape, written: &str) -> Option<String> {
     let mut needed = table.keys.iter().filter(|it| it.presence.is_required());
     let only = match (&table.keys[..], needed.next(), needed.next()) {
@@ -127,7 +127,7 @@ fn takes_list(shape: &Shape) -> bool {
     shape.is_any(|it| matches!(it, Shape::List(_)))
 }
 
-/// Whether a report shows a text, rather than stars in its place.
+/// Whether a report shows the text, rather than stars instead.
 fn is_shown(text: &str, written: &str) -> bool {
     written.trim_matches(['"', '\'']) == text
 }
@@ -232,7 +232,7 @@ fn fields(item: &Shape, lines: &[&String]) -> Option<String> {
     (!fields.is_empty()).then(|| format!("write a table: {{ {} }}", fields.join(", ")))
 }
 
-/// The value that a word stands for in other languages.
+/// The boolean that a word means in other languages.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" | "enabled" => Some(true),

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// What a file of the configuration may be.
+/// The kinds of file that a configuration may be read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kinds {
     /// A pipe or a device as well, which is waited for, and read once.
@@ -28,11 +28,11 @@ pub(super) fn read_up_to(path: &Path, kinds: Kinds, max: u64) -> io::Result<Vec<
     }
 }
 
-/// The bytes of a regular file, or of one that a link leads to. Neither a pipe nor a
-/// device is waited for. `max` is in bytes, whole MiB.
+/// The bytes of a regular file, or of one that a link leads to. The call never blocks on a pipe
+/// or a device. `max` is in bytes, whole MiB.
 ///
 /// # Errors
-/// It can't be read, or is no regular file. Of one that is longer the kind is
+/// The file can't be read, or is not a regular file. If it is longer, the kind is
 /// [`io::ErrorKind::FileTooLarge`].
 pub fn read_regular_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     // Opening a device may do something already.

@@ -1,8 +1,8 @@
 //! Layers: the file, `local.toml` beside it, variables, `--set`.
 //!
-//! A later layer wins over an earlier one. Tables are merged key by key; a
-//! list replaces the list, except that its items with a `name` are merged into
-//! the item of that name or added at the end.
+//! A later layer overrides an earlier one. Tables are merged key by key. A list replaces the
+//! list before; only items with a `name` are merged into the item of that name, or added at the
+//! end.
 
 use super::diagnostics::{Origin, Report};
 use super::secret;
@@ -11,7 +11,7 @@ use super::shape::Shape;
 use super::tree::{self, Node, SourcePlace, TableEntry, Value};
 use super::written::File;
 
-/// What the names of variables that set an option begin with.
+/// Prefix of the environment variables that set an option.
 pub const VARIABLE_PREFIX: &str = "EVENKEEL_";
 
 /// Puts `over` on top of `base`.
@@ -47,12 +47,12 @@ fn all_named(items: &[Node]) -> bool {
     !items.is_empty() && items.iter().all(|it| it.text_of("name").is_some())
 }
 
-/// Applies the variables that set an option: `EVENKEEL_SERVER__WORKERS=2` is
-/// `server.workers = 2`.
+/// Applies the variables that set an option: `EVENKEEL_SERVER__WORKERS=2` is `server.workers =
+/// 2`.
 ///
-/// One without `__` sets nothing, since every option is within a table; that
-/// keeps apart what a container platform sets for a service of this name. One that
-/// spells an option with a single `_` is warned of.
+/// A variable without `__` sets nothing, since every option is within a table. Variables that a
+/// container platform sets for a service of this name thus have no effect. A variable that
+/// spells an option with a single `_` causes a warning.
 pub(super) fn apply_variables(
     root: &mut Node,
     variables: impl IntoIterator<Item = (String, String)>,
@@ -159,7 +159,7 @@ pub(super) fn apply_set(root: &mut Node, text: &str, report: &mut Report) {
     put(root, &steps, value, report);
 }
 
-/// Puts what a variable or a `--set` says in its place, and has its secrets hidden.
+/// Puts the value of a variable or a `--set` in its place, and hides its secrets.
 fn put(root: &mut Node, path: &[Step], value: Node, report: &mut Report) {
     let file = File::shape();
     report.hide(&secrets_at(path, value.clone(), &file));
@@ -207,8 +207,7 @@ fn split_set(text: &str) -> Option<(Vec<std::ops::Range<usize>>, usize)> {
     None
 }
 
-/// The value that `text`, `offset` bytes into its source, stands for: TOML,
-/// or else the text itself.
+/// The value of a text, `offset` bytes into its source: TOML, or else the text itself.
 fn written_value(text: &str, source: usize, offset: usize) -> Node {
     let at = |range: std::ops::Range<usize>| {
         let range = range.start + offset..range.end + offset;
@@ -237,8 +236,8 @@ struct Step {
 #[derive(Clone, Copy)]
 enum Spelling {
     Exact,
-    /// Without case, and `_` stands for `-` and `.` too: that is all that the
-    /// name of a variable can say.
+    /// Case is ignored, and `_` stands for `-` and `.` too: the name of a variable can't
+    /// express more.
     Variable,
 }
 
@@ -255,8 +254,8 @@ impl Step {
     }
 }
 
-/// Puts `value` at `path` below `node`, making tables and named items on the
-/// way where `shape` has them.
+/// Puts `value` at `path` below `node`. Creates tables and named items on the way according to
+/// `shape`.
 fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &mut Report) {
     let Some((step, rest)) = path.split_first() else {
         merge(node, value);

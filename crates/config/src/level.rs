@@ -5,12 +5,12 @@
 pub enum Level {
     /// Only what keeps the program from its work.
     Error,
-    /// What an operator should look at, too.
+    /// Also events that an operator should look at.
     Warn,
     /// Changes of state, too.
     #[default]
     Info,
-    /// Single probes and the like, too.
+    /// Also details such as single probes.
     Debug,
     /// Everything: for a while, by the control socket.
     Trace,

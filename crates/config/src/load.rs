@@ -32,23 +32,25 @@ const DEFAULT_LOG_COMMENT: &str = "\
 /// A configuration without mistakes.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What to run on.
+    /// The configuration to run on.
     pub config: Config,
-    /// What is doubtful about it; may be empty.
+    /// Doubts about the configuration; may be empty.
     pub warnings: Report,
-    /// All layers as one TOML document, with every default filled in and
-    /// without secrets.
+    /// All layers as one TOML document, with every default filled in and without secrets.
     pub effective: String,
-    /// Every file that was read, in order: the file, what it includes, and
-    /// `local.toml` where there is one.
+    /// Every file that was read, in order: the file, the files that it includes, and
+    /// `local.toml` if there is one.
     pub files: Vec<PathBuf>,
     /// Folders in which the patterns of `include` look: a new file there may become a
     /// part of the configuration.
     pub folders: Vec<PathBuf>,
 }
 
-/// Loads the file at `path` with what it includes, then `local.toml` beside it, then
-/// those of `variables` that begin with `EVENKEEL_`, then `sets`, each a `key=value`.
+/// Loads all layers: the file at `path` with its includes, `local.toml` beside it, `variables`,
+/// then `sets`.
+///
+/// Of `variables`, only those that begin with `EVENKEEL_` count. Each item of `sets` is a
+/// `key=value`.
 ///
 /// # Errors
 ///
@@ -62,8 +64,8 @@ pub fn load(
     load_files(path, Kinds::Any, sets, variables, lookup)
 }
 
-/// The same for a program that runs: the files are regular ones. Nobody is there who
-/// would end the wait for a pipe.
+/// The same for a running program. Only regular files are read, since a pipe might block for
+/// ever.
 ///
 /// # Errors
 ///
@@ -108,8 +110,8 @@ pub fn control_socket(
     }
 }
 
-/// All layers as one tree; `None` where the file can't be read. It alone may be a pipe that
-/// somebody writes to, as `kinds` says.
+/// All layers as one tree; `None` if the file can't be read. Only this file may be a pipe that
+/// another process writes to, as `kinds` says.
 fn read_layers(
     path: &Path,
     kinds: Kinds,
@@ -145,7 +147,7 @@ fn read_layers(
     Some(root)
 }
 
-/// Loads `bytes` alone, as if they stood in a file of this name. Nothing is included.
+/// Loads `bytes` alone, as the content of a file of this name. Includes are ignored.
 ///
 /// # Errors
 ///

@@ -59,8 +59,8 @@ pub struct Location {
 }
 
 impl Location {
-    /// Compiles a text; a word behind a dollar or in braces that is no variable stays as
-    /// it is.
+    /// Compiles a text. A word behind a dollar or in braces that is no variable stays
+    /// unchanged.
     pub fn new(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -113,8 +113,10 @@ impl Location {
         }
     }
 
-    /// Whether what a client sends may choose the host that it leads to: a value other than
-    /// the request's host ends the host, or is all of the text in front of the path.
+    /// Whether a client can choose the host that the location leads to.
+    ///
+    /// This is so if a value other than the request's host ends the host, or is the whole text
+    /// before the path.
     pub(super) fn may_lead_anywhere(&self) -> bool {
         use super::variable::Variable::{Host, Path, ServerName, Target};
         let begins_path = |it: &LocationPart| {
@@ -197,7 +199,7 @@ enum Token<'a> {
     Text(&'a str),
     /// The word behind a dollar; may be empty.
     Word(&'a str),
-    /// What stands in braces.
+    /// The value of a name in braces.
     Value(ExpressionPart),
 }
 
@@ -218,7 +220,7 @@ fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
         })
 }
 
-/// The values in braces in a text, and what is between them.
+/// The values in braces in a text, and the text between them.
 fn values(text: &str) -> Vec<Token<'_>> {
     let (mut tokens, mut rest, mut from) = (Vec::new(), text, 0);
     while let Some(open) = rest[from..].find('{').map(|at| from + at) {
@@ -236,7 +238,7 @@ fn values(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// What a name in braces stands for in a location: nothing that only a response has.
+/// The value that a name in braces stands for in a location; `None` if only a response has it.
 pub(super) fn value_named(name: &str) -> Option<ExpressionPart> {
     let part = super::variable::part(name).ok()?;
     (!part.needs_response()).then_some(part)

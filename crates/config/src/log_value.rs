@@ -15,12 +15,12 @@ choice!(AccessLogFormat {
     "json" => AccessLogFormat::Json, "one JSON object a line";
 });
 
-/// Which requests a condition holds for.
+/// The requests that an access log selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Only {
     /// All.
     All,
-    /// Those that count as errors.
+    /// Requests that count as errors.
     Errors,
 }
 

@@ -19,18 +19,18 @@ pub enum Obstacle {
         /// The first one that is for all.
         first_free: u32,
     },
-    /// No interface has the address.
+    /// The address is on no interface.
     Foreign(IpAddr),
     /// The folder of a file or of a socket is not there.
     NoFolder(PathBuf),
     /// Something else is where a folder should be.
     NotFolder(PathBuf),
-    /// This user may not write to the file, or make one in the folder.
+    /// This user may not write to the file, or may not create one in the folder.
     NotWritable(PathBuf),
 }
 
-/// Whether an interface of this machine has the address; no, where the kernel lets
-/// programs take any.
+/// Whether an interface of this machine has the address. False if the kernel lets programs use
+/// any address.
 pub(super) fn has_address(ip: IpAddr) -> bool {
     let family = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
     let set = std::fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"));
@@ -57,7 +57,7 @@ impl Obstacle {
         is_foreign.then(|| Obstacle::Foreign(address.ip()))
     }
 
-    /// The obstacle to making a file, or to adding to the one that is there.
+    /// The obstacle to creating a file, or to appending to an existing one.
     pub fn of_file(path: &Path) -> Option<Self> {
         match is_denied(path, Access::WRITE_OK) {
             Ok(is_denied) => is_denied.then(|| Obstacle::NotWritable(path.to_owned())),

@@ -20,7 +20,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// What is wrong with the file at `path`, in half a sentence.
+    /// The fault in the file at `path`, in half a sentence.
     pub fn describe(&self, path: &Path) -> String {
         let path = path.display();
         match self {

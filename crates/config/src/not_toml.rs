@@ -7,11 +7,11 @@ use super::tree::offset;
 /// Why the bytes of a file are no text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoText {
-    /// This line, counted from 1, holds a byte that no text has.
+    /// A line, counted from 1, with a byte that no text has.
     Binary { line: usize },
     /// Every character takes two bytes.
     Utf16,
-    /// This byte, at this place, is not part of a character.
+    /// A byte that is not part of a character, with its place.
     Byte { byte: u8, at: usize },
 }
 
@@ -95,8 +95,8 @@ pub(super) fn language(text: &str) -> Option<(&'static str, Range<usize>)> {
     })
 }
 
-/// Where a page of Markdown has its first block of code: it begins with a title, and
-/// may have lines of TOML in its blocks.
+/// The first block of code in a page of Markdown. Such a page begins with a title, and may have
+/// lines of TOML in its blocks.
 fn markdown(text: &str) -> Option<Range<usize>> {
     const FENCE: &str = "```";
     let mut lines = text.lines().map(str::trim_start);
@@ -136,8 +136,8 @@ fn is_toml(line: &str) -> bool {
     }
 }
 
-/// A character that looks like one of TOML's and is none, with what it looks like.
-/// In a text or a comment such characters are right.
+/// A character that looks like one of TOML's but is a different one, with the one of TOML. In a
+/// text or a comment such characters are valid.
 pub(super) fn lookalike(line: &str) -> Option<(usize, &'static str)> {
     let mut quote = None;
     for (at, letter) in line.char_indices() {

@@ -1,7 +1,7 @@
 //! Words of other programs: nginx, HAProxy, Caddy, Traefik and Envoy.
 //!
-//! One table gives the meaning of their keys here, or says that Evenkeel lacks it;
-//! another one does so for values. Only diagnostics look at them.
+//! One table gives the equivalents of their keys here, or says that Evenkeel has none; another
+//! table does so for values. Only diagnostics use them.
 //!
 //! Invariant: each table and key that is proposed exists. A test compares them with
 //! the definitions of the options.
@@ -637,7 +637,7 @@ const KEYS: &[(&str, Meaning)] = &[
     ("file filename", key("access_log", "path")),
 ];
 
-/// Values by their words: what they are here, and what goes with that.
+/// Values by their words, with the equivalent here and further advice.
 const VALUES: &[(&str, &str, &str)] = &[
     // Balancers.
     (
@@ -744,8 +744,7 @@ pub(super) fn advice_in(word: &str, current: &str) -> Option<&'static str> {
     })
 }
 
-/// A value of another program as it is written here: one of `known`, with what
-/// goes with it.
+/// Advice for a value of another program: one of `known` that means the same.
 pub(super) fn value(word: &str, known: &[&str]) -> Option<String> {
     let word = bare(word);
     let mut found = VALUES.iter().filter(|(words, ..)| has(words, &word));

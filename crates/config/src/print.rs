@@ -6,8 +6,8 @@ use super::secret;
 use super::shape::{KeyShape, Shape, TableShape};
 use super::tree::{self, Node, TableEntry, Value};
 
-/// Adds every option that is not written and has a default; takes out tables that
-/// say nothing. An empty table says something where there is none by default.
+/// Adds every unwritten option with a default, and removes tables that have no effect. An empty
+/// table has an effect if the table is missing by default.
 pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
     if let Shape::Again(again) = shape {
         return fill_defaults(node, &(again.shape)());
@@ -67,7 +67,7 @@ fn missing_entries(node: &Node, table: &TableShape) -> Vec<TableEntry> {
     missing.filter_map(entry).collect()
 }
 
-/// Stands between what is shown of a secret and what tells it from another: a character
+/// Separates the shown part of a secret from the mark that tells it from others: a character
 /// that no text has.
 const SEAL: char = '\u{10FFFF}';
 
@@ -109,8 +109,8 @@ fn each_text(node: &mut Node, found: &mut dyn FnMut(&mut String)) {
     }
 }
 
-/// The tree as a document, with sections for the first level and for what is
-/// named below it, and everything else in line.
+/// The tree as a document. The first level, and the named tables below it, become sections;
+/// everything else stands inline.
 pub(super) fn document(root: &Node) -> String {
     let mut text = String::new();
     let Value::Table(entries) = &root.value else {

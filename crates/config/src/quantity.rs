@@ -63,10 +63,10 @@ impl FromText for DurationValue {
     }
 }
 
-/// Reads a duration as the file has it, such as `1m30s`.
+/// Reads a duration as written in the file, such as `1m30s`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The fault in the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let value = DurationValue::from_text(text);
     value

@@ -8,7 +8,7 @@ use super::diagnostics::Report;
 use super::surroundings::read_body;
 use super::written::{QueueAnswerParts, QueueAnswerTable};
 
-/// Only a file has a type.
+/// Reports a content type without a file.
 pub(super) fn check(answer: &QueueAnswerTable, report: &mut Report) {
     if answer.content_type.written && !answer.file.written {
         report
@@ -33,7 +33,7 @@ pub(super) fn resolve(
     })
 }
 
-/// Rounded up: nobody is asked back too early.
+/// Seconds, rounded up, so that no client is asked back too early.
 fn whole_seconds(duration: Duration) -> u32 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     u32::try_from(seconds).unwrap_or(u32::MAX)

@@ -1,6 +1,5 @@
-//! Patterns written as other programs take them: regular expressions and
-//! placeholders. As text they would stand for themselves; a regular expression is a table
-//! with `regex` here.
+//! Patterns in the syntax of other programs: regular expressions and placeholders. As text they
+//! would match only themselves; here a regular expression is a table with `regex`.
 
 /// How a pattern of other programs is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub(super) fn kind(text: &str) -> Option<Foreign> {
     }
     let is_anchored = text.starts_with(['^', '~']) || text.len() > 1 && text.ends_with('$');
     let has_choice = text.contains('(') && text.contains('|') && text.contains(')');
-    // `**` is of the patterns here: whoever writes it knows what `.` is in them.
+    // `**` is part of our own patterns: a text with it is not a regular expression.
     let has_sign = !text.contains("**") && SIGNS.iter().any(|it| text.contains(it));
     if is_anchored || has_choice || has_sign {
         return Some(Foreign::Regex);
@@ -41,15 +40,15 @@ pub(super) fn kind(text: &str) -> Option<Foreign> {
     has_placeholder.then_some(Foreign::Placeholder)
 }
 
-/// A regular expression as it is written here.
+/// A regular expression in the form of this configuration.
 pub(super) fn as_table(text: &str) -> String {
-    // nginx has the case in front.
+    // nginx writes the case in front.
     let (expression, case) = match text.trim_start_matches("~").split_once('*') {
         Some(("", rest)) if text.starts_with("~*") => (rest, "(?i)"),
         _ => (text.trim_start_matches('~'), ""),
     };
     let expression = format!("{case}{}", expression.trim_start());
-    // What stands between single quotes has no escapes.
+    // A text in single quotes has no escapes.
     let quote = if expression.contains('\'') { '"' } else { '\'' };
     let expression = match quote {
         '"' => expression.replace('\\', "\\\\").replace('"', "\\\""),
@@ -139,7 +138,7 @@ fn as_path(text: &str, start: Start, end: End) -> Option<String> {
     is_plain.then_some(path)
 }
 
-/// The texts that one group of choices stands for: `a(b|c)` is `ab` and `ac`.
+/// The texts that one group of choices means: `a(b|c)` is `ab` and `ac`.
 fn choices(text: &str) -> Vec<String> {
     let group = text.find('(').zip(text.find(')'));
     let Some((start, end)) = group.filter(|(start, end)| start < end) else {

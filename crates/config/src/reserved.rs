@@ -19,8 +19,8 @@ enum Message {
     Edited,
 }
 
-/// A name, and why nobody may set it: for an answer, a probe, spans, and a message that
-/// is edited.
+/// A name that may not be set, with the reason: for an answer, a probe, spans, and an edited
+/// message.
 struct Reserved {
     name: &'static str,
     answer: Option<&'static str>,
@@ -97,8 +97,8 @@ const RESERVED: [Reserved; 13] = [
     ),
 ];
 
-/// The field of such a message that nobody may set, if `name` is one: its name in
-/// lower case, and what to do instead.
+/// The reserved field of such a message that `name` is, if it is one: its name in lower case,
+/// and advice on what to do instead.
 fn reserved_in(message: Message, name: &str) -> Option<(&'static str, &'static str)> {
     let field = RESERVED
         .iter()
@@ -193,7 +193,7 @@ edited_fields! {
     RequestField, "";
     /// The name of a field that a response is sent on with.
     ResponseField, "";
-    /// The name of a field that is removed; a `*` at its end stands for anything.
+    /// The name of a field to remove. A `*` at its end stands for any characters.
     RemovedField, "*";
 }
 

@@ -117,7 +117,7 @@ pub(super) fn resolve(
         log: file.log.value.as_ref()?.resolve()?,
         acme,
         otlp: otlp(file.otlp.value.as_ref())?,
-        // The loader's to say, which has the text.
+        // Filled in by the loader, which has the text.
         hash: 0,
         written: Written::default(),
         access_logs,
@@ -133,7 +133,7 @@ fn warn_of_covered(file: &File, table: &RouteTable, listeners: usize, report: &m
         wanted.is_some_and(|it| it.takes_everything())
     });
     for Covered { rule, by } in table.covered(listeners) {
-        // That was said when the routes were checked.
+        // The check of routes has already reported this.
         if first_for_all.is_some_and(|it| it < rule) {
             continue;
         }
@@ -214,7 +214,7 @@ fn may_read(path: impl Display) -> String {
     format!("let user {user} read it: `chown {user} {path}`")
 }
 
-/// Reports the file of a key that cannot be used. A new one has so many random bytes.
+/// Reports a key file that cannot be used. The advice makes one of `random_bytes`.
 fn report_key(
     path: &Path,
     place: &SourcePlace,
@@ -304,7 +304,7 @@ fn listener(
     })
 }
 
-/// What the rules that a connection of this listener may meet ask of its first bytes.
+/// The bytes that the rules of this listener's connections have conditions on.
 fn preread(listener: usize, rules: &[Rule]) -> Preread {
     let mut preread = Preread::default();
     let rules = rules.iter().filter(|it| it.may_meet(listener));
@@ -360,8 +360,8 @@ fn rule(route: &written::Route, names: &Names<'_>) -> Option<Rule> {
     wanted.conditions(names).map(Rule::new)
 }
 
-/// Builds the routes, reading files on the way; goes on after a mistake, so that
-/// every one is reported.
+/// Builds the routes, reading files on the way. It goes on after a mistake, so that every one
+/// is reported.
 fn routes(
     file: &File,
     names: &Names<'_>,
@@ -413,8 +413,8 @@ fn routes(
     built.into_iter().collect()
 }
 
-/// What the route does, from the first of its actions; a second one is a mistake that
-/// was reported.
+/// The action of the route, from the first written one. A second action has been reported as a
+/// mistake.
 macro_rules! resolve_action {
     ($($(#[doc = $help:literal])* $key:ident: $type:ty => $variant:ident($resolved:ty);)*) => {
         fn action(
@@ -435,8 +435,8 @@ macro_rules! resolve_action {
 }
 actions!(resolve_action);
 
-/// Builds the upstreams in the order of their names, looking up names and
-/// reading files on the way; goes on after a mistake, so that every one is reported.
+/// Builds the upstreams in the order of their names, with name lookups and reads of files. It
+/// goes on after a mistake, so that every one is reported.
 fn upstreams(
     file: &File,
     surroundings: Surroundings<'_>,

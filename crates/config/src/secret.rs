@@ -1,9 +1,9 @@
 //! Secrets: values that are secret by their option, and passwords in URLs.
 //!
-//! Invariant: no output has the text of a secret. `print` leaves it out of the
-//! effective configuration and of what a reload changes. `Report::hide` leaves it out of mistakes, warnings and
-//! layers: the loader calls it for each layer that it reads. There, a value counts as
-//! a secret if a mistake hides what it was meant to be.
+//! Invariant: no output has the text of a secret. `print` leaves it out of the effective
+//! configuration and of a reload's changes. `Report::hide` leaves it out of mistakes, warnings
+//! and layers: the loader calls it for each layer that it reads. There, a value counts as a
+//! secret if a mistake hides which option it was meant for.
 //!
 //! The status page, `explain` and the control socket show parts of the resolved
 //! configuration. Only the exporter and the prober look at its secrets, and `explain`
@@ -21,11 +21,11 @@ pub(super) const HIDDEN: &str = "***";
 pub(super) const REDIS_URL: &str =
     "a URL, such as `\"redis://10.0.0.5:6379/0\"` or `\"unix:/run/redis/redis.sock\"`";
 
-/// Gives every value in the tree that is or may be a secret to `found`. `file` is the
-/// shape of the tree.
+/// Passes every value in the tree that is or may be a secret to `found`. `file` is the shape of
+/// the tree.
 ///
-/// A value is one by its option. It may be one below a key that is misspelt or sounds
-/// like one of a secret, and where its type is not its option's.
+/// The option decides. Below a key that is misspelt or sounds like a secret's, a value may be
+/// one too. So may a value of another type than its option's.
 pub(super) fn each(root: &mut Node, file: &Shape, found: &mut dyn FnMut(&mut Node)) {
     each_below(root, file, file, found);
 }
@@ -76,7 +76,7 @@ fn each_below(node: &mut Node, shape: &Shape, file: &Shape, found: &mut dyn FnMu
     }
 }
 
-/// Gives every number and text in the tree to `found`.
+/// Passes every number and text in the tree to `found`.
 fn each_value(node: &mut Node, found: &mut dyn FnMut(&mut Node)) {
     match &mut node.value {
         Value::Table(entries) => entries
@@ -122,7 +122,7 @@ fn sounds_secret(word: &str) -> bool {
     word == "auth" || SIGNS.iter().any(|it| word.contains(it))
 }
 
-/// The shape of the options with this key, if none of them may hold a secret.
+/// The shape of the options with this key, unless one of them may hold a secret.
 fn plain_option(key: &str, file: &Shape) -> Option<Shape> {
     let mut named = Vec::new();
     options_named(key, file, &mut named);
@@ -164,8 +164,8 @@ fn is_of_secrets(shape: &Shape) -> bool {
     matches!(shape, Shape::Map(item) if matches!(**item, Shape::Secret(_)))
 }
 
-/// Whether there is an option for a secret in it, at any depth. What stands in it once more
-/// has no others.
+/// Whether it has an option for a secret, at any depth. A shape that refers back to an
+/// enclosing one adds none.
 fn may_hold(shape: &Shape) -> bool {
     match shape {
         Shape::Secret(_) => true,
@@ -237,8 +237,7 @@ pub(super) fn in_broken_lines(
     hidden
 }
 
-/// Whether a line gives an option that holds no secret one value, in a table that
-/// there is.
+/// Whether a line sets an option without secrets to one value, in an existing table.
 fn is_plain_line(line: &str, key_len: usize, table: Option<&str>, file: &Shape) -> bool {
     let key = line[..key_len].trim();
     let value = &line[key_len..];
@@ -307,7 +306,7 @@ pub(super) fn passwords(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (at, mark) in text.match_indices("://") {
         let start = at + mark.len();
-        // Passwords of Redis stand there as they were made, and its paths are numbers.
+        // Passwords of Redis are not percent-encoded, and its paths are numbers.
         let ends = if text[..at].ends_with("redis") || text[..at].ends_with("rediss") {
             "\"'`<>"
         } else {

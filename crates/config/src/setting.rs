@@ -1,12 +1,12 @@
-//! How one option is read, and what can be said about it.
+//! Reading of an option, and its description.
 //!
 //! [`options!`] defines a table of options: key, type, default and help, each
 //! once. Reading, the checks for unknown and missing keys, the reference page,
 //! the JSON Schema and the effective configuration all derive from it.
 //!
-//! A table `for` a type also emits that type, with a field for each option: the option
-//! as the program uses it. `key as field` names the field. A row that ends in
-//! `=> by_hand` has no field: code makes one of the fields below `with` of it.
+//! A table `for` a type also emits that type, with a field for each option in the form that the
+//! program uses. `key as field` names the field. A row that ends in `=> by_hand` has no field:
+//! code makes one of the fields below `with` from it.
 
 mod bounded;
 mod containers;
@@ -24,11 +24,11 @@ pub trait Setting: Sized {
     /// Reads it; `None` after reporting why not.
     fn read(node: &Node, report: &mut Report) -> Option<Self>;
 
-    /// What may be written.
+    /// The values that it accepts.
     fn shape() -> Shape;
 }
 
-/// Says what was expected in place of what stands at `node`.
+/// Reports that the value at `node` has the wrong type.
 pub(super) fn wrong_type<T: Setting>(node: &Node, report: &mut Report) -> Option<T> {
     report
         .mistake(&node.place, format!("expected {}", T::shape().words()))
@@ -41,7 +41,7 @@ pub(super) fn wrong_type<T: Setting>(node: &Node, report: &mut Report) -> Option
 pub struct Field<T> {
     /// Its value or default; `None` where it has neither or is mistaken.
     pub value: Option<T>,
-    /// Where it stands, or else the table that it would stand in.
+    /// The place of the option, or of the table that it is missing from.
     pub place: SourcePlace,
     /// Whether it was written.
     pub written: bool,
@@ -114,7 +114,7 @@ fn is_misspelt(node: &Node, key: &str) -> bool {
         .any(|it| super::diagnostics::nearest(&it.key, [key]).is_some())
 }
 
-/// What the program uses in place of what is written.
+/// The resolved form of an option: from the type as written to the type that the program uses.
 pub trait Resolve {
     /// The type that the program uses.
     type Resolved;
@@ -214,13 +214,13 @@ macro_rules! resolved_table {
             )*
         }
 
-        /// What is resolved by hand of a table.
+        /// The fields of a table that are resolved by hand.
         pub(crate) struct $parts {
             $( pub $part: $part_type, )*
         }
 
         impl $name {
-            /// What the program uses; `None` where something in it is mistaken.
+            /// The resolved table; `None` if one of its options has a mistake.
             pub(crate) fn resolve_with(&self, parts: $parts) -> Option<$resolved> {
                 Some($resolved {
                     $( $part: parts.$part, )*
@@ -273,7 +273,7 @@ macro_rules! options {
         $(#[doc = $about])*
         #[derive(Debug)]
         pub struct $name {
-            /// Where the table stands.
+            /// The place of the table.
             #[allow(dead_code, reason = "checks point at few tables as a whole")]
             pub place: $crate::tree::SourcePlace,
             $( $(#[doc = $help])* pub $key: $crate::setting::Field<$type>, )*
@@ -318,7 +318,7 @@ macro_rules! options {
 }
 pub(super) use options;
 
-/// The key that a Rust identifier stands for (`r#match` is `match`).
+/// The key of a Rust identifier (`r#match` is `match`).
 pub(super) fn key_name(identifier: &'static str) -> &'static str {
     identifier.trim_start_matches("r#")
 }
@@ -329,7 +329,7 @@ pub(super) fn prose(lines: &[&str]) -> String {
     lines.join(" ").replace("  ", "\n\n")
 }
 
-/// Values that resolve to what they hold.
+/// Values that resolve to their content.
 macro_rules! resolve_to {
     ($($name:ty => $type:ty),* $(,)?) => {
         $(
@@ -372,17 +372,17 @@ pub trait FromText: Sized {
     const FORM: &'static str;
     /// The form as a regular expression, where it has one.
     const PATTERN: Option<&'static str> = None;
-    /// What to write where a list of several stands in its place.
+    /// What to write if a list of several values stands in its place.
     const SEVERAL: Option<&'static str> = None;
 
     /// Reads it.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what to write instead.
+    /// The fault in the text, with what to write instead.
     fn from_text(text: &str) -> Result<Self, Fault>;
 
-    /// What is doubtful about a text that is a value.
+    /// A warning about a text that is valid but doubtful.
     fn doubt(_text: &str) -> Option<Fault> {
         None
     }
@@ -391,9 +391,9 @@ pub trait FromText: Sized {
 /// Why text is no value, or a doubtful one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What is wrong, following "`text` is not …".
+    /// The fault, to follow "`text` is not …".
     pub what: String,
-    /// What to write instead.
+    /// Advice on what to write instead.
     pub help: Option<String>,
 }
 
@@ -413,7 +413,7 @@ impl Fault {
     }
 }
 
-/// Reads a value from text, reporting what is wrong at `place`.
+/// Reads a value from text, and reports a fault at `place`.
 pub(super) fn read_text<T: FromText>(
     text: &str,
     place: &SourcePlace,
@@ -441,7 +441,7 @@ impl<T: FromText> Setting for T {
             Value::Text(text) => read_text(text, &node.place, report),
             Value::Integer(number) => {
                 let found = wrong_type(node, report);
-                // Help that has the number in quotes, as a port without its colon.
+                // Advice with the number in quotes, for a port without its colon.
                 let help = match Self::from_text(&number.to_string()) {
                     Ok(_) => Some(format!("write it in quotes: \"{number}\"")),
                     Err(fault) => fault.help,

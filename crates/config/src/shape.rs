@@ -1,11 +1,11 @@
-//! What may be written as a value, as data.
+//! The values that an option accepts, as data.
 //!
-//! Diagnostics, the reference page, the JSON Schema and the effective configuration go
-//! by it. The shape of a table comes from [`options!`](super::setting).
+//! Diagnostics, the reference page, the JSON Schema and the effective configuration are derived
+//! from it. The shape of a table comes from [`options!`](super::setting).
 
 use super::tree::{Node, Value};
 
-/// What may be written as a value.
+/// The values that an option accepts.
 #[derive(Debug, Clone)]
 pub enum Shape {
     /// `true` or `false`.
@@ -34,22 +34,22 @@ pub enum Shape {
     List(Box<Shape>),
     /// A table whose keys are names.
     Map(Box<Shape>),
-    /// This, which is not shown.
+    /// A value that no output shows.
     Secret(Box<Shape>),
     /// Any of these.
     AnyOf(Vec<Shape>),
-    /// The shape of a table that this stands in, once more.
+    /// The shape of an enclosing table again.
     Again(Again),
 }
 
-/// A shape that has itself in it.
+/// A shape that contains itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Again {
     /// The shape.
     pub shape: fn() -> Shape,
-    /// How it is named, as in "a table as in `match`".
+    /// Its name in words, as in "a table as in `match`".
     pub words: &'static str,
-    /// Where it stands in the JSON Schema.
+    /// Its JSON pointer in the JSON Schema.
     pub pointer: &'static str,
 }
 
@@ -58,16 +58,16 @@ pub struct Again {
 pub struct Choice {
     /// The word.
     pub word: &'static str,
-    /// What it stands for.
+    /// The meaning of the word.
     pub help: &'static str,
 }
 
 /// A table of options.
 #[derive(Debug, Clone)]
 pub struct TableShape {
-    /// How a mistake names it, as in "a listener".
+    /// The name of the table in a mistake, as in "a listener".
     pub title: &'static str,
-    /// What it is for.
+    /// The purpose of the table.
     pub about: String,
     /// Its options, in the order to show.
     pub keys: Vec<KeyShape>,
@@ -78,42 +78,41 @@ pub struct TableShape {
 pub struct KeyShape {
     /// The key.
     pub key: &'static str,
-    /// What it does.
+    /// The effect of the option.
     pub help: String,
-    /// What may be written.
+    /// The values that it accepts.
     pub shape: Shape,
-    /// Whether it must be.
+    /// Whether it must be written, or its default.
     pub presence: Presence,
 }
 
-/// What holds where an option is not written.
+/// Whether an option must be written, or its default.
 #[derive(Debug, Clone, Copy)]
 pub enum Presence {
-    /// It must be written.
+    /// The option must be written.
     Required,
-    /// It must be written where this other key is not.
+    /// The option must be written if this other key is not.
     RequiredWithout(&'static str),
-    /// This value, as TOML.
+    /// The default is this value, as TOML.
     Default(&'static str),
-    /// This, in words.
+    /// The default in words.
     Optional(&'static str),
-    /// What the other keys of the table say, as TOML and in words.
+    /// The default depends on other keys of the table: as TOML, and in words.
     Depends(fn(&Node) -> Option<String>, &'static str),
 }
 
 impl Presence {
-    /// Whether it must be written in the plain case.
+    /// Whether the option must be written, whatever the other keys.
     pub(super) fn is_required(self) -> bool {
         matches!(self, Self::Required | Self::RequiredWithout(_))
     }
 
-    /// Whether an empty table holds where the key is not written.
+    /// Whether an empty table is the default.
     pub(super) fn is_empty_table(self) -> bool {
         matches!(self, Self::Default("{}"))
     }
 
-    /// The value that holds in the table at `node` where the key is not
-    /// written, as TOML.
+    /// The default of the key in the table at `node`, as TOML.
     pub(super) fn default_in(self, node: &Node) -> Option<String> {
         match self {
             Self::Default(text) => Some(text.to_owned()),
@@ -124,7 +123,7 @@ impl Presence {
 }
 
 impl TableShape {
-    /// Whether its only key tells the kind of the value in it, as in `{ regex = "…" }`.
+    /// Whether its only key names the kind of the value, as in `{ regex = "…" }`.
     pub(super) fn is_form(&self) -> bool {
         let is_required = |it: &KeyShape| matches!(it.presence, Presence::Required);
         matches!(&self.keys[..], [only] if is_required(only))
@@ -137,7 +136,7 @@ impl TableShape {
 }
 
 impl Shape {
-    /// Whether it is of a kind, or one of its alternatives is.
+    /// Whether this shape, or one of its alternatives, is of a kind.
     pub(super) fn is_any(&self, is: fn(&Shape) -> bool) -> bool {
         match self {
             Self::AnyOf(shapes) => shapes.iter().any(|it| it.is_any(is)),
@@ -145,7 +144,7 @@ impl Shape {
         }
     }
 
-    /// Whether a value is of the kind that it takes: a table, a list, or neither.
+    /// Whether a value is of the right kind: a table, a list, or neither.
     pub(super) fn takes(&self, value: &Value) -> bool {
         self.is_any(match value {
             Value::Table(_) => |it| it.is_table(),
@@ -154,7 +153,7 @@ impl Shape {
         })
     }
 
-    /// What an alternative may be, by `words`.
+    /// The text for an alternative, made by `words`.
     fn alternative(&self, words: fn(&Shape) -> String) -> String {
         match self {
             Self::Table(table) if table.is_form() => {
@@ -168,7 +167,7 @@ impl Shape {
         matches!(self, Self::Table(_) | Self::Map(_) | Self::Again(_))
     }
 
-    /// What may be written, in words and without examples.
+    /// The accepted values, in words and without examples.
     pub fn brief(&self) -> String {
         let brief = |text: &'static str| text.split(", such as").next().unwrap_or(text);
         match self {
@@ -188,7 +187,7 @@ impl Shape {
         }
     }
 
-    /// The words of a choice; of another shape there are none.
+    /// The words of a choice; empty for other shapes.
     pub(super) fn choices(&self) -> &[Choice] {
         match self {
             Self::Choice(choices) => choices,
@@ -209,7 +208,7 @@ impl Shape {
         }
     }
 
-    /// What may be written, in words.
+    /// The accepted values, in words.
     pub fn words(&self) -> String {
         match self {
             Self::Boolean => "`true` or `false`".into(),
@@ -242,7 +241,7 @@ impl Shape {
                 _ => {
                     let words = shapes.iter().map(|it| it.alternative(Shape::words));
                     let mut words: Vec<_> = words.collect();
-                    // Examples go on to the end of the sentence.
+                    // // Examples run on to the end of the sentence, so they come last.
                     words.sort_by_key(|it| it.contains(", such as"));
                     alternatives(&words)
                 }

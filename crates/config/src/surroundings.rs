@@ -1,4 +1,4 @@
-//! What the values of the file mean beyond it: folders, files and names.
+//! The surroundings of the file: the folders, files and names that its values refer to.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use super::value::FilePath;
 /// Largest file that is read for an answer, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Whether the names of endpoints are looked up, and this machine is asked what it
-/// lets the process do.
+/// Whether to look up the names of endpoints, and to check this machine's limits for the
+/// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameLookup {
-    /// With the system's resolver; blocks. Where a name has no address, that is a
-    /// warning: the running process looks again.
+    /// With the system's resolver; blocks. A name without an address is a warning, because the
+    /// running process looks it up again.
     System,
     /// By the running process, for as long as it runs.
     Later,
@@ -26,12 +26,12 @@ pub enum NameLookup {
     Skip,
 }
 
-/// What the values of the file mean beyond it.
+/// The surroundings of the file: the folders, files and names that its values refer to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Surroundings<'a> {
     /// The folder of the configuration file, where other files are.
     pub folder: &'a Path,
-    /// What becomes of names.
+    /// How names are looked up.
     pub lookup: NameLookup,
 }
 

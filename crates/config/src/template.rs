@@ -6,7 +6,7 @@ use super::value::is_token;
 /// A template, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// What a line is made of, in order.
+    /// The parts of a line, in order.
     pub parts: Vec<Part>,
 }
 
@@ -15,7 +15,7 @@ pub struct Template {
 pub enum Part {
     /// This text.
     Text(String),
-    /// What the exchange has for this field.
+    /// The exchange's value for this field.
     Field(LogField),
     /// The request's header field of this name.
     Header(String),
@@ -24,7 +24,7 @@ pub enum Part {
 /// Defines the fields that a template can show, each with its word and help.
 macro_rules! fields {
     ($($name:ident => $word:literal, $help:literal;)*) => {
-        /// What a template can show of an exchange.
+        /// The fields of an exchange that a template can show.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum LogField {
             $( #[doc = $help] $name, )*
@@ -39,7 +39,7 @@ macro_rules! fields {
                 match self { $(LogField::$name => $word,)* }
             }
 
-            /// What it shows.
+            /// A description of the field's value.
             pub fn help(self) -> &'static str {
                 match self { $(LogField::$name => $help,)* }
             }
@@ -98,7 +98,7 @@ fields! {
     TotalUs => "total_us", "the same in microseconds";
 }
 
-/// What stands in front of the name of a header field.
+/// Prefix of the name of a header field.
 const HEADER: &str = "header:";
 
 impl FromText for Template {
@@ -127,7 +127,7 @@ impl FromText for Template {
 pub(super) enum Piece<'a> {
     /// This text; its doubled braces are single ones.
     Text(String),
-    /// What stands in braces.
+    /// The text between braces.
     Name(&'a str),
 }
 

@@ -1,8 +1,7 @@
 //! The configuration as a tree of values, each with the place it came from.
 //!
-//! Every layer (file, variable, `--set`) is read into this tree before
-//! anything knows what the keys mean, so that a mistake found later can still
-//! show the text that a person wrote.
+//! Every layer (file, variable, `--set`) is read into this tree before the meaning of its keys
+//! is looked at. A mistake found later can thus still show the text that a person wrote.
 
 use std::ops::Range;
 
@@ -21,9 +20,9 @@ pub struct SourcePlace {
 /// A value and where it stands.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Where it stands.
+    /// The place of the value.
     pub place: SourcePlace,
-    /// What stands there.
+    /// The value itself.
     pub value: Value,
 }
 
@@ -49,14 +48,14 @@ pub enum Value {
 pub struct TableEntry {
     /// The key.
     pub key: String,
-    /// Where the key stands.
+    /// The place of the key.
     pub key_place: SourcePlace,
     /// Its value.
     pub node: Node,
 }
 
 impl Node {
-    /// The entry of this key, where it is a table that has it.
+    /// The entry of this key, if the value is a table with this key.
     pub fn entry(&self, key: &str) -> Option<&TableEntry> {
         match &self.value {
             Value::Table(entries) => entries.iter().find(|entry| entry.key == key),
@@ -72,7 +71,7 @@ impl Node {
         }
     }
 
-    /// What it is, for a mistake that says what was found.
+    /// The kind of the value, for a mistake that says what was found.
     pub fn kind(&self) -> &'static str {
         match self.value {
             Value::Text(_) => "text",
@@ -85,13 +84,13 @@ impl Node {
     }
 }
 
-/// Where the line begins that a byte is in.
+/// The first byte of the line that contains byte `at`.
 pub(super) fn line_start(text: &str, at: usize) -> usize {
     let before = &text[..at.min(text.len())];
     before.rfind('\n').map_or(0, |end| end + 1)
 }
 
-/// Where a part of a text begins in it.
+/// The index in a text at which a part of that text begins.
 pub(super) fn offset(text: &str, part: &str) -> usize {
     part.as_ptr() as usize - text.as_ptr() as usize
 }

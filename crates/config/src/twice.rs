@@ -57,7 +57,7 @@ pub(super) fn first(root: &Node, text: &str, second: &Range<usize>) -> Option<Ra
         let (path, own) = match header(line, 0) {
             Some(name) => {
                 above = keys(name);
-                // A further item of a list has tables of its own.
+                // A further item of a list begins its own tables.
                 if line.trim_start().starts_with("[[") && wanted.starts_with(&above) {
                     found = None;
                 }
@@ -77,8 +77,8 @@ pub(super) fn first(root: &Node, text: &str, second: &Range<usize>) -> Option<Ra
     found
 }
 
-/// The document with blanks in place of texts of several lines: nothing in them is
-/// a key or a header. Every byte keeps its offset.
+/// The document with multi-line texts blanked out, since they hold no keys or headers. Every
+/// byte keeps its offset.
 pub(super) fn without_long_texts(text: &str) -> String {
     let mut left = text.as_bytes().to_vec();
     let mut at = 0;

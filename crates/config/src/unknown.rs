@@ -274,8 +274,8 @@ fn address_in_parts(entries: &[TableEntry], current: &str) -> Option<String> {
     EndpointAddress::from_text(&address).ok().map(|it| it.text)
 }
 
-/// Of the texts by their tables, the ones within the table at `current`, or else
-/// around it, or else all; the tables with the shortest path first.
+/// Selects texts by their tables: those within the table at `current`, or else around it, or
+/// else all. The tables with the shortest path come first.
 fn nearby(mut found: Vec<(&str, String)>, current: &str) -> Option<String> {
     let is_within = |inner: &str, outer: &str| {
         let rest = inner.strip_prefix(outer);
@@ -300,7 +300,7 @@ mod tests {
     use crate::tree::SourcePlace;
     use crate::written::File;
 
-    /// What is said of `key` with this value in the table at `path`.
+    /// The help for `key` with this value in the table at `path`.
     fn said_of(path: &str, key: &str, value: Value) -> String {
         let tables = tables(&File::shape());
         let table = tables.iter().find(|it| it.path == path).unwrap();
@@ -366,7 +366,7 @@ mod tests {
             said.ends_with("`upstream` is a key of `[[route]]`"),
             "{said}"
         );
-        // Of the tables with such a key, the ones that take the value.
+        // Only tables whose key accepts the value are named.
         let said = said_of("upstream.NAME", "path", Value::List(Vec::new()));
         assert!(
             said.ends_with("`path` is a key of `match` of `[[route]]`"),

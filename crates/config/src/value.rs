@@ -29,7 +29,7 @@ pub use regex::OrRegex;
 pub use time::Window;
 pub use words::{Forwarding, GrpcCode};
 
-/// One of a few words, with the value each stands for.
+/// A choice of words, with the value of each.
 macro_rules! choice {
     ($(#[doc = $about:literal])* $type:ty { $($word:literal => $value:expr, $help:literal;)* }) => {
         impl Setting for $type {
@@ -57,7 +57,7 @@ macro_rules! choice {
 
 pub(super) use choice;
 
-/// Reads one of a few words; `find` gives the value that a word stands for.
+/// Reads a word of a choice; `find` gives the word's value.
 pub(super) fn read_word<T: Setting>(
     node: &Node,
     report: &mut Report,
@@ -95,7 +95,7 @@ impl Setting for Workers {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         match &node.value {
             Value::Text(text) if text == "auto" => Some(Self::Auto),
-            // The bounds are below what a `usize` holds on every machine.
+            // The upper bound is below the maximum of `usize` on every machine.
             Value::Integer(count) if (1..=Self::MAX).contains(count) => {
                 Some(Self::Count(*count as usize))
             }
@@ -413,13 +413,13 @@ impl FromText for IncludePattern {
 }
 
 impl IncludePattern {
-    /// Whether it stands for any number of files.
+    /// Whether the path is a pattern, for any number of files.
     pub fn is_pattern(&self) -> bool {
         self.0.contains(['*', '?', '['])
     }
 }
 
-/// What a file holds, by the end of its name.
+/// The content type of a file, by the ending of its name.
 pub fn content_type_of(file: &str) -> &'static str {
     let extension = std::path::Path::new(file).extension();
     let extension = extension.map(|it| it.to_string_lossy().to_ascii_lowercase());
@@ -448,7 +448,7 @@ impl FromText for Text {
     }
 }
 
-/// What a connection begins with: at least one byte.
+/// The first bytes of a connection: at least one byte.
 #[derive(Debug)]
 pub struct Beginning(pub Vec<u8>);
 

@@ -7,10 +7,10 @@ use super::setting::{Fault, FromText, resolve_to};
 use super::template::{Piece, pieces};
 use super::value::is_token;
 
-/// Defines the variables that have a name of their own, each with its word and help.
+/// Defines the named variables, each with its word and help.
 macro_rules! variables {
     ($($name:ident => $word:literal, $when:ident, $help:literal;)*) => {
-        /// A variable with a name of its own.
+        /// A named variable.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Variable {
             $( #[doc = $help] $name, )*
@@ -25,7 +25,7 @@ macro_rules! variables {
                 match self { $(Variable::$name => $word,)* }
             }
 
-            /// What it stands for.
+            /// The meaning of the variable.
             pub fn help(self) -> &'static str {
                 match self { $(Variable::$name => $help,)* }
             }
@@ -41,7 +41,7 @@ macro_rules! variables {
 /// When the value of a variable is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// Once the request has a route.
+    /// When the request has a route.
     WithRequest,
     /// Once the client has shown who it is: after the route's limits.
     WithUser,
@@ -81,7 +81,7 @@ variables! {
 /// A text with variables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expression {
-    /// What it is made of, in order.
+    /// Its parts, in order.
     pub parts: Box<[ExpressionPart]>,
 }
 
@@ -103,7 +103,7 @@ pub enum ExpressionPart {
     Capture(Box<str>),
 }
 
-/// What stands in front of the name of something that a request has many of.
+/// Prefixes of variables for values that a request has by name.
 const KINDS: [&str; 4] = ["header", "cookie", "query", "capture"];
 
 impl Expression {
@@ -128,7 +128,7 @@ impl Expression {
             .all(|it| matches!(it, ExpressionPart::Text(_)))
     }
 
-    /// The first variable in it that is no part of the request's URL, as it is written.
+    /// Its first variable that is not part of the request's URL, as written.
     pub(super) fn beyond_url(&self) -> Option<String> {
         use Variable::{Host, Path, Query, Scheme, Target};
         let part = self.parts.iter().find(|it| match it {
@@ -152,7 +152,7 @@ impl Expression {
         })
     }
 
-    /// Whether it has the user in it, who is not known before the limits of a route.
+    /// Whether it contains the user, who is unknown until after a route's limits.
     pub(super) fn has_user(&self) -> bool {
         let user = ExpressionPart::Variable(Variable::User);
         self.parts.contains(&user)
@@ -168,7 +168,7 @@ impl Expression {
 }
 
 impl ExpressionPart {
-    /// Whether only a response has it.
+    /// Whether only a response has the value.
     pub(super) fn needs_response(&self) -> bool {
         matches!(self, ExpressionPart::Variable(it) if it.known() == Known::WithResponse)
     }

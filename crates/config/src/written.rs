@@ -1,7 +1,7 @@
 //! The configuration as written: every option, defined once.
 //!
-//! The doc comments here are what users read, in the reference page and in
-//! the JSON Schema; after changing one, write both anew with `make docs`.
+//! Users read the doc comments here, in the reference page and in the JSON Schema. After
+//! changing one, write both again with `make docs`.
 
 use super::quantity::{DurationValue, Length, Size};
 use super::setting::{Bounded, Map, Placed, options};
@@ -88,93 +88,90 @@ pub(super) use upstream::{
 };
 
 options! {
-    /// Everything in the file.
+    /// All keys of the file.
     pub struct File as "the configuration" {
-        /// Further files that belong to this one: paths, and patterns with `*`, `?`,
-        /// `**` and `[a-z]`, from the folder of the file that names them. See
-        /// [several files](#several-files).
+        /// Further files of this configuration: paths, and patterns with `*`, `?`, `**` and
+        /// `[a-z]`, from the folder of the file that names them. See [several
+        /// files](#several-files).
         include: Vec<IncludePattern> = Optional("this file alone"),
-        /// Process-wide settings.
+        /// Settings of the whole process.
         server: ServerTable = Default("{}"),
-        /// What the program says of itself.
+        /// The event log: what the program says of its own state.
         log: LogTable = Default("{}"),
-        /// Where the spans of sampled traces are sent.
+        /// The collector that gets the spans of sampled traces.
         otlp: OtlpTable = Optional("nowhere"),
-        /// Where requests are logged: a table, `true` for one with its
-        /// defaults, or `false` for nowhere. It holds for every listener and
-        /// route that does not say otherwise; see [access logs](access-log.md).
-        /// Without it, and without a log of a listener or route, combined lines
-        /// go to standard output where that is a terminal, where the process is
-        /// PID 1, and where its environment has `container`.
+        /// The access log: a table, `true` for one with its defaults, or `false` for no log. It
+        /// holds for every listener and route without a setting of its own; see [access
+        /// logs](access-log.md). Without any access log in the configuration, combined lines go
+        /// to standard output in three cases: standard output is a terminal, the process is PID
+        /// 1, or its environment has `container`.
         access_log: AccessLog = Optional("standard output where somebody reads it"),
         /// The status page, with the metrics: a table, or `true` for one with
         /// its defaults.
         status: Status = Optional("no status page"),
-        /// How clients of listeners with `tls` resume their sessions.
+        /// How clients of listeners with `tls` may resume their sessions.
         tickets: TicketsTable = Default("{}"),
-        /// Of whom certificates are ordered by ACME, where the defaults don't do. Listeners
-        /// with `acme` in their `tls` have them; see [TLS](tls.md#certificates-by-acme).
+        /// Settings of certificates by ACME, where the defaults are not enough. Listeners with
+        /// `acme` in their `tls` use them; see [TLS](tls.md#certificates-by-acme).
         acme: AcmeTable = Default("{}"),
-        /// How much is asked of the disks that files are read from.
+        /// Limits on the reads from the disks that files are on.
         disk: DiskTable = Default("{}"),
-        /// Where clients connect; at least one.
+        /// The addresses at which clients connect; at least one.
         listener: Vec<ListenerTable> = Default("[]"),
-        /// What is done with which request, by one of `upstream`, `answer`,
-        /// `redirect` and `files`. The first route that matches decides; where none does,
-        /// the answer is 404.
+        /// Conditions on requests, with what to do with them: one of `upstream`, `split`,
+        /// `answer`, `redirect` and `files`. The first route that matches decides. Without a
+        /// match the answer is 404.
         route: Vec<Route> = Default("[]"),
         /// Groups of endpoints, by name.
         upstream: Map<Name, UpstreamTable> = Default("{}"),
-        /// Stores of responses, by name, which routes with `cache` use.
+        /// Stores of responses, by name. Routes use them by `cache`.
         cache: Map<Name, CacheTable> = Default("{}"),
-        /// Changes of requests and responses, by name, which routes use by `edits`.
+        /// Sets of edits of requests and responses, by name. Routes use them by `edits`.
         edits: Map<Name, EditsTable> = Default("{}"),
     }
 }
 
 options! {
-    /// Process-wide settings.
+    /// Settings of the whole process.
     pub struct ServerTable as "the server"
     for #[derive(Debug, Clone)] Server {
         /// Number of worker threads.
         workers: Workers = Default("'auto'"),
-        /// How long TERM and INT wait for exchanges in flight before the
-        /// process ends.
+        /// How long the process waits for exchanges in flight, after TERM or INT, before it
+        /// ends.
         drain_timeout: DurationValue = Default("'30s'"),
-        /// How long the program of an upgrade may take until it is ready to take over.
+        /// How long the new program of an upgrade may take until it is ready to take over.
         upgrade_timeout: DurationValue = Default("'30s'"),
-        /// How long tunnels, such as WebSockets, may go on in a process from which
-        /// another one has taken over.
+        /// How long tunnels, such as WebSockets, may go on in a process after another one has
+        /// taken over.
         tunnel_timeout: DurationValue = Default("'1h'"),
-        /// How long exchanges may go on with a configuration that another one has
-        /// replaced. Then they end as `generation-timeout`.
+        /// How long exchanges may go on with a configuration that has been replaced. After that
+        /// they end as `generation-timeout`.
         generation_timeout: DurationValue = Optional("until they are over"),
-        /// Most memory for listings of folders, compressed files and slices of
-        /// files until clients have taken them. Beyond it listings are answered
-        /// 503, and files are sent uncompressed and in short slices.
+        /// Most memory for folder listings, compressed files and slices of files that wait for
+        /// clients. Beyond it, listings are answered 503, and files are sent uncompressed and
+        /// in short slices.
         answer_memory: Size = Default("'64MiB'"),
-        /// Path of the Unix socket on which `evenkeel ctl` and `evenkeel top`
-        /// reach the process, absolute or from the folder that each runs in. The
-        /// user and the group that it runs as may
-        /// connect, and so may change endpoints.
+        /// Path of the Unix socket on which `evenkeel ctl` and `evenkeel top` reach the
+        /// process: absolute, or from the folder that each of them runs in. The user and the
+        /// group that the process runs as may connect, and so may change endpoints.
         control: SocketPath = Optional("no control socket"),
-        /// The name servers that names of endpoints are asked of. Search domains
-        /// and `/etc/hosts` are the system's in any case.
+        /// The name servers to ask for names of endpoints. Search domains and `/etc/hosts` are
+        /// always the system's.
         resolvers: Vec<Placed<ResolverAddress>> = Optional("the system's"),
-        /// The file that `--save` of `evenkeel ctl endpoint` writes, and that the next start
-        /// reads: an absolute path, or one from the folder of the configuration file. See
+        /// The file that `--save` of `evenkeel ctl endpoint add` writes, and that the next start reads:
+        /// an absolute path, or one from the folder of the configuration file. See
         /// [discovery](discovery.md).
         state_file: FilePath = Optional("nothing can be saved") => by_hand,
-        /// Proxies whose word on the client is believed, on all listeners without
+        /// Proxies that are trusted to name the client, on all listeners without
         /// `trusted_proxies` of their own.
         trusted_proxies: Vec<Placed<Peer>> = Default("[]") => by_hand,
-        /// Most memory that bodies take which are held for slow clients, over
-        /// all workers; above it bodies stream (see `buffer` of an upstream).
+        /// Most memory for bodies that are held for slow clients, over all workers. Above it
+        /// bodies are streamed (see `buffer` of an upstream).
         buffer_memory: Length = Default("'256MiB'"),
-        /// File descriptors that clients' connections never take (of `ulimit
-        /// -n`): operators, connections to endpoints and files have them. Where
-        /// only these are left, connections that are idle are closed for a new
-        /// client, or the client is refused.
+        /// File descriptors (of `ulimit -n`) that clients' connections never take. They are
+        /// kept for operators, connections to endpoints and files. When only these are left, a
+        /// new client gets the place of an idle connection, or is refused.
         reserved_descriptors: Bounded<u32, 0, 1_000_000> = Optional("16 for operators, 1,024 for endpoints and files; each at most a quarter of what is free at the start"),
     }
 }
@@ -182,11 +179,11 @@ options! {
 options! {
     /// The status page, with the metrics, on a listener of its own.
     pub struct StatusTable as "the status page" {
-        /// Where it listens.
+        /// The address to listen on.
         bind: Bind = Default("'127.0.0.1:8404'"),
-        /// The file that holds the token which a request must carry to change
-        /// something: an absolute path, or one from the folder of the
-        /// configuration file. It is read when the configuration is loaded.
+        /// The file with the token that a request must carry to change something: an absolute
+        /// path, or one from the folder of the configuration file. The file is read when the
+        /// configuration is loaded.
         token_file: FilePath = Optional("nothing can be changed from there"),
     }
 }

@@ -1,8 +1,8 @@
 //! Configurations as users write them: golden diagnostics, layers, examples,
 //! and the pages that derive from the types.
 //!
-//! `BLESS=1 cargo test -p evenkeel-config --test config` writes the expected diagnostics and the
-//! derived pages anew; look at the difference before committing it.
+//! `BLESS=1 cargo test -p evenkeel-config --test config` rewrites the expected diagnostics and
+//! the derived pages. Look at the difference before committing it.
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
@@ -20,7 +20,7 @@ use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::Discipline;
 use evenkeel_proto::coding::Coding;
 
-/// What a route tries, as it was written.
+/// The candidates of a route, as they were written.
 fn written(candidates: &[evenkeel_config::Candidate]) -> Vec<String> {
     candidates.iter().map(ToString::to_string).collect()
 }
@@ -83,8 +83,8 @@ fn diagnostics_are_as_expected() {
     );
 }
 
-/// Each folder is a configuration of several files. Paths start from this crate's folder,
-/// as they are part of what is shown.
+/// Each folder is a configuration of several files. Paths start at this crate's folder, because
+/// the expected output shows them.
 #[test]
 fn diagnostics_of_several_files_are_as_expected() {
     let mut different = Vec::new();
@@ -183,7 +183,7 @@ fn what_is_waited_for_is_neither_included_nor_loaded_again() {
             assert!(shown.contains("main.toml:1:12"), "{shown}");
         }
     }
-    // Nobody names this one: it is found beside the file.
+    // `local.toml` is named nowhere: it is found beside the file.
     fs::write(&main, PLAIN).unwrap();
     std::os::unix::fs::symlink("pipe", folder.0.join("local.toml")).unwrap();
     for shown in [again(&main), first()] {
@@ -755,7 +755,7 @@ fn a_file_is_read_from_the_folder_of_the_configuration() {
         answer.body,
         Some(("text/html; charset=utf-8".into(), b"busy".to_vec()))
     );
-    // Elsewhere, by variable: an absolute path stays what it is.
+    // In another folder, by variable: an absolute path is kept.
     let path = looked_for.display().to_string();
     let variable = ("EVENKEEL_UPSTREAM__APP__QUEUE__ANSWER__FILE", path.as_str());
     assert!(folder.load(&[], &[variable]).is_ok());
@@ -869,7 +869,7 @@ fn upstreams_are_sorted_and_routes_find_them() {
 
 #[test]
 fn listeners_and_routes_say_otherwise_about_their_access_logs() {
-    // What holds for the route, as destination, format and selection.
+    // The log of the route, as destination, format and selection.
     let shown = |global: &str, listener: &str, route: &str| {
         let text = format!(
             "{global}\n[[listener]]\nbind=':1'\n{listener}\n[[route]]\nanswer={{}}\n{route}"
@@ -1047,7 +1047,7 @@ fn no_output_has_a_secret() {
         "{shown}"
     );
     assert!(!shown.contains("hidden-"), "{shown}");
-    // One that a later layer overrides is a secret too.
+    // A value that a later layer overrides is a secret too.
     let sets = [
         "otlp.headers.X='hidden-6'",
         "otlp.headers.X=hidden-7",
@@ -1096,7 +1096,7 @@ fn a_mistake_shows_no_secret() {
         ("[otlp]\nheaders = [{ X = 's3cret' }]", "this is a list"),
         ("[[otlp]]\nheaders = { X = 's3cret' }", "this is a list"),
         ("[otlp.headers]\nX = ['s3cret']", "this is a list"),
-        // It is no TOML.
+        // A document that is no TOML.
         (
             "[otlp.headers]\nX = 's3cret-1'\nX = \"s3cret-2\"",
             "is there twice",
@@ -1119,7 +1119,7 @@ fn a_mistake_shows_no_secret() {
         ("[otlp.headers]\nX = \"\"\"\\\ns3cret==", "error"),
         ("[otlp.headers]\nX = \"s3cret\\q\"", "error"),
         ("otlp]\nheaders = { X = \"s3cret }", "error"),
-        // It is in a URL, which is mistaken somewhere.
+        // A secret in a URL that has a mistake.
         (
             "[cache.c]\nshared = 'redis://u:s3cret@h/x'",
             "no URL of a Redis server",
@@ -1554,9 +1554,8 @@ fn a_file_that_is_not_there_is_a_mistake() {
     assert!(shown.contains("evenkeel.toml: No such file"), "{shown}");
 }
 
-/// Whatever is typed into a configuration, and wherever typing stops, the
-/// outcome is a configuration or a report that can be shown.
-/// `EVENKEEL_TEST_SAMPLE=N` tries every Nth character only.
+/// A configuration that is cut off or mistyped at any character either loads, or gives a
+/// report that can be shown. `EVENKEEL_TEST_SAMPLE=N` tries every Nth character only.
 #[test]
 fn a_damaged_configuration_is_reported() {
     let typed = [
@@ -1580,7 +1579,7 @@ fn a_damaged_configuration_is_reported() {
     }
 }
 
-/// What one configuration changes of another, in lines.
+/// The changes from one configuration to another, one a line.
 fn changes(before: &Loaded, now: &Loaded) -> String {
     let changes = evenkeel_config::diff(&before.config, &now.config);
     changes.iter().map(|it| format!("{it}\n")).collect()

@@ -1,13 +1,13 @@
 //! `evenkeel-lab cache-crash`: whether a cache on a disk survives `kill -9` under load.
 //!
-//! The suite is [`evenkeel_testkit::caching::crash`], of which `make test` runs a part.
+//! The suite is [`evenkeel_testkit::caching::crash`]. `make test` runs a part of it.
 
 use std::io;
 use std::path::PathBuf;
 
 use evenkeel_testkit::caching::crash::{self, Plan};
 
-/// What `evenkeel-lab cache-crash` is told.
+/// Options of `evenkeel-lab cache-crash`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The program to kill.
@@ -27,11 +27,10 @@ pub struct Options {
     disk_mib: u64,
 }
 
-/// Fills a store, kills its process, prints what was found, and returns whether all is as
-/// it must be.
+/// Fills a store, kills its process, prints the findings, and returns whether all limits hold.
 ///
 /// # Errors
-/// Something can't be started.
+/// A process can't be started.
 pub fn run(options: &Options) -> io::Result<bool> {
     let plan = Plan {
         pages: options.pages,

@@ -41,7 +41,7 @@ const BATCH: u64 = 50;
 /// The page that the probe asks for.
 const PROBED: u64 = 0;
 
-/// What `evenkeel-lab cache-pauses` is told.
+/// Options of `evenkeel-lab cache-pauses`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The program to measure.
@@ -66,7 +66,7 @@ enum Store {
     Disk,
 }
 
-/// Measures each store, prints what was found, and returns whether no pause was too long.
+/// Measures each store, prints the findings, and returns whether no pause was too long.
 ///
 /// # Errors
 /// A program can't be started, or a load fails.
@@ -125,7 +125,7 @@ fn measure(options: &Options, store: Store) -> io::Result<Report> {
         socket: folder.join("control.sock"),
         next: 0,
     };
-    // Some with the probe, the others as fast as may be.
+    // Some pages with the probe, the others as fast as possible.
     let few = options.pages / 10;
     measured.probe(&mut report, "pages are stored, with room", |it| {
         it.insert_slowly()
@@ -166,7 +166,7 @@ fn measure(options: &Options, store: Store) -> io::Result<Report> {
 }
 
 impl Store {
-    /// The settings of a cache for so many pages and a few more.
+    /// The settings of a cache for this many pages and a few more.
     fn settings(self, pages: u64, folder: &Path) -> String {
         let mib = (pages * OBJECT_BYTES) >> 20;
         match self {
@@ -206,7 +206,7 @@ impl<'a> Measured<'a> {
         event: impl FnOnce(&mut Self) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut client = self.connect()?;
-        // It is stored, and fresh.
+        // Wait until it is stored and fresh.
         while client.ask(PROBED)? != Source::Store {}
         let worker = self.worker;
         let answers = std::thread::scope(|scope| {
@@ -251,7 +251,7 @@ impl<'a> Measured<'a> {
         PageClient::connect(self.pages, self.address)
     }
 
-    /// Has so many further pages stored, as fast as may be.
+    /// Stores this many further pages, as fast as possible.
     fn insert(&mut self, count: u64) -> io::Result<()> {
         let mut client = self.connect()?;
         let numbers: Vec<u64> = (self.next..self.next + count).collect();

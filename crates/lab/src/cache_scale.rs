@@ -1,9 +1,9 @@
-//! `evenkeel-lab cache-scale`: what a hit, an insert and an object cost, by the number of
+//! `evenkeel-lab cache-scale`: the cost of a hit, an insert and an object, by the number of
 //! objects in a cache.
 //!
-//! Two processes run: one with few pages, and one with more and more. Rounds alternate
-//! between them, so that what else the machine does falls on both. CPU time is that of
-//! the whole process, as the scheduler counts it.
+//! Two processes run: one with few pages, and one with more and more. Rounds alternate between
+//! them, so that other work of the machine affects both. CPU time is that of the whole process,
+//! as the scheduler counts it.
 
 use std::fs;
 use std::io;
@@ -38,13 +38,13 @@ const INSERTS: u64 = 5_000;
 const CONNECTIONS: usize = 32;
 /// Connections that fill a cache.
 const FILLING: usize = 4;
-/// One of so many pages may share its place in the index of a disk with another: only the
-/// one that was stored last is found.
+/// One in this many pages may share its place in the index of a disk with another. Only the one
+/// stored last is then found.
 const SHARING: u64 = 500_000;
 /// How often pages are asked for that were not stored: the disk may be busy.
 const FILLS_MAX: usize = 20;
 
-/// What `evenkeel-lab cache-scale` is told.
+/// Options of `evenkeel-lab cache-scale`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The program to measure.
@@ -67,7 +67,7 @@ enum Store {
     Memory,
 }
 
-/// Measures both stores, prints what was found, and returns whether all is as it must be.
+/// Measures both stores, prints the findings, and returns whether all limits hold.
 ///
 /// # Errors
 /// A program can't be started, or does not answer.
@@ -107,7 +107,7 @@ fn measure(options: &Options, store: Store, most: u64) -> io::Result<Report> {
     let least = store.few();
     few.fill(least)?;
     many.fill(least)?;
-    // Both have opened what they need.
+    // Both have opened their connections and files.
     for caching in [&few, &many] {
         caching.hits(least)?;
     }
@@ -181,7 +181,7 @@ fn compare(
     Ok(medians(&rounds, HITS as f64))
 }
 
-/// The same for inserts, of which each comes once.
+/// The same for inserts, which use each page once.
 fn compare_inserts(few: &mut Caching<'_>, many: &mut Caching<'_>) -> io::Result<[f64; 2]> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
@@ -248,7 +248,7 @@ impl<'a> Caching<'a> {
         self.process.memory().rss
     }
 
-    /// Has pages stored until there are so many.
+    /// Stores pages until there are this many.
     fn fill(&mut self, count: u64) -> io::Result<()> {
         let mut missing: Vec<u64> = (self.count..count).collect();
         for _ in 0..FILLS_MAX {
@@ -261,7 +261,7 @@ impl<'a> Caching<'a> {
         Err(io::Error::other("the store does not take all pages"))
     }
 
-    /// Asks for pages over several connections; those that were not stored.
+    /// Asks for pages over several connections; returns those that were not stored.
     fn ask_in_parts(&self, numbers: &[u64]) -> io::Result<Vec<u64>> {
         let part = numbers.len().div_ceil(FILLING).max(1);
         std::thread::scope(|scope| {
@@ -277,7 +277,7 @@ impl<'a> Caching<'a> {
         })
     }
 
-    /// Asks for pages; those that were not stored.
+    /// Asks for pages; returns those that were not stored.
     fn ask(&self, numbers: &[u64]) -> io::Result<Vec<u64>> {
         let mut client = PageClient::connect(self.pages, self.address)?;
         let mut missing = Vec::new();
@@ -330,7 +330,7 @@ impl<'a> Caching<'a> {
         self.count += INSERTS;
         let before = self.process.cpu_time();
         self.ask(&numbers)?;
-        // The writer ends with what is in its queue.
+        // Wait until the writer has emptied its queue.
         let mut after = self.process.cpu_time();
         loop {
             std::thread::sleep(Duration::from_millis(20));
@@ -346,7 +346,8 @@ impl<'a> Caching<'a> {
 }
 
 impl Store {
-    /// Bytes of a body. On a disk they are so many that the least memory has few of them.
+    /// Length of a body in bytes. On a disk it is so large that the smallest memory holds few
+    /// bodies.
     fn body_len(self) -> usize {
         match self {
             Store::Disk => 1_700,
@@ -362,9 +363,9 @@ impl Store {
         }
     }
 
-    /// The 1,000 pages that are asked for time and again. Of a disk these are twice as many as
-    /// the memory above has or remembers, and without the first ones, which stay there. Asked
-    /// for in turn, each comes from the disk.
+    /// The 1,000 pages that are requested again and again. For a disk, these are twice as many
+    /// as the memory above holds or remembers, and not the first pages, which stay in memory.
+    /// Requested in turn, each comes from the disk.
     fn first_hot(self) -> u64 {
         match self {
             Store::Disk => 600,

@@ -1,14 +1,13 @@
 //! `evenkeel-lab changes`: whether anything is lost while the program changes.
 //!
-//! The suites are those of [`evenkeel_testkit::changes`], of which `make test` runs a
-//! part.
+//! The suites are those of [`evenkeel_testkit::changes`]. `make test` runs a part of them.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use evenkeel_testkit::changes::{Report, large, lists, reloads, upgrades};
 
-/// What `evenkeel-lab changes` is told.
+/// Options of `evenkeel-lab changes`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Only these suites; may be given more than once.
@@ -62,10 +61,10 @@ impl Suite {
     }
 }
 
-/// Runs the suites, prints what they found, and returns whether all is as it must be.
+/// Runs the suites, prints their findings, and returns whether all limits hold.
 ///
 /// # Errors
-/// Something can't be started.
+/// A process can't be started.
 pub fn run(options: &Options) -> io::Result<bool> {
     let suites = match &*options.suites {
         [] => &Suite::ALL,

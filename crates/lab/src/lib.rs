@@ -1,11 +1,11 @@
-//! How Evenkeel's speed is measured.
+//! Measurements of Evenkeel's speed.
 //!
-//! The bare relay that is the floor, an origin and a load generator that are
-//! cheap enough not to be the bottleneck, and the comparison of Evenkeel with
-//! the relay, nginx and HAProxy in one run on one machine. Beside it, how the
-//! balancers, queues and guards fare: before shaped origins on real sockets,
-//! and in a simulation under virtual time. And what a change of the running program
-//! costs: nothing may be lost.
+//! - Load: the bare relay as the floor, with an origin and a load generator that are cheap
+//!   enough not to be the bottleneck. Evenkeel is compared with the relay, nginx and HAProxy in
+//!   one run on one machine.
+//! - Policies: balancers, queues and guards before shaped origins on real sockets, and in a
+//!   simulation under virtual time.
+//! - Changes: the cost of changes to the running program, which must not lose requests.
 
 pub mod bench;
 pub mod bench_files;

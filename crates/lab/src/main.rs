@@ -36,7 +36,7 @@ enum Command {
     CacheCrash(cache_crash::Options),
     /// Look for pauses while a cache evicts, its responses expire, and it is purged.
     CachePauses(cache_pauses::Options),
-    /// Measure what a hit, an insert and an object cost, up to 10,000,000 objects.
+    /// Measure the cost of a hit, an insert and an object, up to 10,000,000 objects.
     CacheScale(cache_scale::Options),
     /// Simulate clients and origins around the proxy's policy.
     Simulate(simulate::Options),

@@ -1,8 +1,8 @@
-//! `evenkeel-lab many-hosts`: what a large configuration costs.
+//! `evenkeel-lab many-hosts`: the cost of a large configuration.
 //!
-//! The configuration is that of [`evenkeel_testkit::many_hosts`]. The same program
-//! runs with one host and with all of them. The last of the hosts is asked for, in rounds that alternate between the two, and
-//! the CPU time of each process is read before and after.
+//! The configuration is that of [`evenkeel_testkit::many_hosts`]. The same program runs with
+//! one host and with all of them. The last host is requested in rounds that alternate between
+//! the two. The CPU time of each process is read before and after.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::bench::process::{Process, free_address};
 use crate::bench::proxy::{Kind, Proxy, Site};
 use crate::bench::rounds::{load, measured};
 
-/// What `evenkeel-lab many-hosts` is told.
+/// Options of `evenkeel-lab many-hosts`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The program to measure.
@@ -76,7 +76,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
-/// A program that runs on a configuration of so many hosts.
+/// A program that runs on a configuration of this many hosts.
 struct Measured {
     hosts: usize,
     proxy: Proxy,

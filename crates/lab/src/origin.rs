@@ -1,10 +1,9 @@
-//! The origin of the measurements: the cheapest HTTP/1.1 server that will do.
+//! The origin of the measurements: a minimal HTTP/1.1 server.
 //!
-//! Answers `/N` with N bytes from responses made once. It reads requests
-//! without bodies, pipelined or not, keeps connections open as HTTP/1.1 and
-//! `Connection: keep-alive` on HTTP/1.0 ask, and looks at nothing else. Fit to
-//! be called from a load generator and from the proxies measured, and by
-//! nobody else.
+//! It answers `/N` with N bytes, from responses made in advance. It reads requests without
+//! bodies, pipelined or not, and keeps connections open as HTTP/1.1 and `Connection:
+//! keep-alive` on HTTP/1.0 ask. It looks at nothing else, so it is fit only for the load
+//! generator and the measured proxies.
 
 use std::collections::HashMap;
 use std::io;
@@ -27,13 +26,13 @@ const HEAD_LEN_MAX: usize = 64 * 1024;
 /// A body may not be longer.
 const BODY_LEN_MAX: usize = 64 * 1024 * 1024;
 
-/// What `evenkeel-lab origin` is told.
+/// Options of `evenkeel-lab origin`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The address to accept on.
     #[arg(long)]
     listen: SocketAddr,
-    /// Never sleep, so that nobody pays for waking it.
+    /// Never sleep, so that no sender pays for a wake-up.
     #[arg(long)]
     awake: bool,
 }
@@ -48,7 +47,7 @@ impl Options {
     }
 }
 
-/// What the `Connection` field of an answer says.
+/// The `Connection` field of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Persistence {
     /// HTTP/1.1 as usual: the field is left out.

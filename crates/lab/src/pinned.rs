@@ -1,5 +1,5 @@
-//! `evenkeel-lab pinned`: becomes another program, on given cores, that ends
-//! together with whoever started it.
+//! `evenkeel-lab pinned`: becomes another program on given cores, which ends together with its
+//! parent.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +12,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::bench::process::stay_on;
 
-/// What `evenkeel-lab pinned` is told.
+/// Options of `evenkeel-lab pinned`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// A core to stay on; may be given more than once.

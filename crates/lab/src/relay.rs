@@ -1,9 +1,8 @@
 //! The bare relay: the floor that a proxy's cost is compared with.
 //!
-//! One thread, level-triggered epoll, one upstream connection for each client
-//! connection, and bytes copied as they are: one receive and one send for each
-//! readiness. It knows nothing of HTTP, logs nothing and counts nothing, so
-//! what it costs is what the kernel costs.
+//! One thread with level-triggered epoll, and one upstream connection for each client
+//! connection. Bytes are copied unchanged: one receive and one send for each readiness. The
+//! relay knows no HTTP, logs nothing and counts nothing, so its cost is the kernel's.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +18,7 @@ use crate::socket::{
 const LISTENER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 512;
 
-/// What `evenkeel-lab relay` is told.
+/// Options of `evenkeel-lab relay`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// The address to accept on.
@@ -111,8 +110,8 @@ impl Relay {
 
     /// A token is the pair's key, and in its lowest bit which side is ready.
     ///
-    /// An event may be older than the pair that has its key by now; then the
-    /// socket says "not ready", and nothing happens.
+    /// An event may be older than the pair with its key. Then the socket reports "not ready",
+    /// and nothing happens.
     fn ready(&mut self, token: u64, flags: EventFlags) {
         let key = (token >> 1) as usize;
         let Some(pair) = self.pairs.get_mut(key) else {
@@ -142,7 +141,7 @@ impl Relay {
     }
 }
 
-/// The near side is the one that is ready.
+/// Both sides of a link, seen from the side that is ready.
 struct Link<'a> {
     poller: &'a Poller,
     near_token: u64,

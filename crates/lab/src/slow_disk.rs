@@ -1,12 +1,9 @@
-//! A disk that takes its time: a few reads at a time go on, each for as long, and
-//! the others wait.
+//! A slow disk: it serves a few reads at a time, each for a fixed time, and the others wait.
 //!
-//! A virtual machine's own disk may give more than one core can ask it for, and
-//! the kernel's limits on how often a disk is read make nobody wait who reads
-//! less often. Here a file system of this program's (FUSE) shows a file, of which
-//! so many threads read as the disk has channels, and a loop device of the
-//! kernel's makes a disk of it, with ext4 on it. Its bytes are in memory, and writes
-//! take no time.
+//! A virtual machine's own disk may be faster than one core can ask. The kernel's limits on
+//! read rates delay no reader below the rate. So a file system of this program (FUSE) shows one
+//! file, which as many threads read as the disk has channels. A loop device of the kernel makes
+//! a disk of that file, with ext4 on it. Its bytes are in memory, and writes take no time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -29,14 +26,14 @@ const CHANNELS: usize = 4;
 /// How long each takes.
 pub const READ_TIME: Duration = Duration::from_micros(600);
 
-/// Where the bytes are: in memory, for nothing else is to have an influence on how
-/// long a read takes.
+/// The folder of the bytes: in memory, so that only the set time determines how long a read
+/// takes.
 const MEMORY: &str = "/dev/shm";
 
-/// What `evenkeel-lab slow-disk` is told.
+/// Options of `evenkeel-lab slow-disk`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// What is on the disk.
+    /// The image of the disk.
     image: PathBuf,
     /// The folder in which it is shown, as `disk`.
     at: PathBuf,
@@ -49,7 +46,7 @@ pub struct Options {
 /// The kernel's, most likely because it takes root.
 pub fn run(options: &Options) -> io::Result<()> {
     const FIRST: i32 = -20;
-    // Whoever waits for the disk is on other cores, but the load is on this one.
+    // The tasks that wait for the disk are on other cores, but the load is on this one.
     setpriority_process(None, FIRST)?;
     // The threads have it from this one: not 50 us late.
     fs::write("/proc/self/timerslack_ns", "1")?;
@@ -111,8 +108,7 @@ impl Disk for TimedDisk {
     }
 }
 
-/// Starts the process that shows `image` in the folder `shown`; gives its input
-/// too.
+/// Starts the process that shows `image` in the folder `shown`; returns its standard input too.
 fn show(image: &Path, shown: &Path) -> io::Result<(Process, ChildStdin)> {
     let mut command = pinned(&[LOAD_CORE], &std::env::current_exe()?)?;
     command.arg("slow-disk").args([image, shown]);
@@ -130,7 +126,7 @@ fn show(image: &Path, shown: &Path) -> io::Result<(Process, ChildStdin)> {
 pub struct SlowDisk {
     root: PathBuf,
     shown: PathBuf,
-    /// What the process is told.
+    /// Standard input of the process, for commands.
     input: ChildStdin,
     _process: Process,
 }
@@ -144,7 +140,7 @@ impl SlowDisk {
     pub fn attach(folder: &Path, len: u64) -> io::Result<Self> {
         let shown = folder.join("shown");
         let root = folder.join("root");
-        // What a run left that was killed.
+        // Clean up after a run that was killed.
         for mount in [&root, &shown] {
             let _ = output_of(Command::new("umount").arg("--lazy").arg(mount));
         }
@@ -156,7 +152,7 @@ impl SlowDisk {
         make.args(["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"]);
         let made = output_of(make.arg(&image));
         let process = made.and_then(|_| show(&image, &shown));
-        // It is there as long as the process has it open.
+        // The image exists as long as the process has it open.
         fs::remove_file(&image)?;
         let (process, input) = process?;
         let mut attach = Command::new("losetup");
@@ -168,7 +164,7 @@ impl SlowDisk {
             .args(["-t", "ext4", "-o", "noatime", &device])
             .arg(&root);
         let mounted = output_of(&mut mount);
-        // When nobody uses it any more.
+        // The device is detached after its last use.
         output_of(Command::new("losetup").args(["--detach", &device]))?;
         mounted?;
         Ok(Self {
@@ -188,7 +184,7 @@ impl SlowDisk {
         writeln!(input, "{}", time.as_micros())
     }
 
-    /// Where its files are.
+    /// The folder of its files.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root

@@ -39,10 +39,9 @@ pub struct Poller {
 pub enum Waiting {
     /// It sleeps until there are some.
     Asleep,
-    /// It looks again and again, and gives way to others on its core between
-    /// two looks. Whoever sends to it then has nobody to wake: waking a
-    /// processor that has gone to sleep costs the sender microseconds, on a
-    /// virtual machine even more, and only a fast proxy would pay them.
+    /// It polls without sleeping, and yields to other processes on its core between two polls.
+    /// A sender then has no one to wake: waking a sleeping processor costs the sender
+    /// microseconds, on a virtual machine even more, and only a fast proxy would pay them.
     Awake,
 }
 
@@ -50,7 +49,7 @@ impl Poller {
     /// Makes an empty epoll instance.
     ///
     /// # Errors
-    /// The kernel's, when it has no descriptor left.
+    /// The kernel has no descriptor left.
     pub fn new(waiting: Waiting) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         Ok(Self { epoll, waiting })
@@ -103,10 +102,10 @@ impl Poller {
     }
 }
 
-/// What one receive or send came to.
+/// The outcome of one receive or send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transfer {
-    /// So many bytes moved; never zero for a receive.
+    /// Bytes moved; never zero for a receive.
     Moved(usize),
     /// The socket is not ready.
     Wait,
@@ -157,10 +156,10 @@ pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Transfer {
     }
 }
 
-/// Has the kernel note when the bytes of a socket arrive, for [`receive_stamped`].
+/// Makes the kernel record the arrival of a socket's bytes, for [`receive_stamped`].
 ///
 /// # Errors
-/// The kernel's.
+/// The errors of the kernel.
 pub fn stamp_arrivals(socket: &OwnedFd) -> io::Result<()> {
     Ok(setsockopt(socket, ReceiveTimestampns, &true)?)
 }

@@ -1,6 +1,6 @@
-//! What a cache did for an exchange.
+//! The part of a cache in an exchange.
 
-/// What a cache did for an exchange.
+/// The part of a cache in an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheResult {
     /// It had a fresh response, or one that another client's fetch brought.

@@ -38,7 +38,7 @@ impl Gauge {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// What it was set to last.
+    /// The value that was set last.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

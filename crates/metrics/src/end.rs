@@ -4,7 +4,7 @@
 use evenkeel_proto::{BodyError, RequestError, ResponseError, reasons};
 
 reasons! {
-    /// Ends that are nobody's grammar mistake.
+    /// Ends that are not faults in a message's grammar.
     Failure {
         /// No route matches.
         NoRoute => 404, "no-route", "no route matches this request";
@@ -29,31 +29,31 @@ reasons! {
         BodyTimeout => 408, "body-timeout", "the request body did not arrive in time";
         /// The body is over the limit.
         BodyTooLarge => 413, "body-too-large", "the request body is larger than the limit";
-        /// The body has a content coding, and the route takes none.
+        /// The body has a content coding, which the route refuses.
         CodedRequest => 415, "coded-request", "the request body is compressed, and that is not taken here";
         /// CONNECT, which only a forward proxy serves.
         ConnectMethod => 501, "connect-method", "this is no forward proxy: CONNECT is not served";
         /// The request has been sent by this process before.
         Loop => 508, "loop", "the request came back to the proxy that sent it";
-        /// More requests of one client, or another key, than the route's `limit` allows.
+        /// The requests of one client, or of another key, exceed the route's `limit`.
         RateLimited => 429, "rate-limited", "more requests came than are allowed";
         /// An operator has switched the route, or its upstream, to maintenance.
         Maintenance => 503, "maintenance", "this is under maintenance";
-        /// The client's address is none that the route's `allow` and `deny` let in.
+        /// The client's address is not among those that the route's `allow` and `deny` admit.
         Denied => 403, "denied", "this address may not ask for this";
-        /// The client has not shown who it is, or not rightly.
+        /// The client has not authenticated, or with wrong credentials.
         Unauthorized => 401, "unauthorized", "a user and its password are needed";
-        /// Too many passwords are to be verified.
+        /// Too many passwords wait to be verified.
         AuthBusy => 503, "auth-busy", "too many passwords wait to be verified";
-        /// The server that says who may use the route did not answer in time.
+        /// The server that authenticates the route's clients did not answer in time.
         AuthTimeout => 504, "auth-timeout", "the server that says who may come in did not answer in time";
-        /// The server that says who may use the route could not be asked, or fails.
+        /// The server that authenticates the route's clients could not be asked, or fails.
         AuthFailed => 502, "auth-failed", "the server that says who may come in could not be asked";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
         /// The queue of the upstream is full.
         QueueFull => 503, "queue-full", "too many requests wait for an endpoint";
-        /// No slot came free in time.
+        /// No slot became free in time.
         QueueTimeout => 503, "queue-timeout", "no endpoint could take the request in time";
         /// The balancer refuses rather than overload.
         Busy => 502, "busy", "every endpoint is busy";
@@ -61,73 +61,71 @@ reasons! {
         NoEndpoint => 503, "no-endpoint", "no endpoint is available";
         /// No endpoint took a connection.
         ConnectFailed => 502, "connect-failed", "no connection to an endpoint could be opened";
-        /// The proxy itself lacks what a connection takes: descriptors, ports.
+        /// The proxy itself lacks a resource for a connection: descriptors or ports.
         NoSocket => 503, "no-socket", "the proxy could not open a connection";
         /// No endpoint took a connection in time.
         ConnectTimeout => 504, "connect-timeout", "no connection to an endpoint was opened in time";
         /// The certificate of the endpoint was not accepted.
         UpstreamCertificate => 502, "upstream-certificate", "the certificate of the endpoint is not accepted";
-        /// The TLS handshake with the endpoint failed otherwise.
+        /// The TLS handshake with the endpoint failed for another reason.
         UpstreamTls => 502, "upstream-tls", "the TLS handshake with the endpoint failed";
-        /// The endpoint closed before it answered.
+        /// The endpoint closed the connection before it answered.
         UpstreamClosed => 502, "upstream-closed", "the endpoint closed the connection without an answer";
-        /// The endpoint closed an idle connection as the request was sent, and the
-        /// client's connection is closed for it to repeat the request.
+        /// The endpoint closed an idle connection just as the request was sent. The client's
+        /// connection is closed, so that the client repeats the request.
         UpstreamStale => 502, "upstream-stale", "the endpoint closed an idle connection as the request was sent";
-        /// The endpoint sent interim responses without end.
+        /// The endpoint sent too many interim responses.
         UpstreamInterim => 502, "upstream-interim", "the endpoint sent too many interim responses";
         /// The endpoint did not begin to answer in time.
         FirstByteTimeout => 504, "first-byte-timeout", "the endpoint did not answer in time";
-        /// The exchange took longer than it may in all.
+        /// The exchange took longer than its total timeout.
         TotalTimeout => 504, "total-timeout", "the exchange took longer than it may";
-        /// The endpoint closed in mid-body: the client's connection is cut.
+        /// The endpoint closed in mid-body. The client's connection is cut.
         UpstreamCut => 502, "upstream-cut", "the endpoint's answer was cut off";
-        /// The endpoint fell silent in mid-body: the client's connection is cut.
+        /// The endpoint fell silent in mid-body. The client's connection is cut.
         UpstreamStalled => 504, "upstream-stalled", "the endpoint's answer stopped";
-        /// The body of the endpoint's answer is malformed: likewise.
+        /// The body of the endpoint's response is malformed. The client's connection is cut.
         UpstreamBody => 502, "upstream-body", "the body of the endpoint's answer is malformed";
-        /// There was no memory to compress a response: the client's connection is cut.
+        /// There was no memory to compress a response. The client's connection is cut.
         CompressionFailed => 500, "compression-failed", "the answer could not be compressed";
-        /// Nothing moved in a tunnel for too long.
+        /// No bytes moved in a tunnel for too long.
         TunnelIdle => 504, "tunnel-idle", "nothing moved in the tunnel for too long";
         /// The client closed before its exchange was over.
         ClientGone => 499, "client-gone", "the client closed the connection";
-        /// The client took nothing of its response for too long.
+        /// The client took no bytes of its response for too long.
         ClientStalled => 408, "client-stalled", "the client stopped taking its response";
-        /// The client sent or took less than `min_rate` while a slot waited for
-        /// it.
+        /// The client sent or took less than `min_rate` while its request held a slot.
         ClientSlow => 408, "client-slow", "the client is too slow to hold a slot";
-        /// No file is there by this path.
+        /// There is no file at this path.
         NoFile => 404, "no-file", "there is no such file";
-        /// A path with a NUL, which nothing can have; of files, also one with an
-        /// encoded slash, or out of the folder.
+        /// A path with a NUL, which no file can have. For files also a path with an encoded
+        /// slash, or one that leads out of the folder.
         BadPath => 400, "bad-path",
             "the path holds a NUL or an encoded slash, or leads out of the folder";
-        /// The path leads to what may not be read, is no file, or is not in the
+        /// The path leads to something that may not be read, is no file, or is outside the
         /// folder.
         FileForbidden => 403, "file-forbidden", "this may not be read";
-        /// Files are for GET and HEAD.
+        /// Files are served for GET and HEAD only.
         NoMethod => 405, "no-method", "files are for GET and HEAD";
-        /// The disk has an error.
+        /// The disk reported an error.
         FileFailed => 500, "file-failed", "the file could not be read";
-        /// The file changed while it was sent: the client's connection is cut.
+        /// The file changed while it was sent. The client's connection is cut.
         FileChanged => 500, "file-changed", "the file changed while it was sent";
-        /// The process has as many files open as it may.
+        /// The process has reached its limit of open files.
         NoDescriptor => 503, "no-descriptor", "the server has too many files open";
-        /// Answers that clients have not taken fill the memory for them.
+        /// Answers that clients have not yet taken fill the memory for them.
         AnswerMemory => 503, "answer-memory", "too many answers wait for their clients to take them";
-        /// The listener has as many connections as it may.
+        /// The listener has reached its limit of connections.
         Connections => 503, "connections", "the listener has as many connections as it may";
-        /// The client wants nothing but what is stored, and nothing is.
+        /// The client accepts only a stored response, and there is none.
         NotCached => 504, "not-cached", "the client asked for a stored answer, and there is none";
-        /// The disk's queue takes no more.
+        /// The disk's queue is full.
         DiskBusy => 503, "disk-busy", "the disk has too much to read";
         /// The disk did not answer in time.
         DiskTimeout => 504, "disk-timeout", "the disk did not answer in time";
         /// The proxy was stopped before the exchange was over.
         Stopped => 503, "stopped", "the proxy was stopped";
-        /// The configuration that the exchange began with was replaced longer ago than
-        /// `generation_timeout`.
+        /// The exchange's configuration was replaced longer ago than `generation_timeout`.
         GenerationTimeout => 503, "generation-timeout", "the configuration of this request was replaced too long ago";
     }
 }
@@ -143,9 +141,9 @@ pub enum End {
     Request(RequestError),
     /// The request's body was refused.
     Body(BodyError),
-    /// The response's head was not believed.
+    /// The response's head was malformed.
     Response(ResponseError),
-    /// Anything else.
+    /// Any other end.
     Failure(Failure),
 }
 
@@ -195,7 +193,7 @@ impl End {
         }
     }
 
-    /// The status that the proxy answers with, where no response has begun.
+    /// The status of the proxy's answer, if no response has begun.
     pub fn status(self) -> u16 {
         match self {
             End::Complete | End::Tunnel => 200,
@@ -206,7 +204,7 @@ impl End {
         }
     }
 
-    /// Whether the endpoint is to blame.
+    /// Whether the endpoint is at fault.
     pub fn is_endpoint_fault(self) -> bool {
         match self {
             End::Response(_) => true,
@@ -228,7 +226,7 @@ impl End {
         }
     }
 
-    /// Whether a server is to blame: the endpoint, or this one.
+    /// Whether a server is at fault: the endpoint, or this one.
     pub fn is_server_fault(self) -> bool {
         use Failure::{CompressionFailed, DiskTimeout, FileChanged, FileFailed, UpstreamStale};
         self.is_endpoint_fault()

@@ -1,11 +1,11 @@
-//! Families of metrics: what a table says of each, and what an object shows
-//! in it. Formats are made elsewhere.
+//! Families of metrics: their descriptions, and the values of an object in each. Output formats
+//! are elsewhere.
 
 use crate::histogram::Distribution;
 use crate::reasons::Reasons;
 use crate::sums::{Ends, GrpcStatuses, StatusFigures};
 
-/// What becomes of a family's values over time.
+/// How a family's values change over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// They only grow.
@@ -29,7 +29,7 @@ impl Kind {
     }
 }
 
-/// What one object shows in a family.
+/// The values of one object in a family.
 #[derive(Debug, Clone)]
 pub enum Reading<'a> {
     /// Nothing: there is no limit, or the kernel does not tell.
@@ -49,7 +49,7 @@ pub enum Reading<'a> {
     },
     /// By how exchanges ended: those words that occurred.
     Ends(&'a Ends),
-    /// By the status of calls of gRPC: those that occurred.
+    /// Counts by the status of gRPC calls, of the statuses that occurred.
     Grpc(&'a GrpcStatuses),
     /// By a word such as a reason: every word.
     Reasons {
@@ -58,11 +58,11 @@ pub enum Reading<'a> {
         /// Counts of each.
         counts: &'a Reasons,
     },
-    /// 1 for the state that is, 0 for the others.
+    /// One value for each state: 1 for the current one, 0 for the others.
     State {
         /// Every state.
         all: &'static [&'static str],
-        /// The one that it is in.
+        /// The current state.
         is: &'static str,
     },
     /// By state, how many there are.
@@ -72,13 +72,13 @@ pub enum Reading<'a> {
 /// A number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// Shown as it is.
+    /// A number, shown unchanged.
     Whole(u64),
     /// Microseconds, shown in seconds.
     Micros(u64),
     /// Milliseconds, shown in seconds.
     Millis(u64),
-    /// Shown as it is.
+    /// A number, shown unchanged.
     Real(f64),
 }
 
@@ -96,15 +96,15 @@ impl Value {
 
 /// A family of the objects of type `T`, with what each of them shows.
 pub struct Metric<T> {
-    /// Its name, without what it begins with for all families of the objects.
+    /// Its name, without the common prefix of the objects' families.
     pub name: &'static str,
-    /// What becomes of its values.
+    /// How its values change over time.
     pub kind: Kind,
     /// A sentence for people, without line breaks or backslashes.
     pub help: &'static str,
     /// The family that it comes after; `None` for the one before it.
     pub after: Option<&'static str>,
-    /// What an object shows.
+    /// Reads the values of an object.
     pub read: for<'a> fn(&'a T) -> Reading<'a>,
 }
 
@@ -124,8 +124,8 @@ pub const fn metric<T>(
     }
 }
 
-/// The families in the order in which they are shown: as in the table, but for
-/// those that come after another one.
+/// The families in the order of output: the order of the table, but a family with `after`
+/// follows the named one.
 pub fn in_order<T>(metrics: &[Metric<T>]) -> Vec<&Metric<T>> {
     let (mut moved, mut order): (Vec<_>, Vec<_>) =
         metrics.iter().partition(|it| it.after.is_some());
@@ -160,9 +160,9 @@ pub fn maybe(value: Option<impl Into<u64>>) -> Reading<'static> {
     value.map_or(Reading::Absent, whole)
 }
 
-/// A figure that a family shows as it is.
+/// A figure that a family can show directly.
 pub trait Shown {
-    /// What it shows.
+    /// The value to show.
     fn reading(&self) -> Reading<'_>;
 }
 

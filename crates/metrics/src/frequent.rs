@@ -1,6 +1,7 @@
-//! What occurs most often of late, in bounded memory: Space-Saving (Metwally, Agrawal and
-//! El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams",
-//! 2005).
+//! The most frequent texts of late, in bounded memory.
+//!
+//! The algorithm is Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient Computation of
+//! Frequent and Top-k Elements in Data Streams", 2005).
 //!
 //! Time is cut into periods. Counts are of the present period and the one before it; older
 //! ones are forgotten.
@@ -21,7 +22,7 @@ pub type Reason = [&'static str; 2];
 #[derive(Debug, Default)]
 pub struct Frequent {
     periods: Mutex<Periods>,
-    /// Random: nobody can make texts that collide.
+    /// Hashing with a random seed, so that nobody can make texts that collide.
     hashing: RandomState,
 }
 
@@ -36,7 +37,7 @@ struct Periods {
 /// The texts of one period.
 #[derive(Debug, Default)]
 struct Period {
-    /// Of each place; apart from the rest, for they are looked through each time.
+    /// The hash of each place; kept apart, because all of them are searched each time.
     hashes: Vec<u64>,
     places: Vec<Place>,
     total: u64,
@@ -205,7 +206,7 @@ mod tests {
             panic!("{found:?}");
         };
         assert_eq!((&**often, &**less), ("often", "less"));
-        // Never more than there were.
+        // A count never exceeds the true one.
         assert!((900..=1000).contains(count), "{found:?}");
         assert!((400..=500).contains(count_of_less), "{found:?}");
         assert_eq!(*rare, 1, "{found:?}");

@@ -1,9 +1,9 @@
-//! Histograms with buckets of a fixed relative width, as Prometheus's native
-//! histograms have them (schema 3): eight buckets to an octave, each a twelfth
-//! wider than the one before.
+//! Histograms with buckets of a fixed relative width, like Prometheus's native histograms of
+//! schema
+//! 3. An octave has eight buckets, each a twelfth wider than the one before.
 //!
-//! As with counters, one worker writes and anybody reads. A histogram that
-//! never saw a value takes two words.
+//! Like a counter, a histogram has one writer and any number of readers. Without values it
+//! takes two words.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::saved::Saved;
 
 /// Buckets to an octave.
 pub const PER_OCTAVE: usize = 8;
-/// Octaves that are told apart; what is above them goes to the last bucket.
+/// Number of octaves. Larger values go to the last bucket.
 const OCTAVES: usize = 40;
 /// The bucket of zero, and those of the octaves.
 pub const BUCKETS: usize = 1 + OCTAVES * PER_OCTAVE;
 
-/// Where an octave is cut: 2^(k/8) for k from 1 to 7, in 2^-32ths above one.
+/// The bounds within an octave: 2^(k/8) for k from 1 to 7, as 2^-32ths above one.
 const CUTS: [u32; PER_OCTAVE - 1] = [
     0x172B_83C8,
     0x306F_E0A4,
@@ -38,8 +38,8 @@ pub struct Histogram(Lazy<Buckets>);
 #[derive(Debug)]
 struct Buckets {
     sum: Counter,
-    /// A bit for each octave that has a value, from 1 on, and 0 for zero: a
-    /// reader of thousands of histograms looks at nothing else.
+    /// A bit for each octave that has a value, from 1 on, and 0 for zero. A reader of thousands
+    /// of histograms looks only at the octaves that have one.
     octaves: Gauge,
     buckets: [Counter; BUCKETS],
 }
@@ -107,8 +107,8 @@ impl Histogram {
         }
     }
 
-    /// Adds what another histogram has counted, which nobody adds to any more; only
-    /// the worker that owns this one may.
+    /// Adds the counts of another histogram, which no longer changes. Only the worker that owns
+    /// this one may call it.
     pub fn take_over(&self, other: &Histogram) {
         let Some(others) = other.0.get() else {
             return;
@@ -128,19 +128,19 @@ pub fn micros(time: Duration) -> u64 {
     time.as_secs() * 1_000_000 + u64::from(time.subsec_micros())
 }
 
-/// The bucket that a value belongs to: 0 for zero, and from there on bucket
-/// `8 * n + k + 1` for values from 2^(n + k/8) up to the next bucket's.
+/// The bucket of a value. Zero has bucket 0; values from 2^(n + k/8) up to the next bound have
+/// bucket `8 * n + k + 1`.
 pub fn bucket(value: u64) -> usize {
     let Some(octave) = value.checked_ilog2() else {
         return 0;
     };
-    // What is behind the leading one, as 2^-32ths.
+    // The bits behind the leading one, as 2^-32ths.
     let fraction = ((value << (63 - octave) << 1) >> 32) as u32;
     let above = CUTS.iter().filter(|&&cut| fraction >= cut).count();
     (1 + octave as usize * PER_OCTAVE + above).min(BUCKETS - 1)
 }
 
-/// Where a bucket begins: the least value that belongs to it.
+/// The lower bound of a bucket: its least value.
 pub fn lower_bound(bucket: usize) -> f64 {
     match bucket {
         0 => 0.0,
@@ -148,7 +148,7 @@ pub fn lower_bound(bucket: usize) -> f64 {
     }
 }
 
-/// What histograms of several workers or moments come to together.
+/// The sum of histograms of several workers or moments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Distribution {
     /// Values in each bucket; those behind the last are empty.
@@ -172,7 +172,7 @@ impl Distribution {
             let start = end.saturating_sub(PER_OCTAVE);
             let counts = &cells.buckets[start..end];
             if self.buckets.len() < end {
-                // What lies behind the last value is left out.
+                // Buckets after the last value are left out.
                 let last = counts.iter().rposition(|it| it.value() > 0);
                 let len = last.map_or(0, |last| start + last + 1);
                 self.buckets.resize(len.max(self.buckets.len()), 0);
@@ -209,7 +209,7 @@ impl Distribution {
         self.count += count;
     }
 
-    /// What has come since an earlier state of the same distribution.
+    /// The values added since an earlier state of the same distribution.
     pub fn since(&self, earlier: &Distribution) -> Distribution {
         let mut news = Distribution {
             sum: self.sum.saturating_sub(earlier.sum),
@@ -249,8 +249,8 @@ impl Distribution {
             .sum()
     }
 
-    /// The value below which a part of the values lie, 0 for none at all: as
-    /// exact as a bucket is wide (9 %), and within it on a straight line.
+    /// The quantile of the values; 0 without values. It is exact to the width of a bucket (9
+    /// %), and interpolated within the bucket.
     pub fn quantile(&self, part: f64) -> f64 {
         if self.count == 0 {
             return 0.0;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Connections open on a listener, over all workers, which share it; on a
-/// cache line of its own.
+/// Number of open connections of a listener, over all workers. They share it, so it has a cache
+/// line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct OpenCount(AtomicU32);
@@ -34,11 +34,10 @@ impl OpenCount {
     }
 }
 
-/// Memory in which bodies are held for slow clients, over all workers, which
-/// share it.
+/// Memory for bodies that are held for slow clients, shared by all workers.
 ///
-/// Invariant: `held` is never more than `limit`, and is what the buffers take
-/// that were reserved and not released.
+/// Invariant: `held` is never more than `limit`, and equals the bytes that were reserved and
+/// not released.
 #[derive(Debug)]
 pub struct BufferMemory {
     limit: AtomicU64,
@@ -46,7 +45,7 @@ pub struct BufferMemory {
 }
 
 impl BufferMemory {
-    /// None of it is held.
+    /// A memory with nothing held.
     pub fn new(limit_bytes: u64) -> Self {
         BufferMemory {
             limit: AtomicU64::new(limit_bytes),
@@ -63,7 +62,7 @@ impl BufferMemory {
             .is_ok()
     }
 
-    /// Gives back what [`try_reserve`](Self::try_reserve) took.
+    /// Releases bytes taken by [`try_reserve`](Self::try_reserve).
     pub fn release(&self, len: u64) {
         self.held.fetch_sub(len, Ordering::Relaxed);
     }
@@ -78,7 +77,7 @@ impl BufferMemory {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Has at most so many bytes be held from now on. What is held already may be more.
+    /// Sets the limit of held bytes. Bytes that are already held may exceed it.
     pub fn set_limit(&self, limit_bytes: u64) {
         self.limit.store(limit_bytes, Ordering::Relaxed);
     }

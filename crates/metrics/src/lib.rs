@@ -1,8 +1,7 @@
-//! What is counted and measured, below everything that counts: cells that one
-//! thread writes and anybody reads, distributions, ends and their words, and
-//! quantities as people read them.
+//! Counts and measures, used by everything that counts: cells with one writer and any number of
+//! readers, distributions, ends and their words, and quantities for people.
 //!
-//! Owns no registry: who counts keeps the cells, and who reads adds them up.
+//! There is no registry: the counting code keeps the cells, and readers add them up.
 #![forbid(unsafe_code)]
 
 mod cache_result;
@@ -27,7 +26,7 @@ pub use reasons::{ReasonCounts, Reasons};
 pub use saved::Saved;
 pub use sums::{Cell, Detail, Ends, GrpcStatuses, StatusFigures, sum};
 
-/// What [`figures!`] writes into the crate that calls it.
+/// Names that [`figures!`] uses in the calling crate.
 #[doc(hidden)]
 pub mod export {
     pub use serde::Serialize;

@@ -39,7 +39,7 @@ impl ReasonCounts {
         Reasons(self.words.iter().copied().zip(counts).collect())
     }
 
-    /// What was counted so far, for a process that goes on counting.
+    /// The counts so far, for the process that continues them.
     pub fn save(&self) -> Saved {
         let counts = self.read();
         Saved::named(
@@ -49,7 +49,7 @@ impl ReasonCounts {
         )
     }
 
-    /// Adds what another process has counted, as far as it is more than `before`.
+    /// Adds the counts of another process that exceed `before`.
     pub fn add(&self, saved: &Saved, before: &Saved) {
         for (word, count) in self.words.iter().zip(&self.counts) {
             let more = saved.of(word).value();
@@ -74,7 +74,7 @@ impl Reasons {
         self.0.iter_mut().map(|(word, count)| (*word, count))
     }
 
-    /// Those alone that occurred.
+    /// Only the reasons that occurred.
     #[must_use]
     pub fn occurred(mut self) -> Self {
         self.0.retain(|(_, count)| *count > 0);

@@ -1,7 +1,7 @@
-//! What cells have counted, as one process leaves it to the next.
+//! The counts of cells, as one process hands them to the next.
 //!
-//! Figures go by their names, so that a program with further figures, or fewer, can
-//! read what another one wrote.
+//! Figures are identified by name, so that a program with more or fewer figures can read the
+//! counts of another.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub enum Saved {
 }
 
 impl Saved {
-    /// Cells with names, without those that counted nothing.
+    /// Cells with names, without empty ones.
     pub fn named<'a>(cells: impl IntoIterator<Item = (&'a str, Saved)>) -> Self {
         let cells = cells.into_iter().filter(|(_, it)| !it.is_nothing());
         let cells: BTreeMap<_, _> = cells.map(|(name, it)| (name.to_owned(), it)).collect();
@@ -34,7 +34,7 @@ impl Saved {
         }
     }
 
-    /// Counters in a row, unless none of them counted anything.
+    /// A row of counters; [`Saved::Nothing`] if all are zero.
     pub fn numbers(counts: Vec<u64>) -> Self {
         if counts.iter().all(|it| *it == 0) {
             Saved::Nothing
@@ -56,7 +56,7 @@ impl Saved {
         matches!(self, Saved::Nothing)
     }
 
-    /// What stands under a name.
+    /// The counts under a name.
     pub fn of(&self, name: &str) -> &Saved {
         match self {
             Saved::Named(cells) => cells.get(name).unwrap_or(&Saved::Nothing),
@@ -115,8 +115,8 @@ impl Saved {
         }
     }
 
-    /// What was counted beyond these earlier counts of the same cells. A count that has
-    /// become smaller is one of nothing.
+    /// The counts added since these earlier counts of the same cells. A count that has become
+    /// smaller adds nothing.
     #[must_use]
     pub fn since(&self, before: &Saved) -> Saved {
         match (self, before) {

@@ -1,4 +1,4 @@
-//! What cells of several workers come to together, as JSON shows it.
+//! Sums over the cells of several workers, in the form of JSON.
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
@@ -14,20 +14,20 @@ use crate::saved::Saved;
 pub enum Detail {
     /// Everything.
     Full,
-    /// Without the distributions that a table gives to `Full` alone. It costs a
-    /// fifth where nothing waits.
+    /// Without the distributions that a table shows only in `Full`. It costs a fifth when
+    /// nothing waits.
     Brief,
 }
 
-/// Something that workers count, each in cells of its own.
+/// A figure that workers count, each in cells of its own.
 pub trait Cell {
-    /// What the cells of all workers come to.
+    /// The sum over the cells of all workers.
     type Sum: Default;
 
-    /// Adds what was counted so far.
+    /// Adds the counts so far.
     fn add_to(&self, sum: &mut Self::Sum, detail: Detail);
 
-    /// What was counted so far, for a process that goes on counting. Gauges are not.
+    /// The counts so far, for the process that continues them. Gauges are left out.
     fn save(&self) -> Saved;
 
     /// Has at least these counts from now on; only the worker that owns the cells may.

@@ -1,9 +1,8 @@
 //! One table for all figures of a kind of object.
 //!
-//! A row is a figure: its name in JSON, the family that shows it, and a
-//! sentence that is the documentation and the family's help. From the rows
-//! come the cells that each worker writes, the figures that readers see, how
-//! the ones add up to the others, JSON and the families.
+//! A row is a figure: its name in JSON, its family, and a sentence that is both its
+//! documentation and the family's help. The rows define the cells that each worker writes, the
+//! figures that readers see, their sums, JSON and the families.
 
 /// Declares the figures of a kind of object, a row for each.
 ///
@@ -36,25 +35,24 @@
 /// assert_eq!(DoorFigures::METRICS[1].name, "entered_total");
 /// ```
 ///
-/// The rows have the order of JSON; `after` gives a family another place among
-/// the families. A row is one of these:
+/// The rows have the order of JSON; `after` gives a family another place among the families. A
+/// row is one of these:
 ///
-/// - `counter`, `gauge`, `classes` (of status), `ends` (of exchanges),
-///   `seconds`, `bytes`: counted by each worker in a cell; `if Full` leaves it
-///   out of [`Detail::Brief`](crate::Detail::Brief).
+/// - `counter`, `gauge`, `classes` (of status), `ends` (of exchanges), `seconds`, `bytes`:
+///   counted by each worker in a cell; `if Full` leaves it out of
+///   [`Detail::Brief`](crate::Detail::Brief).
 /// - `given`: known from elsewhere, with a family or without.
-/// - `nested`: the figures of another table, whose names in JSON are beside its
-///   own. The other table has the families.
+/// - `nested`: the figures of another table, which appear in JSON beside its own. The other
+///   table has the families.
 /// - `family`: a family without a name in JSON.
 ///
-/// What a family shows is the figure as it is ([`Shown`](crate::Shown)), or
-/// what an expression says: `=> gauge "up", |it| whole(it.is_up)`.
+/// A family shows either the figure itself ([`Shown`](crate::Shown)), or the value of an
+/// expression: `=> gauge "up", |it| whole(it.is_up)`.
 ///
-/// A table without `cells` has given rows alone, and one without `given` has
-/// none of them.
+/// A table without `cells` has only given rows, and a table without `given` has none.
 #[macro_export]
 macro_rules! figures {
-    // Heads: each gives which structs there are.
+    // Heads: each selects the structs to emit.
     (
         $(#[doc = $about:literal])+ figures $figures:ident;
         $(#[doc = $about_cells:literal])+ cells $cells:ident;
@@ -272,7 +270,7 @@ macro_rules! figures {
         }
 
         impl $cells {
-            /// What was counted so far, by the names of the figures.
+            /// The counts so far, by the names of the figures.
             pub fn save(&self) -> $crate::Saved {
                 $crate::Saved::named([
                     $((stringify!($name), $crate::Cell::save(&self.$name)),)*
@@ -333,7 +331,7 @@ mod tests {
     figures! {
         /// Figures of a visit.
         figures VisitFigures;
-        /// What is counted of visits.
+        /// The counts of visits.
         cells VisitCounters;
 
         /// How long they took.
@@ -345,9 +343,9 @@ mod tests {
     figures! {
         /// Figures of a door.
         figures DoorFigures;
-        /// What is counted at a door.
+        /// The counts of a door.
         cells DoorCounters;
-        /// What is known of a door otherwise.
+        /// Facts about a door from elsewhere.
         given DoorGiven;
 
         /// Its name.

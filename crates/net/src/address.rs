@@ -1,4 +1,4 @@
-//! Where something listens.
+//! Addresses of listeners and endpoints.
 
 use std::fmt;
 use std::net::SocketAddr;

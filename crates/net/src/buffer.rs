@@ -31,10 +31,9 @@ thread_local! {
     };
 }
 
-/// A stretch of bytes of which a part is filled.
+/// A range of bytes, partly filled.
 ///
-/// Invariant: `start <= end <= bytes.len()`. Goes back to its thread's free
-/// list when dropped.
+/// Invariant: `start <= end <= bytes.len()`. Dropping it returns it to its thread's free list.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Box<[u8]>,
@@ -153,7 +152,7 @@ impl Buffer {
         self.end = 0;
     }
 
-    /// Empties it and leaves `len` bytes free in front of what comes next.
+    /// Empties it, and leaves `len` bytes free in front of the next content.
     pub fn clear_with_headroom(&mut self, len: usize) {
         self.start = len.min(self.bytes.len());
         self.end = self.start;
@@ -209,7 +208,7 @@ impl Buffer {
             return;
         }
         let mut larger = Buffer::from(None, LARGE_LEN);
-        // It is a large one from here on: its drop counts it out again.
+        // It is a large one from here on, and its drop counts it out again.
         FREE.with_borrow_mut(|free| free.large_in_use += 1);
         let copied = larger.append(self.filled());
         debug_assert!(copied, "a small buffer fits into a large one");
@@ -220,7 +219,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        // A buffer dropped while its thread ends has no list to go back to.
+        // A buffer dropped while its thread ends has no list to return to.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
             if bytes.len() == LARGE_LEN {

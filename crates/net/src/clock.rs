@@ -10,13 +10,13 @@ thread_local! {
     static STANDING: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Has the clock of this thread stand still at a moment.
+/// Stops the clock of this thread at a moment.
 #[cfg(feature = "simulation")]
 pub fn stand_at(moment: Instant) {
     STANDING.set(Some(moment));
 }
 
-/// Has the clock of this thread go on.
+/// Starts the clock of this thread again.
 #[cfg(feature = "simulation")]
 pub fn go_on() {
     STANDING.set(None);

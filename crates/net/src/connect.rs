@@ -16,7 +16,7 @@ use crate::timer_fd::TimerFd;
 /// Opens a connection.
 ///
 /// # Errors
-/// Whatever the kernel says: refused, unreachable, out of descriptors.
+/// The error of the kernel: refused, unreachable, out of descriptors.
 ///
 /// # Cancellation
 /// Dropping the future closes the socket.
@@ -41,12 +41,11 @@ pub async fn connect(address: &Address) -> io::Result<Stream> {
 /// How often room in a full backlog is asked for.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
 
-/// Opens a connection. Where the backlog of a Unix socket is full, it asks for
-/// room again and again, for as long as `may_ask_again`. Over TCP the kernel does
-/// that by itself.
+/// Opens a connection, and retries while the backlog of a Unix socket is full, as long as
+/// `may_ask_again` returns true. Over TCP the kernel retries by itself.
 ///
 /// # Errors
-/// As the kernel says; "would block" where the backlog is full.
+/// The error of the kernel; "would block" if the backlog is full.
 ///
 /// # Cancellation
 /// Dropping the future closes the socket.

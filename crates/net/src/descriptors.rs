@@ -1,14 +1,13 @@
-//! File descriptors that are kept from those who could use all of them up.
+//! Limits that keep some file descriptors free for more important users.
 //!
-//! Shared by all threads. The kernel gives each new descriptor the lowest free
-//! number. So the number tells how many descriptors are open at least, and nothing
-//! has to be counted. Each taker has a limit of its own below the process's. A
-//! number at or above it is not for that taker.
+//! Shared by all threads. The kernel gives each new descriptor the lowest free number, so the
+//! number tells how many descriptors are open at least, without a count. Each taker has its own
+//! limit, below the process's. A number at or above the limit is not for that taker.
 //!
-//! Invariant: clients hold no number at or above their limit, but for the one
-//! connection that each accepting task decides about. Endpoints and files hold
-//! none at or above theirs, nor does the status page. Above the last one are only
-//! the control socket's connections, and what the process needs for itself.
+//! Invariant: clients hold no number at or above their limit, except the one connection that
+//! each accepting task is about to decide on. Endpoints and files hold none at or above theirs,
+//! and neither does the status page. Above the last limit are only the connections of the
+//! control socket and the process's own needs.
 //!
 //! ```text
 //! 0 … clients' limit … endpoints' and files' limit … status page's limit … `ulimit -n`
@@ -20,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
-/// Who takes a descriptor.
+/// The user of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Taker {
     /// A client's connection.
@@ -34,11 +33,11 @@ pub enum Taker {
 
 /// Most descriptors that are kept for operators.
 const OPERATORS: u32 = 16;
-/// Of those, the part that the status page may use, in quarters.
+/// The part of those that the status page may use, in quarters.
 const STATUS_QUARTERS: u32 = 3;
 /// Most descriptors that are kept for endpoints and files by default.
 const EXCHANGES: u32 = 1024;
-/// By default each reserve is at most this part of what is free at the start.
+/// By default each reserve is at most this part of the descriptors that are free at the start.
 const PART: u32 = 4;
 
 /// By [`Taker`].
@@ -88,7 +87,7 @@ pub fn reserve(reserved: Option<u32>) {
     }
 }
 
-/// Whether a descriptor has a number that is kept from its taker.
+/// Whether a descriptor's number is reserved for others than its taker.
 pub fn is_reserved(descriptor: impl AsFd, taker: Taker) -> bool {
     let number = descriptor.as_fd().as_raw_fd() as u32;
     number >= LIMITS[taker as usize].load(Ordering::Relaxed)
@@ -107,8 +106,8 @@ pub fn within_limit<T: AsFd>(descriptor: T, taker: Taker) -> Result<T, Errno> {
     }
 }
 
-/// Gives a descriptor the lowest number that is free, if that is a lower one. To
-/// be called before an event loop knows it.
+/// Moves a descriptor to the lowest free number, if that is lower. To be called before an event
+/// loop knows it.
 pub fn lowered(descriptor: OwnedFd) -> OwnedFd {
     match fcntl_dupfd_cloexec(&descriptor, 0) {
         Ok(lower) if lower.as_raw_fd() < descriptor.as_raw_fd() => lower,
@@ -125,7 +124,7 @@ mod tests {
         let cases = [
             // Many: the reserves have their full size.
             ((1_048_576, 30, None), (1_047_536, 1_048_560, 1_048_572)),
-            // Few: a quarter of what is free for each.
+            // With few, each reserve is a quarter of the free ones.
             ((120, 30, None), (82, 104, 116)),
             ((40, 24, None), (32, 36, 39)),
             // None is left: the limits are the process's.

@@ -1,9 +1,9 @@
 //! Listening sockets that another process has opened for this one: the process that it
 //! takes over from, or the service manager.
 //!
-//! Invariant: a socket that was given is accepted from, or is closed once everything
-//! has bound what it wants. Connections in its queue are not lost where an address is
-//! still wanted, whatever the number of workers.
+//! Invariant: a given socket is either accepted from, or closed once all listeners are bound.
+//! No connection in its queue is lost while its address is still wanted, whatever the number of
+//! workers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -18,7 +18,7 @@ use crate::listen::{
     silent_sibling,
 };
 
-/// Who has opened a socket.
+/// The process that has opened a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Giver {
     /// The process that this one takes over from. A listener that has another address
@@ -44,10 +44,10 @@ pub struct GivenSocket {
 }
 
 impl GivenSocket {
-    /// Makes sure that it is one to accept connections from.
+    /// Checks that connections can be accepted from it.
     ///
     /// # Errors
-    /// It is no listening stream socket of an internet or Unix domain.
+    /// It is not a listening stream socket of an internet or Unix domain.
     pub fn new(giver: Giver, name: &str, socket: OwnedFd) -> io::Result<Self> {
         fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
         let socket = Socket::from(socket);
@@ -88,12 +88,12 @@ impl GivenSocket {
         GivenSocket { file, ..self }
     }
 
-    /// What it is called where it comes from.
+    /// Its name at the giver.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -126,7 +126,7 @@ fn is_same(one: &Address, other: &Address) -> bool {
     }
 }
 
-/// Sockets that nobody has taken yet.
+/// Given sockets that no listener has taken yet.
 #[derive(Debug, Default)]
 pub struct GivenSockets(Vec<GivenSocket>);
 
@@ -136,12 +136,12 @@ impl GivenSockets {
         self.0.push(socket);
     }
 
-    /// Those that nobody took.
+    /// The sockets that were not taken.
     pub fn iter(&self) -> impl Iterator<Item = &GivenSocket> {
         self.0.iter()
     }
 
-    /// Takes those for a listener. Where one has the same name, those of other names
+    /// Takes the sockets for a listener. If one has the listener's name, those of other names
     /// stay: several listeners may have had port 0.
     fn take(&mut self, name: &str, address: &Address) -> Vec<GivenSocket> {
         let mut all = self.0.iter();
@@ -151,14 +151,16 @@ impl GivenSockets {
         self.0.extract_if(.., is_wanted).collect()
     }
 
-    /// Takes the sockets that were given for an address, and gives each worker its own;
-    /// where there are none, it is bound. Those that were given stay as they are until
-    /// [`SocketCopies::prepare`]: the process before may go on with them. Sockets that join those which were given do not
-    /// listen before [`SocketCopies::listen`]: connections in their queues would wait for
-    /// this process, or be reset with it.
+    /// Takes the sockets that were given for an address, and gives each worker its own. Without
+    /// any, the address is bound.
+    ///
+    /// Given sockets stay unchanged until [`SocketCopies::prepare`], because the process before
+    /// may go on with them. Sockets that join given ones listen only after
+    /// [`SocketCopies::listen`]: otherwise connections in their queues would wait for this
+    /// process, or be reset with it.
     ///
     /// # Errors
-    /// A socket can't be prepared; those of `otherwise`, which binds.
+    /// A socket can't be prepared, or `otherwise`, which binds, fails.
     pub fn bind(
         &mut self,
         name: &str,
@@ -176,16 +178,16 @@ impl GivenSockets {
     }
 }
 
-/// The variables in which the service manager says what it gives (sd_listen_fds(3)).
+/// The variables in which the service manager describes its sockets (sd_listen_fds(3)).
 pub const SERVICE_MANAGER_VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 
-/// The first descriptor that the service manager gives.
+/// The first descriptor from the service manager.
 const FIRST_GIVEN: RawFd = 3;
 
 /// The sockets that the service manager has opened for this process. To be called once.
 ///
 /// # Errors
-/// One of them is none that could be listened on.
+/// One of them can't be listened on.
 pub fn of_service_manager() -> io::Result<GivenSockets> {
     let [pid, count, names] = SERVICE_MANAGER_VARIABLES.map(|it| std::env::var(it).ok());
     let pid = pid.and_then(|it| it.parse::<u32>().ok());
@@ -198,8 +200,8 @@ pub fn of_service_manager() -> io::Result<GivenSockets> {
     let mut names = names.split(':');
     for number in 0..RawFd::from(count) {
         let name = names.next().unwrap_or_default();
-        // SAFETY: the service manager left it open for this process, whose id it named,
-        // and nobody else here knows of it.
+        // SAFETY: the service manager left it open for this process, whose id it named, and no
+        // other code here knows of it.
         let socket = unsafe { OwnedFd::from_raw_fd(FIRST_GIVEN + number) };
         let socket = GivenSocket::new(Giver::ServiceManager, name, socket).map_err(|error| {
             io::Error::other(format!(
@@ -211,9 +213,9 @@ pub fn of_service_manager() -> io::Result<GivenSockets> {
     Ok(sockets)
 }
 
-/// Gives each worker its sockets. Where there are more sockets than workers, a worker
-/// has several. Where there are fewer, others join them at the port; if that is not
-/// permitted, or it is a Unix socket, workers share them.
+/// Gives each worker its sockets. With more sockets than workers, a worker has several. With
+/// fewer, new sockets join them at the port. If that is not permitted, or for a Unix socket,
+/// workers share them.
 fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> io::Result<Bound> {
     let address = given[0].address.clone();
     let giver = given[0].giver;
@@ -263,8 +265,8 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
 
 /// Copies of an address's listening sockets, for a process that takes over.
 ///
-/// Invariant: dropped before this process stops accepting, or connections would wait
-/// for nobody.
+/// Invariant: they are dropped before this process stops accepting. Otherwise connections would
+/// wait in a queue that no process accepts from.
 #[derive(Debug)]
 pub struct SocketCopies(Vec<OwnedFd>);
 
@@ -286,12 +288,11 @@ impl SocketCopies {
         Ok(SocketCopies(copies))
     }
 
-    /// Has those take connections in like this that listen already. Of sockets that
-    /// another process has as well, it holds for that one too: it is for when this process
-    /// serves.
+    /// Applies these settings to the sockets that already listen. They then hold for another
+    /// process with the same socket too, so call it when this process serves.
     ///
     /// # Errors
-    /// The kernel refuses it for one of them; it was tried for all.
+    /// The kernel refuses them for one of the sockets; all were tried.
     pub fn prepare(&self, address: &Address, accepting: Accepting) -> io::Result<()> {
         let tried = self.0.iter().map(|it| prepare(it, address, accepting));
         tried.fold(Ok(()), io::Result::and)
@@ -337,7 +338,7 @@ mod tests {
         Address::Tcp(([127, 0, 0, 1], 0).into())
     }
 
-    /// Sockets of another process that had so many workers.
+    /// Sockets of another process, which had this many workers.
     fn given_of(workers: usize) -> (GivenSockets, Address) {
         let bound = listen::bind(&loopback(), ACCEPTING, workers).unwrap();
         let copies = SocketCopies::of(&bound).unwrap();
@@ -466,7 +467,7 @@ mod tests {
         let _other = UnixListener::bind(&path).unwrap();
         let mut file = take();
         assert!(!file.is_there());
-        // Nor does it remove what is another's.
+        // It does not remove another process's file either.
         file.take_over();
         drop(file);
         UnixStream::connect(&path).unwrap();

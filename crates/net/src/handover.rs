@@ -1,7 +1,7 @@
 //! Messages with descriptors, from one process to another over a pair of sockets.
 //!
-//! A message is its length, its bytes, and a number of descriptors, which follow in
-//! groups that the kernel takes at once. All of it blocks, for as long as it is told to.
+//! A message is its length, its bytes, and a number of descriptors, which follow in groups of
+//! the size that the kernel accepts. All calls block, up to the timeout that was set.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -28,7 +28,7 @@ const MAX_DESCRIPTORS: u32 = 1 << 20;
 pub struct Channel(UnixStream);
 
 impl Channel {
-    /// The end of this process, and the one that a program which it starts inherits.
+    /// A pair of ends: one for this process, and one for a program that it starts.
     ///
     /// # Errors
     /// The process is out of descriptors.
@@ -38,11 +38,11 @@ impl Channel {
         Ok((Channel(ours), theirs.into()))
     }
 
-    /// The end that a variable of the environment names, which this process has inherited;
-    /// `None` where there is no such variable. To be called once.
+    /// The end that this process has inherited, named by an environment variable; `None`
+    /// without that variable. To be called once.
     ///
     /// # Errors
-    /// It is no socket.
+    /// The variable names no socket.
     pub fn of_variable(name: &str) -> io::Result<Option<Self>> {
         let Some(text) = std::env::var_os(name) else {
             return Ok(None);
@@ -53,16 +53,16 @@ impl Channel {
         let number = number.ok_or_else(invalid)?;
         // Whether it is open.
         std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).map_err(|_| invalid())?;
-        // SAFETY: it is open, and whoever started this process left it for us: nobody
-        // else here knows of it.
+        // SAFETY: it is open, and the parent process left it for us: no other code here knows
+        // of it.
         let end = unsafe { OwnedFd::from_raw_fd(number) };
         Channel::inherited(end).map(Some)
     }
 
-    /// The end that this process has inherited, which no other program inherits from it.
+    /// The end that this process has inherited. Programs that it starts do not inherit it.
     ///
     /// # Errors
-    /// It is no socket.
+    /// The descriptor is no socket.
     pub fn inherited(end: OwnedFd) -> io::Result<Self> {
         fcntl_setfd(&end, FdFlags::CLOEXEC)?;
         let stream = UnixStream::from(end);
@@ -79,7 +79,7 @@ impl Channel {
         self.0.set_write_timeout(timeout)
     }
 
-    /// The same for what is received alone.
+    /// Sets the same timeout for receiving only.
     ///
     /// # Errors
     /// The time is zero.
@@ -127,10 +127,10 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message; `None` where the other end is closed.
+    /// The next message; `None` if the other end is closed.
     ///
     /// # Errors
-    /// It is cut off, malformed, or does not come in time.
+    /// The message is cut off, malformed, or does not come in time.
     pub fn receive(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let mut head = [0; 8];
         // With a timeout a signal interrupts it (signal(7)).
@@ -245,7 +245,7 @@ mod tests {
         theirs.receive().unwrap().unwrap();
         drop(stopper);
         assert!(!theirs.wait_unless(&stop).unwrap());
-        // What comes afterwards is for whoever has the end then.
+        // Later messages are for the next owner of the end.
         ours.send(b"hello", &[]).unwrap();
         assert!(!theirs.wait_unless(&stop).unwrap());
         assert!(theirs.receive().unwrap().is_some());

@@ -1,7 +1,7 @@
-//! Sockets, buffers and time: what a worker waits on. Knows no HTTP.
+//! Sockets, buffers and time: everything that a worker waits on. Knows no HTTP.
 //!
-//! Nothing above it names a socket: a connection is a [`stream::Stream`], one that
-//! was accepted a [`listen::Incoming`].
+//! Nothing above it names a socket: a connection is a [`stream::Stream`], an accepted one a
+//! [`listen::Incoming`].
 
 mod address;
 pub mod buffer;

@@ -23,7 +23,7 @@ use crate::poller::{Interest, Side, Source};
 use crate::stream::{Stream, answer_and_close};
 use crate::stream_socket;
 
-/// How the kernel takes connections in, before a worker has them.
+/// How the kernel accepts connections, before a worker takes them.
 #[derive(Debug, Clone, Copy)]
 pub struct Accepting {
     /// Length of its queue, in connections.
@@ -35,8 +35,8 @@ pub struct Accepting {
 /// A bound socket, not yet part of any event loop.
 #[derive(Debug)]
 pub struct BoundListener {
-    /// One, or several where this worker has those of others: an upgrade goes on with
-    /// all sockets, whatever the number of workers.
+    /// One socket, or several if this worker also has those of others: an upgrade continues
+    /// with all sockets, whatever the number of workers.
     pub(crate) sockets: Vec<Socket>,
     /// The address bound, with the port that the kernel chose for port 0.
     pub address: Address,
@@ -44,20 +44,20 @@ pub struct BoundListener {
     pub(crate) open: Arc<()>,
 }
 
-/// Who opened the sockets of an address, and may have them for longer than this process
-/// accepts there.
+/// The process that opened the sockets of an address. It may keep them for longer than this
+/// process accepts there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opener {
     /// This process, or one that it took over from.
     ThisProgram,
-    /// The service manager: nobody else can bind the address.
+    /// The service manager. No other process can bind the address.
     ServiceManager,
 }
 
 /// The sockets of an address.
 #[derive(Debug)]
 pub struct Bound {
-    /// Who opened them.
+    /// The process that opened them.
     pub opener: Opener,
     /// One for each worker.
     pub listeners: Vec<BoundListener>,
@@ -70,7 +70,8 @@ pub struct Bound {
 pub struct StillOpen(Vec<Weak<()>>);
 
 impl Bound {
-    /// Tells whether these are, as long as they are on their way to a worker or there.
+    /// A handle that tells whether these listeners are still open: on their way to a worker, or
+    /// there.
     pub fn still_open(&self) -> StillOpen {
         let each = self.listeners.iter();
         StillOpen(each.map(|it| Arc::downgrade(&it.open)).collect())
@@ -97,11 +98,10 @@ pub fn bind(address: &Address, accepting: Accepting, workers: usize) -> io::Resu
     bind_beside(address, accepting, workers)
 }
 
-/// As [`bind`], where another listener of this process may have the same port at
-/// another address.
+/// As [`bind`], if another listener of this process may have the same port at another address.
 ///
 /// # Errors
-/// As [`bind`], but that a program of the same user has a TCP port as well is no error.
+/// As [`bind`], but it is no error if a program of the same user has the TCP port as well.
 pub fn bind_beside(address: &Address, accepting: Accepting, workers: usize) -> io::Result<Bound> {
     match address {
         Address::Tcp(address) => Ok(Bound {
@@ -121,8 +121,8 @@ pub fn bind_private(path: &Path, backlog: u32) -> io::Result<(BoundListener, Soc
     remove_dead_socket(path)?;
     let socket = stream_socket(Domain::UNIX)?;
     let mode = Mode::from_raw_mode(PRIVATE_MODE);
-    // The file begins with the socket's mode, less what the umask takes; so
-    // there is no moment at which others may connect.
+    // The file is created with the socket's mode, less the umask, so that others can connect at
+    // no moment.
     rustix::fs::fchmod(&socket, mode)?;
     let file = SocketFile::bind(&socket, path)?;
     rustix::fs::chmod(path, mode)?;
@@ -169,7 +169,7 @@ fn sibling(address: SocketAddr, accepting: Accepting) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The same, but that it has no share of the connections yet: it does not listen.
+/// The same without a share of the connections yet: it does not listen.
 pub(crate) fn silent_sibling(address: SocketAddr, accepting: Accepting) -> io::Result<Socket> {
     let socket = tcp_socket(address)?;
     socket.set_reuse_port(true)?;
@@ -182,7 +182,7 @@ pub(crate) fn silent_sibling(address: SocketAddr, accepting: Accepting) -> io::R
     Ok(socket)
 }
 
-/// Has a socket listen, unless it does already.
+/// Makes a socket listen, unless it already does.
 pub(crate) fn begin_to_listen(socket: &impl AsFd, accepting: Accepting) -> io::Result<()> {
     if rustix::net::sockopt::socket_acceptconn(socket)? {
         return Ok(());
@@ -190,7 +190,7 @@ pub(crate) fn begin_to_listen(socket: &impl AsFd, accepting: Accepting) -> io::R
     Ok(rustix::net::listen(socket, backlog(accepting.backlog))?)
 }
 
-/// Has a socket that listens already take connections in like this.
+/// Applies these settings to a socket that already listens.
 pub(crate) fn prepare(
     socket: &impl AsFd,
     address: &Address,
@@ -203,9 +203,11 @@ pub(crate) fn prepare(
     Ok(rustix::net::listen(socket, backlog(accepting.backlog))?)
 }
 
-/// Has the kernel keep connections until the client has sent something, or for
-/// the shortest time that can be asked for: until it has said once more that it
-/// is ready, after a second; or hand them over at once.
+/// Lets the kernel hold back a connection until its client has sent something, or hand it over
+/// at once.
+///
+/// The wait is the shortest that can be set: about a second, after which the kernel resends its
+/// part of the handshake.
 fn defer_accept(socket: &impl AsFd, is_deferred: bool) -> io::Result<()> {
     let seconds = libc::c_int::from(is_deferred);
     // SAFETY: the value is an int, of the length that is given, and the kernel
@@ -231,7 +233,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A socket that has the address for itself.
+/// A socket that has the address alone.
 fn bound_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = tcp_socket(address)?;
     socket.bind(&address.into())?;
@@ -259,9 +261,9 @@ fn bind_unix(path: &Path, backlog: u32, workers: usize) -> io::Result<Bound> {
 
 /// The file of a Unix socket that this process bound; removed on drop.
 ///
-/// Invariant: only the file that was bound is removed or moved. A file that a
-/// successor put in its place stays. The kernel does not give an inode to
-/// another file while the socket is open, so drop this before the socket.
+/// Invariant: only the file that was bound is removed or moved. A file that a successor put in
+/// its place stays. The kernel does not reuse the file's inode while the socket is open, so
+/// drop this before the socket.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -281,12 +283,12 @@ enum Owner {
 /// Device and inode of a file.
 pub type FileIdentity = (u64, u64);
 
-/// What is at the path of a Unix socket.
+/// The file at the path of a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FoundAt {
     /// The file that was bound.
     Own,
-    /// Another file: connections there go to somebody else.
+    /// Another file: connections to the path reach another process.
     Other,
     /// None, or none that can be looked at.
     Nothing,
@@ -302,12 +304,11 @@ impl SocketFile {
         })
     }
 
-    /// Gives the socket another path beside its own, with the process's id behind it.
-    /// Somebody may put another file in the place of this one then. `None` where the
-    /// path is another's.
+    /// Gives the socket a second path, with the process's id appended. Another process may then
+    /// replace the file at the first path. `None` if the path belongs to another process.
     ///
     /// # Errors
-    /// The other path is too long for a socket, or somebody else's.
+    /// The second path is too long for a socket, or taken.
     pub fn link_aside(&self) -> io::Result<Option<Self>> {
         if !self.is_there() {
             return Ok(None);
@@ -332,13 +333,11 @@ impl SocketFile {
         Ok(())
     }
 
-    /// Frees the path for a successor, and keeps the socket reachable by another:
-    /// the path with the process's id behind it. `None` where the path is a
-    /// successor's already.
+    /// Frees the path for a successor, and keeps the socket reachable at another path, with the
+    /// process's id appended. `None` if the path already belongs to a successor.
     ///
     /// # Errors
-    /// The other path is too long for a socket, or somebody else's. The file is
-    /// removed then.
+    /// The other path is too long for a socket, or taken. The file is then removed.
     pub fn move_aside(mut self) -> io::Result<Option<Self>> {
         if !self.is_there() {
             return Ok(None);
@@ -370,7 +369,7 @@ impl SocketFile {
         self.identity
     }
 
-    /// What is at this path where the file of a socket should be. Blocks for a moment.
+    /// The file at this path, compared with a socket's own. Blocks for a moment.
     pub fn found_at(path: &Path, wanted: FileIdentity) -> FoundAt {
         match identity(path) {
             Ok(found) if found == wanted => FoundAt::Own,
@@ -389,7 +388,7 @@ impl SocketFile {
         &self.path
     }
 
-    /// Whether the file at the path is still the one that was bound.
+    /// Whether the path still leads to the file that was bound.
     pub fn is_there(&self) -> bool {
         Self::found_at(&self.path, self.identity) == FoundAt::Own
     }
@@ -404,10 +403,10 @@ impl Drop for SocketFile {
     }
 }
 
-/// A path with the process's id behind it.
+/// A path with the process's id appended.
 ///
 /// # Errors
-/// It is too long for a socket.
+/// The path is too long for a socket.
 pub fn aside(path: &Path) -> io::Result<PathBuf> {
     let mut aside = path.to_owned().into_os_string();
     aside.push(format!(".{}", std::process::id()));
@@ -422,8 +421,8 @@ fn identity(path: &Path) -> io::Result<FileIdentity> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// A socket file that nobody listens on is left over from a process that was
-/// killed; one that answers belongs to somebody, and so does any other file.
+/// Removes a socket file that no process listens on, left over from a killed process. A socket
+/// that answers belongs to another process, and so does any other file.
 fn remove_dead_socket(path: &Path) -> io::Result<()> {
     let is_there = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     match std::fs::symlink_metadata(path) {
@@ -431,7 +430,8 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
         Ok(meta) if !meta.file_type().is_socket() => is_there("a file that is no socket is there"),
         Ok(_) => {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
-            // One that hangs lets nobody into its backlog: that is not waited for.
+            // A process that hangs accepts no connection into its backlog: do not wait for
+            // that.
             socket.set_nonblocking(true)?;
             match socket.connect(&socket2::SockAddr::unix(path)?) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -450,7 +450,7 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
 pub struct Listener {
     sockets: Vec<ListeningSocket>,
     kind: Kind,
-    /// The socket that is looked at first, so that each has its turn.
+    /// The socket to look at first, so that each gets its turn.
     first: Cell<usize>,
     /// Goes after the sockets.
     _open: Arc<()>,
@@ -469,7 +469,7 @@ enum Kind {
     Unix,
 }
 
-/// Where a connection comes from.
+/// The source of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// Address and port.
@@ -506,10 +506,10 @@ impl Listener {
         self.sockets.len() as u32
     }
 
-    /// Has the kernel take connections in like this from now on.
+    /// Applies these settings to later connections.
     ///
     /// # Errors
-    /// The kernel refuses it.
+    /// The kernel refuses them.
     pub fn accept_as(&self, accepting: Accepting) -> io::Result<()> {
         for ListeningSocket { source, .. } in &self.sockets {
             // To listen again changes the length of the queue.
@@ -534,8 +534,7 @@ impl Listener {
         Poll::Pending
     }
 
-    /// A connection that the kernel has ready at this very moment, whether or not the event
-    /// loop has seen it.
+    /// A connection that the kernel has ready now, whether or not the event loop has seen it.
     pub fn accept_now(&self) -> Option<io::Result<Incoming>> {
         let mut accepted = self.sockets.iter().map(|it| it.accept(self.kind));
         accepted.find(|it| {
@@ -579,7 +578,7 @@ impl ListeningSocket {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // Where it can't be told, the accept tells.
+        // If poll fails, the accept finds out.
         rustix::event::poll(&mut socket, Some(&now)) != Ok(0)
     }
 
@@ -614,7 +613,7 @@ impl ListeningSocket {
 pub struct Incoming {
     /// It does not block.
     socket: OwnedFd,
-    /// Who connected.
+    /// The client's address.
     pub peer: Peer,
 }
 
@@ -640,8 +639,8 @@ impl Incoming {
         Stream::new(self.socket)
     }
 
-    /// Sends a short answer, takes what has come from the peer, and closes it. Never
-    /// waits: unread bytes would make the close a reset.
+    /// Sends a short answer, reads the bytes that have come from the peer, and closes the
+    /// connection. Never blocks. Without that read the close would be a reset.
     pub fn answer_and_close(self, answer: &[u8]) {
         answer_and_close(self.socket, answer);
     }

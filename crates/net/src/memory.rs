@@ -3,15 +3,15 @@
 use std::ffi::c_long;
 use std::sync::{Mutex, PoisonError};
 
-/// What the program allocates its memory with: mimalloc.
+/// The program's allocator: mimalloc.
 pub use mimalloc::MiMalloc as Allocator;
 
-/// Gives memory that this thread has freed back to the kernel.
+/// Returns memory that this thread has freed to the kernel.
 ///
-/// The allocator keeps freed memory for what comes next. After a large configuration
-/// was read, nothing as large comes: 10,000 hosts leave 60 MB. Takes up to a few
-/// milliseconds, so workers never call it. Where [`Allocator`] is not the program's
-/// allocator, it has no effect.
+/// The allocator keeps freed memory for later allocations. After a large configuration was
+/// read, none as large follow: 10,000 hosts leave 60 MB. The call takes up to a few
+/// milliseconds, so workers never make it. It has no effect if [`Allocator`] is not the
+/// program's allocator.
 pub fn give_back() {
     // SAFETY: the function has no precondition; it looks at the heap of this thread and
     // at memory that no thread uses.
@@ -25,12 +25,13 @@ const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 /// How many large pieces of work go on, and the delay beside them.
 static LARGE_WORKS: Mutex<(usize, c_long)> = Mutex::new((0, 0));
 
-/// Does a piece of work that takes or frees much memory at once, such as a large
-/// configuration. What it frees goes back to the kernel at once, and does not lie about
-/// between what stays. May block for as long as [`give_back`].
+/// Runs work that takes or frees much memory at once, such as reading a large configuration.
 ///
-/// The whole process gives freed pages back at once meanwhile: each costs a worker a
-/// system call. In a steady state it frees none.
+/// Freed memory goes back to the kernel at once, and does not stay scattered between live data.
+/// May block for as long as [`give_back`].
+///
+/// Meanwhile the whole process returns freed pages at once, each by a system call of the
+/// worker. In a steady state workers free none.
 pub fn large_work<T>(work: impl FnOnce() -> T) -> T {
     /// Also where the work panics.
     struct Goes;
@@ -56,7 +57,7 @@ pub fn large_work<T>(work: impl FnOnce() -> T) -> T {
     }
     let goes = Goes;
     let outcome = work();
-    // What lay about before goes only where there is a delay.
+    // Pages that were freed earlier are only returned with a delay set.
     drop(goes);
     give_back();
     outcome

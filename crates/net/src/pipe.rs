@@ -1,5 +1,5 @@
-//! Pipes, by way of which bytes go from one socket to another without being
-//! copied (`splice`(2)): from a free list that each thread keeps for itself.
+//! Pipes that move bytes between sockets without copying them (`splice`(2)). Each thread has a
+//! free list of its own.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,18 +13,16 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use crate::clock;
 use crate::descriptors::{Taker, within_limit};
 
-/// What a pipe has room for, in pages: so many pieces of packets, each of up to
-/// 32 KiB on loopback and some 1,500 bytes from a network. With the kernel's 16,
-/// a response of 300 KB takes a fifth more of the processor; with 256, as much.
+/// Capacity of a pipe, in pages. Each page takes one piece of a packet: up to 32 KiB on
+/// loopback, about 1,500 bytes from a network. With the kernel's default of 16, a response of
+/// 300 KB takes a fifth more CPU time; 256 pages gain nothing more.
 const SLOTS: usize = 64;
 const PAGE_LEN: usize = 4096;
-/// Most that is put into a pipe at once, in bytes: what a peer that takes nothing
-/// holds up.
+/// Most bytes to put into a pipe at once. A peer that takes nothing holds up this many.
 const FILL_LEN: usize = 256 * 1024;
 /// Pipes kept for reuse, per thread. Each is two descriptors.
 const KEPT: usize = 16;
-/// Pipes in use at once, per thread: there are as many as peers that do not take
-/// what was sent to them.
+/// Most pipes in use at once, per thread. Each peer that does not take its bytes uses one.
 const IN_USE: usize = 64;
 
 /// How long no new one is asked for when the kernel gave none.
@@ -59,8 +57,8 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// An empty one; `None` where this thread has too many in use, or the kernel
-    /// gives none: no descriptor is left, or no memory for pipes (`pipe`(7)).
+    /// An empty pipe; `None` if this thread has too many in use, or the kernel lacks
+    /// descriptors or memory for pipes (`pipe`(7)).
     pub fn take() -> Option<Self> {
         let ends = FREE.with_borrow_mut(|free| {
             if free.in_use >= IN_USE {
@@ -81,7 +79,7 @@ impl Pipe {
         FREE.with_borrow(|free| free.pipes.len())
     }
 
-    /// Closes those that this thread keeps for reuse; whether there were any.
+    /// Closes the pipes that this thread keeps for reuse; returns whether there were any.
     pub fn close_kept() -> bool {
         let kept = FREE.with_borrow_mut(|free| std::mem::take(&mut free.pipes));
         !kept.is_empty()
@@ -102,8 +100,8 @@ impl Pipe {
         Ok(moved)
     }
 
-    /// Moves a part of what is in it into a socket that does not block.
-    /// `is_more` says that more will be written there at once.
+    /// Moves a part of its bytes into a non-blocking socket. `is_more` announces that more will
+    /// be written at once.
     pub(super) fn drain(&mut self, sink: BorrowedFd<'_>, is_more: bool) -> Result<usize, Errno> {
         let mut flags = SpliceFlags::NONBLOCK;
         flags.set(SpliceFlags::MORE, is_more);
@@ -113,10 +111,10 @@ impl Pipe {
         Ok(moved)
     }
 
-    /// Reads a part of what is in it into `room`.
+    /// Reads a part of its bytes into `room`.
     ///
     /// # Errors
-    /// As the kernel says.
+    /// The error of the kernel.
     pub fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let len = retry_on_intr(|| rustix::io::read(&self.ends().reader, &mut *room))?;
         self.held -= len;
@@ -158,7 +156,7 @@ impl Ends {
 impl Drop for Pipe {
     fn drop(&mut self) {
         let ends = self.ends.take();
-        // One dropped while its thread ends has no list to go back to.
+        // A pipe dropped while its thread ends has no list to return to.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
             free.in_use -= 1;

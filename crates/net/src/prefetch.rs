@@ -1,9 +1,8 @@
-//! Asking for memory before it is needed.
+//! Prefetching of memory before it is needed.
 //!
-//! With hundreds of exchanges in flight, what one left behind when it began to
-//! wait is no longer in the processor's nearest caches when it goes on. Looked
-//! at piece by piece, each piece is a wait of its own; asked for at once, they
-//! come together, and while a system call takes its time.
+//! With hundreds of exchanges in flight, an exchange's memory has left the processor's nearest
+//! caches when the exchange goes on. Accessed one by one, each cache line is a wait of its own.
+//! Prefetched together, the lines arrive in parallel, and during a system call.
 
 /// Length of a cache line of all processors that are asked, in bytes.
 const LINE_LEN: usize = 64;
@@ -19,15 +18,15 @@ impl PrefetchHint {
     const ADDRESS_BITS: u32 = 48;
     const ADDRESS: usize = (1 << Self::ADDRESS_BITS) - 1;
 
-    /// Where `value` is, no more than its first `most` bytes.
+    /// The memory of `value`, at most its first `most` bytes.
     pub fn of<T: ?Sized>(value: &T, most: usize) -> Self {
         let address = (&raw const *value).addr() & Self::ADDRESS;
         let count = size_of_val(value).min(most).div_ceil(LINE_LEN);
         PrefetchHint(count << Self::ADDRESS_BITS | address)
     }
 
-    /// Has them fetched, whatever is there by now. Worth it where a few dozen of
-    /// them are looked at soon, one after the other.
+    /// Prefetches the lines, whatever they hold by now. It pays off for a few dozen lines that
+    /// are soon accessed one after the other.
     #[inline(always)]
     pub fn fetch(self) {
         #[cfg(target_arch = "x86_64")]

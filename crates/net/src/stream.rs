@@ -3,9 +3,9 @@
 //! Waiting and reading are apart: an idle connection waits for readability
 //! without a buffer, and takes one when there is something to read.
 //!
-//! A stream says itself what it can do: whether the kernel moves its bytes
-//! ([`can_splice`](Stream::can_splice), [`can_send_file`](Stream::can_send_file)),
-//! and whether an idle one can still be used ([`is_stale`](Stream::is_stale)).
+//! A stream reports its own capabilities: whether the kernel moves its bytes
+//! ([`can_splice`](Stream::can_splice), [`can_send_file`](Stream::can_send_file)), and whether
+//! an idle one can still be used ([`is_stale`](Stream::is_stale)).
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,16 +35,15 @@ pub struct Stream(Transport);
 pub struct DetachedStream(DetachedTransport);
 
 impl Stream {
-    /// A stream of a socket that does not block.
+    /// A stream of a non-blocking socket.
     ///
     /// # Errors
-    /// The kernel has no memory for it, or the user watches as many descriptors as
-    /// he may.
+    /// The kernel has no memory for it, or the user's limit of watched descriptors is reached.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         Plain::new(socket).map(|plain| Stream(Transport::Plain(plain)))
     }
 
-    /// A stream that `carrier` carries. It is never idle: it ends with one exchange.
+    /// A stream on `carrier`. It is never idle: it ends with one exchange.
     pub fn carried(carrier: Box<dyn Carrying>) -> Self {
         Stream(Transport::Carried(Carried::new(carrier)))
     }
@@ -98,8 +97,8 @@ impl Stream {
         }
     }
 
-    /// Lets go of the encryption: for an answer to a client that does not speak TLS. What
-    /// the handshake has read is lost.
+    /// Drops the encryption, for an answer to a client that does not speak TLS. Bytes read by
+    /// the handshake are lost.
     #[must_use]
     pub fn without_tls(self) -> Self {
         match self.0 {
@@ -108,11 +107,11 @@ impl Stream {
         }
     }
 
-    /// Waits until both sides have agreed on the encryption; ready at once on a stream
-    /// without, and once a client has sent early data (0-RTT).
+    /// Waits until the handshake ends. Ready at once on a stream without encryption, and once a
+    /// client has sent early data (0-RTT).
     ///
     /// # Errors
-    /// Why they have not. The peer has been told, where TLS has a word for it.
+    /// Why the handshake failed. The peer has got an alert, if TLS has one for it.
     pub fn poll_handshake(&mut self, cx: &Context<'_>) -> Poll<Result<(), HandshakeError>> {
         match &mut self.0 {
             Transport::Tls(tls) => tls.poll_handshake(cx),
@@ -137,7 +136,7 @@ impl Stream {
         }
     }
 
-    /// What both sides have agreed on; `None` on a stream without encryption.
+    /// The outcome of the handshake; `None` on a stream without encryption.
     pub fn negotiated(&self) -> Option<Negotiated<'_>> {
         match &self.0 {
             Transport::Tls(tls) => Some(tls.negotiated()),
@@ -145,22 +144,22 @@ impl Stream {
         }
     }
 
-    /// Waits until a connection that was begun is open.
+    /// Waits until the connection is open.
     pub(crate) fn poll_connected(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
             Transport::Plain(plain) => {
                 ready!(plain.poll_write_ready(cx));
                 Poll::Ready(plain.connected())
             }
-            // It is encrypted once it is open.
+            // An encrypted stream exists only once it is open.
             Transport::Tls(_) | Transport::Carried(_) => Poll::Ready(Ok(())),
             #[cfg(feature = "simulation")]
             Transport::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 
-    /// Lets go of it without a system call. `None` where it is
-    /// [carried](Self::carried): it is over.
+    /// Detaches the stream without a system call. `None` if it is [carried](Self::carried): it
+    /// is over.
     pub fn detach(self) -> Option<DetachedStream> {
         Some(DetachedStream(match self.0 {
             Transport::Carried(_) => return None,
@@ -186,7 +185,7 @@ impl Stream {
         with_transport!(&self.0, it => it.can_send_file())
     }
 
-    /// Whether nobody on the way can read its bytes.
+    /// Whether its bytes are protected on the way.
     pub fn is_encrypted(&self) -> bool {
         with_transport!(&self.0, it => it.is_encrypted())
     }
@@ -211,14 +210,14 @@ impl Stream {
         with_transport!(&mut self.0, it => it.poll_read(cx, room))
     }
 
-    /// Reads into `room` what stays to be read again; 0 is the end. Where it is
-    /// less than was hoped for, the next call waits for more.
+    /// Copies bytes into `room` without consuming them; 0 is the end. After fewer bytes than
+    /// fit, the next call waits for more.
     pub fn poll_peek_into(&mut self, cx: &Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         with_transport!(&mut self.0, it => it.poll_peek_into(cx, room))
     }
 
-    /// The same, once there are more than `seen` bytes, or the end where there is
-    /// none. Behind bytes, the end does not show.
+    /// The same, once there are more than `seen` bytes, or the end without any bytes. Behind
+    /// bytes, the end is not visible.
     pub fn poll_peek_beyond(
         &mut self,
         cx: &Context<'_>,
@@ -259,8 +258,8 @@ impl Stream {
         with_transport!(&mut self.0, it => it.poll_read_into(cx, pipe, len))
     }
 
-    /// Writes a part of what is in a pipe, without copying it. For streams that
-    /// [can splice](Self::can_splice).
+    /// Writes a part of a pipe's bytes, without copying them. For streams that [can
+    /// splice](Self::can_splice).
     pub fn poll_write_from(
         &mut self,
         cx: &Context<'_>,
@@ -303,8 +302,8 @@ impl Stream {
         with_transport!(&mut self.0, it => it.close_notify())
     }
 
-    /// Looks at the next byte without taking it: one system call. Where there is
-    /// nothing, the next wait for it begins.
+    /// Looks at the next byte without consuming it: one system call. If there is none, a wait
+    /// for the next byte can begin.
     pub fn peek(&mut self) -> Peeked {
         with_transport!(&mut self.0, it => it.peek())
     }
@@ -320,8 +319,8 @@ impl Stream {
         }
     }
 
-    /// Waits until the peer has closed its sending side, or the connection is broken;
-    /// what it sent before that may be unread. No system call.
+    /// Waits until the peer has closed its sending side, or the connection is broken. Bytes
+    /// sent before that may be unread. No system call.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         with_transport!(&self.0, it => it.poll_ended(cx))
     }
@@ -332,9 +331,8 @@ impl Stream {
         with_transport!(&self.0, it => it.poll_broken(cx))
     }
 
-    /// Whether an idle connection has been closed by its peer, or sent bytes
-    /// that nobody asked for. The event loop has noticed: a system call is made
-    /// only to confirm it.
+    /// Whether the peer has closed an idle connection, or sent unexpected bytes. The event loop
+    /// notices both: a system call only confirms them.
     pub fn is_stale(&mut self) -> bool {
         with_transport!(&self.0, it => it.is_readable()) && self.peek() != Peeked::Nothing
     }
@@ -345,23 +343,22 @@ impl Stream {
         with_transport!(&self.0, it => it.is_readable()) && self.peek() == Peeked::Data
     }
 
-    /// Has the kernel end a connection whose peer acknowledges nothing for `dead_after`
-    /// (`TCP_USER_TIMEOUT`), and ask one that is silent whether it is there. Nothing
-    /// happens on a Unix socket.
+    /// Makes the kernel end a connection whose peer acknowledges nothing for `dead_after`
+    /// (`TCP_USER_TIMEOUT`), and probe a silent peer. No effect on a Unix socket.
     pub fn watch_peer(&self, dead_after: Duration) {
         with_transport!(&self.0, it => it.watch_peer(dead_after));
     }
 
-    /// Has it end without saying that all was sent, where it has a word for that (TLS):
-    /// what the peer got is a part.
+    /// Makes it end without the announcement of a complete message (TLS has one): the peer has
+    /// only a part.
     pub fn cut(&mut self) {
         if let Transport::Tls(tls) = &mut self.0 {
             tls.cut();
         }
     }
 
-    /// Makes the coming close a reset, so that the peer can't take what it got
-    /// for a complete message.
+    /// Turns the coming close into a reset, so that the peer can't take a cut-off message for
+    /// complete.
     pub fn abort_on_close(&mut self) {
         with_transport!(&mut self.0, it => it.abort_on_close());
     }
@@ -399,11 +396,11 @@ impl DetachedStream {
     }
 }
 
-/// Sends a short answer on a connection that no event loop knows, takes what has
-/// come from the peer, and closes it. Never waits: unread bytes would make the
-/// close a reset.
+/// Sends a short answer on a connection that no event loop knows, reads the bytes that have
+/// come from the peer, and closes it. Never blocks. Without that read the close would be a
+/// reset.
 pub(crate) fn answer_and_close(socket: OwnedFd, answer: &[u8]) {
-    // Whoever does not take it has no use for it.
+    // A client that does not read the answer does not need it.
     let _ = rustix::net::send(&socket, answer, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Write);
     let mut room = [0; 16 * 1024];

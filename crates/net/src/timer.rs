@@ -1,9 +1,8 @@
 //! Timeouts: a coarse clock and a wheel, one per worker.
 //!
-//! Moving a deadline later costs one store: the wheel looks at an entry when
-//! the slot it lies in comes round, and puts it back if its deadline has moved
-//! on. Only a deadline that moves before the entry's place needs a new place.
-//! A timeout may be up to two ticks late and is never early.
+//! Moving a deadline later costs one store: the wheel looks at an entry when the entry's slot
+//! comes round, and puts it back if its deadline has moved on. Only a deadline before the
+//! entry's slot needs a new place. A timeout may be up to two ticks late and is never early.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -30,7 +29,7 @@ pub struct Wheel {
     /// Whether time is up for everybody.
     is_stopped: Cell<bool>,
     slots: Box<[RefCell<Vec<Weak<TimerEntry>>>]>,
-    /// Timers that nobody has any more.
+    /// Unused timers, for reuse.
     spare: RefCell<Vec<Timer>>,
 }
 
@@ -43,7 +42,7 @@ struct TimerEntry {
     waker: RefCell<Option<Waker>>,
 }
 
-/// One task's timeout, of which it has one at a time. A copy is the same timeout.
+/// One task's timeout; a task has one at a time. A copy is the same timeout.
 #[derive(Debug, Clone)]
 pub struct Timer {
     entry: Rc<TimerEntry>,
@@ -72,9 +71,9 @@ impl Wheel {
         }
     }
 
-    /// A timer that is not set, for a task that soon ends and [keeps](Self::keep) it then. One
-    /// that is dropped in its place stays in the wheel until its deadline, which is many where
-    /// tasks are short.
+    /// A timer that is not set, for a short task, which [keeps](Self::keep) it at its end. A
+    /// timer that is dropped instead stays in the wheel until its deadline. With short tasks
+    /// these would be many.
     pub fn spare_timer(&self) -> Timer {
         let spare = self.spare.borrow_mut().pop();
         spare.unwrap_or_else(|| self.timer())
@@ -122,9 +121,8 @@ impl Wheel {
             .push(Rc::downgrade(entry));
     }
 
-    /// Moves time on to `elapsed` since the wheel was made, and wakes the tasks
-    /// whose deadline has come. Gives by how much the first tick is late of those
-    /// that have passed meanwhile.
+    /// Advances the time to `elapsed` since the wheel was made, and wakes the tasks whose
+    /// deadline has come. Returns how late the first of the passed ticks is.
     pub fn advance(&self, elapsed: Duration) -> Duration {
         let due = Duration::from_millis((self.now.get() + 1) * TICK.as_millis() as u64);
         let target = (elapsed.as_millis() / TICK.as_millis()) as u64;
@@ -164,7 +162,7 @@ impl Wheel {
         }
     }
 
-    /// Wakes every task that has a timer in the wheel.
+    /// Wakes every task with a timer in the wheel.
     pub fn wake_all(&self) {
         for slot in &self.slots {
             for weak in slot.borrow().iter() {
@@ -216,7 +214,7 @@ impl TimerEntry {
 }
 
 impl Timer {
-    /// Has its memory prefetched before this task goes on (see [`tasks`]).
+    /// Prefetches its memory before this task is next polled (see [`tasks`]).
     pub fn hint_prefetch(&self, hint: usize) {
         tasks::hint_prefetch(hint, &*self.entry, size_of::<TimerEntry>());
     }
@@ -277,7 +275,7 @@ mod tests {
         wheel.set(&timer, 5);
         let other = timer.clone();
         wheel.keep(timer);
-        // Somebody has it still.
+        // Another handle still has it.
         let next = wheel.spare_timer();
         assert!(!Rc::ptr_eq(&next.entry, &other.entry));
         wheel.keep(other);

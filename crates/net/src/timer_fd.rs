@@ -24,15 +24,15 @@ impl TimerFd {
     /// A timer that is not set.
     ///
     /// # Errors
-    /// There is no descriptor left, or no memory.
+    /// No descriptor is left, or no memory.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         Source::new(timer, Interest::Read).map(TimerFd)
     }
 
-    /// Has it expire after `first`, and then with every `period` unless that is
-    /// zero. What was set before is forgotten.
+    /// Sets the timer to expire after `first`, and then with every `period` unless that is
+    /// zero. It replaces the setting before.
     ///
     /// # Errors
     /// `first` is longer than the kernel can count.
@@ -52,8 +52,8 @@ impl TimerFd {
     /// Nothing is lost.
     pub async fn expired(&self) {
         poll_fn(|cx| self.0.poll_ready(cx, Side::Read)).await;
-        // To read how often it expired sets it for the next period. There is
-        // nothing to be read where it was set anew meanwhile.
+        // Reading the number of expirations resets it for the next period. The read finds none
+        // if the timer was set again meanwhile.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
         self.0.note_blocked(Side::Read);
     }

@@ -1,18 +1,17 @@
 //! The carriers of a stream's bytes, and their capabilities.
 //!
-//! Nothing above `Stream` knows which of these it has.
-//! A further transport is a variant here. It keeps these rules:
+//! Nothing above `Stream` knows which transport it has. A further transport is a variant here.
+//! It keeps these rules:
 //!
-//! - Bytes that it has read and not handed out make it ready to read. Its socket
-//!   says nothing of them.
-//! - Bytes that a write took are with the kernel. Where only a part of a record
-//!   went, the write is pending, and the next call brings the same bytes again.
-//! - A write with [`Follow::Close`] sends its closing
-//!   alert with the last bytes, and [`close_notify`](Plain::close_notify) sends it
-//!   alone.
-//! - It can splice and send files only where the kernel knows its records.
+//! - Bytes that it has read and not handed out make it ready to read. Its socket does not
+//!   report them.
+//! - Bytes accepted by a write are with the kernel. If only a part of a record was sent, the
+//!   write is pending, and the next call brings the same bytes again.
+//! - A write with [`Follow::Close`] sends the closing alert with the last bytes, and
+//!   [`close_notify`](Plain::close_notify) sends it alone.
+//! - It can splice and send files only if the kernel encrypts its records.
 
-/// What a transport has whose bytes no kernel moves: they are copied.
+/// Methods of a transport whose bytes the kernel can't move: they are copied.
 macro_rules! moved_here {
     () => {
         pub fn can_splice(&self) -> bool {
@@ -65,7 +64,7 @@ pub(crate) use plain::{DetachedPlain, Plain};
 pub(crate) use tls::{DetachedTls, Tls};
 pub use tls::{HandshakeError, Negotiated};
 
-/// What follows the bytes of a write.
+/// The data that follows a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
     /// Nothing that is known: they are sent at once.
@@ -84,7 +83,7 @@ impl Follow {
     }
 }
 
-/// What a look at a stream's next byte shows.
+/// The result of a look at a stream's next byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peeked {
     /// Bytes wait to be read.
@@ -97,14 +96,14 @@ pub enum Peeked {
     Broken,
 }
 
-/// What carries a stream's bytes.
+/// The carrier of a stream's bytes.
 #[derive(Debug)]
 pub(crate) enum Transport {
     /// A socket: TCP over IPv4 or IPv6, or a Unix socket.
     Plain(Plain),
     /// The same, encrypted. Boxed, so that plain connections are no larger for it.
     Tls(Box<Tls>),
-    /// Somebody else carries it.
+    /// A stream on another component's carrier.
     Carried(Carried),
     /// The other end is in the same process.
     #[cfg(feature = "simulation")]

@@ -19,7 +19,7 @@ pub enum Framing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Where a body's reader is.
+/// The state of a body's reader.
 ///
 /// ```text
 /// Data ──(chunked)──> DataEnd ──> Size ──> Data | Trailers ──> Done
@@ -64,7 +64,7 @@ impl BodyReader {
         self.state == ReadState::Done
     }
 
-    /// Moves what is there of the body from the front of `input` to `data`.
+    /// Moves the available part of the body from the front of `input` to `data`.
     ///
     /// # Errors
     /// The chunks are malformed.

@@ -28,7 +28,7 @@ const ECHO_BUFFERED_MAX: usize = 16 << 20;
 const READ_AHEAD_MAX: usize = 64 << 10;
 const READ_LEN: usize = 64 << 10;
 
-/// A connection with what has been read of it.
+/// A connection with the bytes that were read ahead.
 pub(super) struct Connection {
     stream: OriginStream,
     input: Vec<u8>,
@@ -56,7 +56,7 @@ impl Drop for InFlight {
     }
 }
 
-/// What becomes of the connection after an exchange.
+/// The fate of the connection after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Request,
@@ -64,7 +64,7 @@ enum Next {
     Reset,
 }
 
-/// What goes wrong with a request.
+/// The fault that a request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -105,8 +105,8 @@ impl Connection {
         }
     }
 
-    /// Closes after the last answer: says so, then reads what is under way,
-    /// since closing with unread input would reset what was just sent.
+    /// Closes after the last answer: announces the end, then reads the remaining input. Closing
+    /// with unread input would reset the answer just sent.
     async fn close(&mut self) {
         const LINGER: Duration = Duration::from_secs(1);
         if self.stream.shutdown().await.is_err() {
@@ -272,7 +272,7 @@ impl Connection {
         if !self.client_gone {
             self.client_gone = true;
             self.shared.counters.aborted.fetch_add(1, Relaxed);
-            // What is still done for it is not in flight any more.
+            // The rest of the work for it does not count as in flight.
             self.in_flight = None;
         }
     }
@@ -285,11 +285,11 @@ impl Connection {
         self.stream.read_buf(&mut self.input).await
     }
 
-    /// Has connections counted out that ended before this request came, and notes
-    /// whether its own sender has left already.
+    /// Counts out connections that ended before this request came, and notes whether the
+    /// request's own sender has left.
     ///
-    /// Invariant: what is in flight here is in flight at the sender too. A proxy with a
-    /// limit is held to it by this number.
+    /// Invariant: every exchange that counts as in flight here is in flight at the sender too.
+    /// This number checks that a proxy keeps its limit.
     async fn hear_who_left(&mut self) {
         tokio::task::yield_now().await;
         tokio::select! {
@@ -303,8 +303,8 @@ impl Connection {
         }
     }
 
-    /// The next request's head; `None` once the sender has no more, or sends
-    /// what is not HTTP (which is answered 400).
+    /// The next request's head. `None` after the sender's last request, or after bytes that are
+    /// not HTTP (which are answered 400).
     async fn read_head(&mut self) -> io::Result<Option<OriginRequest>> {
         loop {
             if !self.input.is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Reads a duration with its unit: `500us`, `20ms`, `1.5s`, `2m`.
 ///
 /// # Errors
-/// A text that says what is wrong with it.
+/// A text that names the mistake.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("duration {text:?}: expected a number with us, ms, s or m");
     let unit_at = text

@@ -1,8 +1,8 @@
 //! A test origin: an HTTP/1.1 and 1.0 server with a shape.
 //!
-//! It has service times, a number of requests that it serves at once, and
-//! faults, all seeded, so that balancers, queues and failure handling can be
-//! measured against it. It runs on a thread of its own with its own runtime.
+//! It has service times, a number of requests that it serves at once, and faults, all seeded,
+//! so that balancers, queues and failure handling can be measured against it. It runs on its
+//! own thread with its own runtime.
 //!
 //! Pages: `/ping`, `/healthz`, `/medium-payload`, `/large-payload`,
 //! `/custom-payload?size=N`, `/N`, `/chunked/N`, `/close`, `/close/N`,
@@ -114,7 +114,7 @@ impl Origin {
 /// A running origin; dropping it stops it.
 #[derive(Debug)]
 pub struct OriginHandle {
-    /// Where it listens; displayed as a configuration file writes it.
+    /// The address that it listens on; displayed as a configuration file writes it.
     pub address: ListenAddress,
     name: String,
     counters: Arc<Counters>,
@@ -169,7 +169,7 @@ impl Drop for OriginHandle {
     fn drop(&mut self) {
         self.orders.send_replace(Order::Stop);
         if let Some(thread) = self.thread.take() {
-            // Its own failure has nobody left to hear of it.
+            // Nobody is left to report its failure to.
             let _ = thread.join();
         }
     }
@@ -234,8 +234,8 @@ impl OriginListener {
         }
     }
 
-    /// Refuses connections from now on. A TCP socket that is bound and does
-    /// not listen takes the place, so that nobody else gets the port.
+    /// Refuses connections from now on. A TCP socket that is bound but does not listen keeps
+    /// the port reserved.
     fn refuse(&mut self) -> io::Result<()> {
         match self {
             OriginListener::Tcp(listener) => {
@@ -304,7 +304,7 @@ enum Order {
     Stop,
 }
 
-/// What the connections of an origin share.
+/// The state that the connections of an origin share.
 struct Shared {
     options: OriginOptions,
     counters: Arc<Counters>,
@@ -312,7 +312,7 @@ struct Shared {
     started: Instant,
 }
 
-/// Gives the orders that the windows of `--refuse` stand for.
+/// Sends the orders for the windows of `--refuse`.
 async fn keep_windows(shared: Rc<Shared>, orders: watch::Sender<Order>) {
     for window in &shared.options.refuse {
         for (at, order) in [(window.from, Order::Refuse), (window.to, Order::Serve)] {

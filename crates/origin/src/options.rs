@@ -1,8 +1,7 @@
-//! What an origin is asked to be: where it listens, how long it takes, how
-//! much it serves at once, and what it does wrong.
+//! The properties of an origin: its address, service times, concurrency and faults.
 //!
-//! One struct is both the library's options and the command line's. Rates are
-//! shares of the requests between 0 and 1, drawn from the seeded generator.
+//! One struct is both the library's options and the command line's. Rates are shares of the
+//! requests between 0 and 1, drawn from the seeded generator.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,11 +15,11 @@ use crate::service_time::ServiceTime;
 /// How an origin behaves.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct OriginOptions {
-    /// Where to listen: `IP:PORT`, `HOST:PORT` or `unix:PATH`
+    /// Address to listen on: `IP:PORT`, `HOST:PORT` or `unix:PATH`
     #[arg(long, default_value = "127.0.0.1:8081", value_name = "ADDR")]
     pub listen: ListenAddress,
 
-    /// What it speaks
+    /// Protocol to speak
     #[arg(long, value_enum, default_value_t = Speaks::Http)]
     pub speaks: Speaks,
 
@@ -113,7 +112,7 @@ impl Default for OriginOptions {
     }
 }
 
-/// What an origin speaks.
+/// The protocol of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Speaks {
     /// HTTP/1.1 and 1.0.
@@ -122,7 +121,7 @@ pub enum Speaks {
     Lines,
 }
 
-/// Where an origin listens.
+/// The address that an origin listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAddress {
     /// IPv4 or IPv6 address with its port.

@@ -1,4 +1,4 @@
-//! The pages of an origin: which path gives which answer.
+//! The pages of an origin, and the answer for each path.
 
 use std::time::Duration;
 
@@ -72,12 +72,12 @@ pub(super) enum Body {
     Events { count: Option<u64>, every: Duration },
 }
 
-/// What a request asks for.
+/// The page that a request asks for.
 #[derive(Debug)]
 pub(super) enum Page {
     /// An ordinary answer, once the request's body has been read.
     Answer { answer: Answer },
-    /// `pong`, with a service time of its own.
+    /// `pong`, after its own service time.
     Slow { time: Duration },
     /// An informational answer before the final one.
     Interim { status: u16 },

@@ -1,4 +1,4 @@
-//! What an origin has seen, readable from any thread while it runs.
+//! An origin's counters, readable from any thread while it runs.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

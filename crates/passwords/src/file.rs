@@ -6,9 +6,9 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::users::Users;
 
-/// A file of users: those that it held when it was last read without a mistake.
+/// A file of users, with the users of its last read without a mistake.
 ///
-/// All workers look at it without a lock, while another thread puts new users there.
+/// All workers read it without a lock, while another thread may replace the users.
 #[derive(Debug)]
 pub struct UserFile {
     name: String,
@@ -17,7 +17,7 @@ pub struct UserFile {
 }
 
 impl UserFile {
-    /// The file of this name, as the configuration has it.
+    /// The file of this name, as written in the configuration.
     pub fn new(name: String, users: Users) -> Self {
         UserFile {
             name,
@@ -26,22 +26,22 @@ impl UserFile {
         }
     }
 
-    /// Its name, as the configuration has it.
+    /// Its name, as written in the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Who is in it now.
+    /// The current users.
     pub fn users(&self) -> Arc<Users> {
         self.users.load_full()
     }
 
-    /// Why what the file says now is not taken; `None` where it is.
+    /// Why the current content of the file was rejected; `None` if it was accepted.
     pub fn mistake(&self) -> Option<Arc<String>> {
         self.mistake.load_full()
     }
 
-    /// Says why what the file says now is not taken.
+    /// Sets why the current content of the file was rejected.
     pub fn set_mistake(&self, mistake: Option<String>) {
         self.mistake.store(mistake.map(Arc::new));
     }

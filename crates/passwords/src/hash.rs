@@ -23,7 +23,7 @@ enum Kind {
     Argon2(Box<PasswordHash>),
 }
 
-/// Tells nothing of the hash.
+/// Prints only the kind of the hash.
 impl fmt::Debug for Hash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self.0 {
@@ -36,7 +36,7 @@ impl fmt::Debug for Hash {
 /// Why a hash is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashFault {
-    /// There is none.
+    /// The hash is missing.
     Empty,
     /// MD5 by Apache's or crypt's way: computed millions of times a second by who tries.
     Md5,
@@ -46,9 +46,9 @@ pub enum HashFault {
     ShaCrypt,
     /// bcrypt of a version that computes some passwords wrongly.
     Bcrypt2x,
-    /// It begins as one of bcrypt and is none.
+    /// It begins like a hash of bcrypt, but is malformed.
     Bcrypt,
-    /// It begins as one of argon2 and is none.
+    /// It begins like a hash of argon2, but is malformed.
     Argon2,
     /// One of argon2d, which tells of the password by its timing.
     Argon2d,
@@ -56,12 +56,12 @@ pub enum HashFault {
     Costly,
     /// A function that is not known.
     Unknown,
-    /// No hash: a password as it is, or DES by crypt's way.
+    /// Not a hash: a password in plain text, or DES in the style of crypt.
     Plain,
 }
 
 impl HashFault {
-    /// What is wrong, as the rest of a sentence about the hash.
+    /// The fault, as the rest of a sentence about the hash.
     pub fn text(self) -> &'static str {
         match self {
             HashFault::Empty => "is missing",
@@ -78,7 +78,7 @@ impl HashFault {
         }
     }
 
-    /// What to do about it.
+    /// Advice on what to use instead.
     pub fn help(self) -> &'static str {
         match self {
             HashFault::Argon2d => "make one of argon2id: `argon2 SALT -id -e`",
@@ -91,10 +91,10 @@ impl HashFault {
 }
 
 impl Hash {
-    /// Reads a hash as it stands in a file.
+    /// Parses a hash as it stands in a file.
     ///
     /// # Errors
-    /// It is none that is taken.
+    /// The hash is not of an accepted kind.
     pub fn read(text: &str) -> Result<Self, HashFault> {
         let begins = |with: &[&str]| with.iter().any(|it| text.starts_with(it));
         if text.is_empty() {
@@ -205,7 +205,7 @@ mod tests {
         hash.unwrap().to_string()
     }
 
-    /// Those of the reference implementation.
+    /// Test vectors of the reference implementation.
     #[test]
     fn hashes_of_other_programs_are_verified() {
         for text in [

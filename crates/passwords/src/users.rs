@@ -13,8 +13,8 @@ const MAX_NAME: usize = 255;
 
 /// Users, and the hashes of their passwords.
 ///
-/// # Safety of names
-/// A user who is not there costs the time of one who is: nobody finds names by the clock.
+/// Safety: an unknown user takes as long as a known one, so that response times do not reveal
+/// names.
 #[derive(Clone)]
 pub struct Users {
     /// The index of each one's hash.
@@ -35,15 +35,15 @@ impl fmt::Debug for Users {
 pub struct BadLine {
     /// Its number, from 1.
     pub number: usize,
-    /// What is wrong with it. No hash and no password is in it.
+    /// The mistake. It contains no hash and no password.
     pub what: String,
-    /// What to do about it.
+    /// Advice on how to correct it.
     pub help: &'static str,
 }
 
 const FORM: &str = "write `USER:HASH`, as `htpasswd -B FILE USER` does";
 
-/// Nobody.
+/// No users.
 impl Default for Users {
     fn default() -> Self {
         Users {
@@ -55,8 +55,8 @@ impl Default for Users {
 }
 
 impl Users {
-    /// Reads lines of `USER:HASH`. What follows a further colon is a comment, as is a line
-    /// that begins with `#`.
+    /// Reads lines of `USER:HASH`. The text behind a further colon is a comment, and so is a
+    /// line that begins with `#`.
     ///
     /// # Errors
     /// The first line that is neither a user nor a comment.
@@ -108,7 +108,7 @@ impl Users {
         self.hashes.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no users.
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }

@@ -1,11 +1,11 @@
-//! What a pick costs: `cargo bench -p evenkeel-policy`, with `-- NAME` for some
-//! balancers. Beside each figure is its limit; the program fails if one is
+//! The cost of a pick: `cargo bench -p evenkeel-policy`, with `-- NAME` for
+//! some balancers. Beside each figure is its limit; the program fails if one is
 //! exceeded.
 //!
-//! The figure is that of the fastest of several rounds: the others measure
-//! what else the machine did. Every pick has another key and a later time; one
-//! in 64 gives the balancer something to learn. `with place` is what the whole
-//! order of work costs: the pick, and a place taken and given back.
+//! The figure is that of the fastest of several rounds: slower rounds include
+//! other work of the machine. Every pick has another key and a later time; one
+//! in 64 gives the balancer something to learn. `with place` is the cost of the
+//! whole order of work: the pick, and a place taken and given back.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -118,8 +118,8 @@ impl Site {
     }
 }
 
-/// Nanoseconds that `one` takes at the balancer's best, by what it is told of
-/// the number of the call and the time.
+/// Nanoseconds that a call of `one` takes in the balancer's best round. `one`
+/// gets the number of the call and the time.
 fn measure(picks: u64, start: Instant, mut one: impl FnMut(u64, Instant)) -> f64 {
     let mut call = 0;
     let mut best = f64::INFINITY;

@@ -1,17 +1,17 @@
-//! Whether one more piece of work is let into a queue: by how many wait, and by
-//! how long it would.
+//! Whether one more piece of work is let into a queue: by the number that
+//! waits, and by the wait.
 //!
 //! A queue that is bounded in number alone is too long for a slow server and
-//! too short for a fast one. What is bounded here is the wait (Little's law:
-//! those that wait, by the rate at which they leave), as learned from the work
-//! that was done.
+//! too short for a fast one. So the wait is bounded (Little's law: the number
+//! that waits, by the rate at which work leaves). The rate is learned from
+//! finished work.
 
 use std::time::Duration;
 
-/// Weight of what was learned last.
+/// Weight of the last measurement.
 const LEARNING_RATE: f64 = 1.0 / 16.0;
 
-/// What a piece of work takes at least, in seconds.
+/// The least time of a piece of work, in seconds.
 const SHORTEST_S: f64 = 1e-6;
 
 /// Bounds of a queue.
@@ -21,7 +21,7 @@ pub struct Bounds {
     pub in_flight: usize,
     /// Pieces of work that may wait.
     pub waiting: usize,
-    /// Longest wait that is expected of one that is let in.
+    /// Longest expected wait of work that is let in.
     pub wait: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Admission {
         self.bounds
     }
 
-    /// Keeps within these bounds from now on. What was learned stays.
+    /// Keeps within these bounds from now on. The learned time stays.
     pub fn set_bounds(&mut self, bounds: Bounds) {
         self.bounds = bounds;
     }
@@ -66,11 +66,12 @@ impl Admission {
         self.service_s += (took.as_secs_f64() - self.service_s) * LEARNING_RATE;
     }
 
-    /// How long the next would wait behind `waiting` others. `ages` are for how
-    /// long each piece of work that was begun has been going on. Work that hangs
-    /// takes at least as long again as it already has: where all of it does, the
-    /// wait is long before any of it has ended; where one piece does, the others
-    /// leave as fast as before.
+    /// How long the next would wait behind `waiting` others.
+    ///
+    /// `ages` are the times for which work in progress has been going on. Work
+    /// that hangs takes at least as long again as it already has. If all of it
+    /// hangs, the wait is long before any of it has ended. If one piece hangs,
+    /// the others leave as fast as before.
     pub fn expected_wait(&self, waiting: usize, ages: impl Iterator<Item = Duration>) -> Duration {
         let mut begun = 0;
         let mut leave_per_s = 0.0;

@@ -1,9 +1,8 @@
 //! Bytes in a time: of one response, or of all that have a key in common.
 //!
-//! A response books a few bytes at a time, and learns when it may send them: the virtual
-//! scheduling of GCRA (see [`limit`](crate::limit)), with bytes in the place of uses.
-//! Responses of one key that book one after the other are served in that order, so that
-//! they share its rate alike.
+//! A response books a few bytes at a time, and learns when it may send them. That is the virtual
+//! scheduling of GCRA (see [`limit`](crate::limit)), with bytes instead of uses. Responses of one
+//! key that book one after the other are served in that order, so that they share its rate alike.
 //!
 //! ```text
 //! until:   the moment at which all that was booked was sent at the rate
@@ -30,8 +29,7 @@ const QUANTUM_MIN: u64 = 1024;
 const QUANTUM_MAX: u64 = 64 * 1024;
 /// How many times a second a response books at a low rate.
 const BOOKINGS_PER_SECOND: u64 = 10;
-/// The least burst, as a part of a second. A response that wakes up late by less loses
-/// nothing of its rate.
+/// The least burst, as a part of a second. A response that wakes up late by less keeps its rate.
 const BURST_MIN_PARTS: u64 = 4;
 
 impl ByteRate {
@@ -47,7 +45,7 @@ impl ByteRate {
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 
-    /// That of all that may be sent at once.
+    /// The time of a whole burst.
     fn tolerance_ns(self) -> u64 {
         let least = (self.per_second / BURST_MIN_PARTS).max(2 * self.quantum() as u64);
         self.nanos(self.burst.max(least))
@@ -61,7 +59,7 @@ impl ByteRate {
     }
 }
 
-/// What one response has booked.
+/// The bookings of one response.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Booked {
     until: u64,
@@ -76,8 +74,8 @@ impl Booked {
     }
 }
 
-/// What the responses of each of many keys have booked. Shared by all workers, and bounded
-/// as the table of a [limit](crate::limit) is.
+/// The bookings of the responses of each of many keys. Shared by all workers, and bounded as the
+/// table of a [limit](crate::limit) is.
 #[derive(Debug)]
 pub struct BandwidthTable {
     rate: ByteRate,
@@ -93,7 +91,7 @@ impl BandwidthTable {
         }
     }
 
-    /// Keys of which bytes were sent lately. Looks at all entries.
+    /// Keys with bytes that were sent lately. Looks at all entries.
     pub fn active(&self, now: Instant) -> usize {
         self.keys.active(now)
     }
@@ -107,18 +105,18 @@ impl BandwidthTable {
         Instant::from_nanos(ready)
     }
 
-    /// The moment at which all that this key has booked was sent at the rate, in
-    /// nanoseconds; 0 where nothing is known of it.
+    /// The moment at which all bookings of this key were sent at the rate, in nanoseconds; 0 for
+    /// an unknown key.
     pub fn until(&self, key: &[u8]) -> u64 {
         self.keys.until(key)
     }
 
-    /// From when on what was booked up to this moment may be sent.
+    /// The moment from which bytes may be sent that were booked up to `until`.
     pub fn ready(&self, until: u64) -> Instant {
         Instant::from_nanos(until.saturating_sub(self.rate.tolerance_ns()))
     }
 
-    /// Bytes that were booked are not sent.
+    /// Gives back booked bytes that are not sent.
     pub fn give_back(&self, key: &[u8], bytes: u64, now: Instant) {
         let nanos = self.rate.nanos(bytes);
         self.keys

@@ -1,10 +1,10 @@
 //! How many retries are allowed: a share of the requests, so that retries
 //! never double an outage.
 //!
-//! One budget for each upstream, shared by all workers: how many workers there
-//! are says nothing of how many retries an endpoint can take. Workers count
-//! requests themselves and hand the count over now and then ([`Tally`]), so
-//! that a request costs nothing shared.
+//! One budget for each upstream, shared by all workers: the number of workers
+//! says nothing about the retries that an endpoint can take. Workers count
+//! requests themselves and hand the count over now and then ([`Tally`]). So a
+//! request costs nothing shared.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::sync::{Mutex, lock};
 const PER_REQUEST: f64 = 0.2;
 /// Retries allowed in any case, a second.
 const PER_SECOND: f64 = 10.0;
-/// What is not used is kept for so long.
+/// Unused retries are kept for so long.
 const KEPT: Duration = Duration::from_secs(10);
 /// Requests that a worker counts before it hands them over.
 const HANDED_OVER: u32 = 64;
@@ -64,7 +64,7 @@ impl RetryBudget {
     pub fn restore(&self, left: f64, now: Instant) {
         let mut allowance = lock(&self.0);
         allowance.last = Some(now);
-        // What is no number allows nothing.
+        // A value that is not a number allows nothing.
         allowance.retries = left.max(0.0).min(most());
     }
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_fifth_of_the_requests_and_ten_a_second_whatever_the_number_of_workers() {
         for workers in [1, 2, 64] {
-            // And what is kept of ten seconds, to begin with.
+            // And the allowance of ten seconds, to begin with.
             let due = 60 * (1000 / 5 + 10) + 100;
             let seen = allowed(workers, 1000, 60);
             assert!(seen.abs_diff(due) <= 20, "{seen} with {workers} workers");

@@ -8,9 +8,9 @@
 //!    where nothing else is eligible;
 //! 3. endpoints that the exchange has tried.
 //!
-//! Within a standing only the endpoints of the lowest tier count. So a backup gets
-//! exchanges while no endpoint of an earlier tier is eligible, and the retries of an
-//! exchange that has tried all of those.
+//! Within a standing only the endpoints of the lowest tier count. So a backup gets exchanges
+//! while no endpoint of an earlier tier is eligible. It also gets the retries of an exchange that
+//! has tried all of the earlier ones.
 //!
 //! An endpoint that refused the exchange a connection has no standing until its
 //! next attempt is due: see [`Tried::Refused`].
@@ -74,7 +74,7 @@ impl Candidates {
 }
 
 impl Members {
-    /// Where to look first: the eligible endpoints of the lowest tier.
+    /// The first candidates to look at: the eligible endpoints of the lowest tier.
     pub(crate) fn first_candidates(&self) -> Candidates {
         Candidates {
             tier: self.lowest_of_several_tiers(),

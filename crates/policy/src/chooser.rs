@@ -10,8 +10,10 @@ use crate::health::Guard;
 use crate::members::{Members, Moved};
 use crate::observation::{Observation, Observed};
 
-/// One worker's side of a dispatcher: the members that it chooses from, its
-/// balancer, and the answers that the others do not know of yet.
+/// One worker's side of a dispatcher.
+///
+/// It has the members that it chooses from, its balancer, and answers that the other workers do
+/// not know of yet.
 #[derive(Debug, Clone)]
 pub struct Chooser {
     pub(crate) members: Arc<Members>,
@@ -34,8 +36,8 @@ impl Chooser {
         &self.members
     }
 
-    /// Chooses from these members from now on. What is known of an endpoint stays
-    /// known of it, wherever it stands.
+    /// Chooses from these members from now on. The learned values of an endpoint stay with it,
+    /// wherever it stands.
     pub(crate) fn follow(&mut self, members: &Arc<Members>) {
         if self.members.version() == members.version() {
             return;
@@ -46,14 +48,14 @@ impl Chooser {
         self.members = members.clone();
     }
 
-    /// Whether it is to be told where responses end.
+    /// Whether its balancer needs an observation of the end of responses.
     pub fn learns_from_end(&self) -> bool {
         self.balancer.learns_from_end()
     }
 
-    /// Learns what was observed of an attempt.
+    /// Learns from an observation of an attempt.
     pub fn observe(&mut self, endpoint: EndpointId, now: Instant, observed: Observed) {
-        // One that left is chosen no more.
+        // An endpoint that left is not chosen any more.
         if let Some(position) = self.members.position(endpoint) {
             self.balancer.observe(&Observation {
                 endpoint: position,
@@ -63,14 +65,13 @@ impl Chooser {
         }
     }
 
-    /// What its balancer has learned of a member: see [`Balancer::learned`].
+    /// The value that its balancer has learned of a member: see [`Balancer::learned`].
     pub fn learned(&self, endpoint: EndpointId, now: Instant) -> Option<Learned> {
         let position = self.members.position(endpoint)?;
         self.balancer.learned(position, now)
     }
 
-    /// What its balancer has learned, by the names of endpoints; `None` where that is
-    /// nothing.
+    /// The learned state of its balancer, by the names of endpoints; `None` if there is none.
     pub fn keep(&self, now: Instant) -> Option<ChooserKept> {
         let BalancerKept { mean, endpoints } = self.balancer.keep(now)?;
         let members = self.members.endpoints().iter().zip(endpoints);
@@ -81,8 +82,8 @@ impl Chooser {
         })
     }
 
-    /// Goes on from what a balancer of the same kind has learned in another process.
-    /// Endpoints that are not there are forgotten.
+    /// Goes on from the state of a balancer of the same kind in another process. Endpoints that
+    /// no longer exist are forgotten.
     pub fn restore(&mut self, kept: &ChooserKept, now: Instant) {
         let members = self.members.endpoints().iter();
         let endpoints = members.map(|it| kept.endpoints.get(it.name()).copied());
@@ -94,7 +95,7 @@ impl Chooser {
     }
 }
 
-/// What the balancer of a chooser has learned, as one process leaves it to the next.
+/// The learned state of a chooser's balancer, as one process leaves it to the next.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ChooserKept {
     /// The mean of the upstream, in the balancer's own measure.

@@ -7,9 +7,9 @@
 //!    the endpoints with room;
 //! 4. none has room: the exchange joins the queue, or is refused.
 //!
-//! A slot that is given back while somebody waits is handed over under the
-//! queue's lock and is never free in between, so that no newcomer can take it.
-//! While nobody waits the lock is not touched: see [`Dispatcher::waiting`].
+//! A slot that is given back while an exchange waits is handed over under the queue's lock. The
+//! slot is never free in between, so that no newcomer can take it. While nobody waits, the lock
+//! is not touched: see [`Dispatcher::waiting`].
 //!
 //! The members of the upstream are a snapshot: see `replace`.
 
@@ -48,20 +48,19 @@ use lanes::{Lane, Lanes};
 use no_slot::NoSlot;
 use trial::reserve_at;
 
-/// The endpoints of one upstream, their slots and who waits for them: shared
-/// between workers.
+/// The endpoints of one upstream, their slots and waiters: shared between workers.
 #[derive(Debug)]
 pub struct Dispatcher {
     lanes: Lanes,
     rules: Rules,
-    /// Waiters in the queue. Whoever frees a slot looks at this afterwards;
-    /// whoever joins counts itself here first and looks for a slot afterwards.
-    /// All four accesses are sequentially consistent, so one of the two sees
-    /// the other, and no slot stays free while somebody waits for it.
+    /// Waiters in the queue. A joiner increments this, then looks for a slot. A releaser frees
+    /// its slot, then reads this.
+    ///
+    /// Invariant: no slot stays free while an exchange waits for it. All four accesses are
+    /// sequentially consistent, so that one of the two sees the other.
     waiting: OwnLine<AtomicUsize>,
     waiters: OwnLine<Mutex<Waiters>>,
-    /// Of the newest members. Whoever chooses compares it with that of the members
-    /// that it knows.
+    /// The version of the newest members. A worker compares it with its own before a pick.
     version: AtomicU32,
     /// Endpoints on trial.
     trials: AtomicU32,
@@ -73,25 +72,25 @@ pub struct Dispatcher {
     records: OwnLine<Mutex<Records>>,
 }
 
-/// Who waits, and for which endpoints.
+/// The queue, and the members that it waits for.
 #[derive(Debug)]
 struct Waiters {
     members: Arc<Members>,
     queue: Queue,
 }
 
-/// On a cache line of its own: what is written often beside what every
-/// exchange reads.
+/// On a cache line of its own: a field that is written often, beside fields that every exchange
+/// reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct OwnLine<T>(T);
 
-/// What an exchange asks with.
+/// The request of an exchange for a slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Asking<'a> {
-    /// Endpoints that it was at.
+    /// Endpoints that it has tried.
     pub tried: &'a [Tried],
-    /// Hash of what a balancer by key goes by.
+    /// Hash of the key, for a balancer by key.
     pub key: u64,
     /// The endpoint that its client belongs to.
     pub pinned_to: Option<Pin>,
@@ -99,7 +98,7 @@ pub struct Asking<'a> {
     pub lane: Option<usize>,
     /// Higher ones are served first.
     pub priority: u8,
-    /// When it was there: its place in the queue.
+    /// When it arrived: its place in the queue.
     pub arrived: Instant,
     /// The present.
     pub now: Instant,
@@ -123,7 +122,7 @@ impl Pin {
     }
 }
 
-/// What came of asking for an endpoint.
+/// The outcome of asking for an endpoint.
 #[derive(Debug)]
 pub enum Acquired {
     /// A slot is taken and must be released.
@@ -175,9 +174,8 @@ impl<'a> Asking<'a> {
 }
 
 impl Dispatcher {
-    /// Endpoints in the order of the configuration with nothing in flight, and
-    /// lanes with the number of slots that each may hold, which have their indexes by
-    /// this order. Nobody arrives before `epoch`.
+    /// Endpoints in the order of the configuration, with nothing in flight. Lanes have their
+    /// slots, and their indexes by this order. Nobody arrives before `epoch`.
     pub fn new<'a>(
         endpoints: impl IntoIterator<Item = EndpointSettings<'a>>,
         lanes: &[LaneSettings<'_>],
@@ -204,8 +202,8 @@ impl Dispatcher {
         }
     }
 
-    /// The endpoints as they are now. Takes a lock: whoever chooses among them has
-    /// a [`Chooser`].
+    /// The endpoints as they are now. Takes a lock: code that chooses among them has a
+    /// [`Chooser`].
     pub fn members(&self) -> Arc<Members> {
         lock(&self.records.0).members.clone()
     }
@@ -215,8 +213,8 @@ impl Dispatcher {
         self.waiting.0.load(Ordering::SeqCst)
     }
 
-    /// Who waits, by lane and priority. Goes through all of them with the queue
-    /// locked: for a person who asks, not for every second.
+    /// The waiters by lane and priority. Goes through all of them with the queue locked: for an
+    /// operator who asks, not for every second.
     pub fn waiting_groups(&self, now: Instant) -> Vec<Group> {
         match self.waiting() {
             0 => Vec::new(),
@@ -239,14 +237,15 @@ impl Dispatcher {
         self.lanes.get(lane).in_flight.load(Ordering::Relaxed)
     }
 
-    /// Picks an endpoint and takes a slot there; or joins the queue, whose
-    /// waiters `waker` belongs to.
+    /// Picks an endpoint and takes a slot there, or joins the queue. `waker` is woken when the
+    /// waiter leaves it.
     pub fn acquire(&self, chooser: &mut Chooser, asking: &Asking<'_>, waker: &Waker) -> Acquired {
         self.acquire_in_line(chooser, asking, waker, || 0)
     }
 
-    /// The same for one of many keys that may share the queue. `line` is asked for the
-    /// [line](Self::line_of) of its key where keys do, and only if it has to wait.
+    /// The same for an exchange of a key that may share the queue. `line` gives the
+    /// [line](Self::line_of) of its key. The call is made only if keys share the queue and the
+    /// exchange has to wait.
     pub fn acquire_in_line(
         &self,
         chooser: &mut Chooser,
@@ -268,7 +267,7 @@ impl Dispatcher {
                     if asking.lane.is_some() && self.waiting() > 0 {
                         self.serve(asking.now);
                     }
-                    // Whoever saw that an endpoint left sees the newer members.
+                    // A worker that saw an endpoint leave sees the newer members.
                     fence(Ordering::Acquire);
                     if !self.update(chooser) {
                         return Acquired::Refused(none.refusal());
@@ -288,7 +287,7 @@ impl Dispatcher {
         acquired
     }
 
-    /// Has the newest members chosen from. Whether they are others.
+    /// Has `chooser` take over the newest members. Whether they are others.
     #[inline]
     pub fn update(&self, chooser: &mut Chooser) -> bool {
         let is_old = self.version.load(Ordering::Acquire) != chooser.members.version();
@@ -305,7 +304,7 @@ impl Dispatcher {
         chooser.follow(&members);
     }
 
-    /// Acquires with the queue locked: behind everybody who waits.
+    /// Acquires with the queue locked: behind all waiters.
     fn acquire_behind(
         &self,
         chooser: &mut Chooser,
@@ -315,7 +314,7 @@ impl Dispatcher {
         wakers: &mut Vec<Waker>,
     ) -> Acquired {
         let mut waiters = lock(&self.waiters.0);
-        // Whatever is free by now is for those who wait already.
+        // Free slots belong to earlier waiters first.
         self.serve_locked(&mut waiters, asking.now, wakers);
         chooser.follow(&waiters.members);
         self.waiting.0.fetch_add(1, Ordering::SeqCst);
@@ -379,7 +378,7 @@ impl Dispatcher {
         queue.join(joining, waiter)
     }
 
-    /// A key is worth a wait: its endpoint has what belongs to it.
+    /// A key is worth a wait: its endpoint holds the key's data.
     fn on_full(&self, balancer: &Balancer) -> OnFull {
         let waits = balancer.takes_key() && self.rules.waits_for_key();
         if waits { OnFull::Wait } else { OnFull::Next }
@@ -445,15 +444,15 @@ impl Dispatcher {
                 let endpoint = endpoint.id();
                 return Err(NoSlot::Key { endpoint });
             }
-            // Others may fill what has room while we rank: each turn of this
-            // loop means that some other exchange got a place.
+            // Others may take the room while we rank: each turn of this loop means that another
+            // exchange got a place.
             view.only_with_room = true;
         }
     }
 
-    /// Takes a slot at the endpoint that the client belongs to, past the balancer, or
-    /// waits for one as with a key. `None` where the endpoint takes no such exchange: this
-    /// one goes where any other would.
+    /// Takes a slot at the endpoint that the client belongs to, past the balancer, or waits for
+    /// one as with a key. `None` where the endpoint takes no such exchange. Then the exchange
+    /// goes to any other.
     #[cold]
     fn reserve_pinned(
         &self,
@@ -481,8 +480,8 @@ impl Dispatcher {
         }
     }
 
-    /// Gives a slot back: to who waits for it, if somebody does. `endpoint` is where
-    /// it is. `now` is asked for the present in that case only.
+    /// Gives a slot of `endpoint` back: to a waiter, if there is one. `now` is called in that
+    /// case only.
     pub fn release(
         &self,
         endpoint: &EndpointState,
@@ -529,7 +528,7 @@ impl Dispatcher {
         }
     }
 
-    /// What an exchange asks the queue for a place with.
+    /// The claim of an exchange on a place in the queue.
     fn claim(&self, members: &Members, asking: &Asking<'_>, line: u64) -> Claim {
         let lane = lane_index(asking.lane);
         Claim {
@@ -549,7 +548,7 @@ impl Dispatcher {
         };
         let width = |lane: &Lane| u64::from(lane.max_in_flight());
         let limits = members.endpoints().iter().map(|it| it.max_in_flight());
-        // Without limits lanes are all that anybody waits for.
+        // Without limits, exchanges wait for lanes alone.
         let slots = limits.map(|it| it.map(u64::from)).sum::<Option<u64>>();
         let slots = slots.unwrap_or_else(|| self.lanes.iter().map(width).sum());
         let max = self.rules.queue_max();
@@ -558,15 +557,15 @@ impl Dispatcher {
         share.clamp(1, max.max(1))
     }
 
-    /// How the waiter left the queue, if it has; else `waker` is who hears of
-    /// it.
+    /// How the waiter left the queue, if it has; else `waker` is woken when it leaves.
     pub fn poll(&self, ticket: &Ticket, waker: &Waker) -> Option<Left> {
         lock(&self.waiters.0).queue.poll(ticket, waker)
     }
 
-    /// Takes a waiter out of the queue, because its time is over or its client
-    /// has left: the slot that it was granted in this very moment, if it was.
-    /// That slot must be used or released.
+    /// Takes a waiter out of the queue: its time is over, or its client has left.
+    ///
+    /// Gives the slot that it was granted in this very moment, if any. The caller must use or
+    /// release that slot.
     pub fn leave(&self, ticket: Ticket) -> Option<Reservation> {
         let queue = &mut lock(&self.waiters.0).queue;
         match queue.leave(&ticket) {
@@ -580,7 +579,7 @@ impl Dispatcher {
     }
 }
 
-/// Lane 0 of the queue is that of routes without one.
+/// Lane 0 of the queue is for routes without a lane.
 fn lane_index(lane: Option<usize>) -> usize {
     lane.map_or(0, |lane| lane + 1)
 }

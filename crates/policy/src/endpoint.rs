@@ -1,7 +1,7 @@
-//! What every worker knows of an endpoint: its load, limit and state.
+//! The shared state of an endpoint: its load, limit and flags.
 //!
-//! Shared between workers: atomics on a cache line of their own, and nothing
-//! else is shared on the fast path.
+//! Workers share it: atomics on a cache line of their own. Nothing else is
+//! shared on the fast path.
 
 mod reservation;
 
@@ -29,35 +29,36 @@ impl EndpointId {
         self.0
     }
 
-    /// Its place in a table that goes by ids.
+    /// Its place in a table by id.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What one endpoint begins with.
+/// The settings that one endpoint begins with.
 #[derive(Debug, Clone)]
 pub struct EndpointSettings<'a> {
-    /// What it is known by: the same name has the same keys.
+    /// Its name: the same name has the same keys.
     pub name: &'a str,
-    /// Hash of what its connections depend on, such as its address. With another one it
-    /// is another endpoint, whatever its name.
+    /// Hash of the settings that its connections depend on, such as its
+    /// address. Another hash makes another endpoint, whatever its name.
     pub fingerprint: u64,
     /// Share of the traffic relative to the other endpoints.
     pub weight: u32,
     /// Most exchanges in flight; `None` is no limit.
     pub max_in_flight: Option<u32>,
-    /// It is used only while no endpoint of a lower tier is eligible.
+    /// Its tier: it gets exchanges only while no lower tier has an eligible
+    /// endpoint.
     pub tier: u16,
 }
 
-/// What the operator wants of an endpoint.
+/// The operator's wish for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Admin {
     /// Takes part.
     #[default]
     Ready,
-    /// Finishes what it has, gets nothing new.
+    /// Finishes its exchanges, gets nothing new.
     Drain,
     /// Out of service.
     Stop,
@@ -73,7 +74,7 @@ pub enum Flag {
     Drain = 2,
     /// The operator stopped it.
     Stop = 4,
-    /// It is out for a while, for errors in a row.
+    /// Errors in a row have put it out for a while.
     Ejected = 8,
     /// Its ejection has ended: one exchange at a time shows whether it is well.
     Trial = 16,
@@ -83,7 +84,7 @@ pub enum Flag {
     Backlog = 64,
     /// No probe has said yet whether it is well.
     Unprobed = 128,
-    /// It is no member of its upstream any more, and finishes what it has.
+    /// It has left its upstream, and finishes its exchanges.
     Removed = 256,
 }
 
@@ -108,13 +109,14 @@ const TRIAL_TIME: Duration = Duration::from_secs(1);
 /// An effective weight of one.
 pub const WEIGHT_ONE: u32 = 256;
 
-/// After so many times the time to connect a full backlog that nobody looked at
-/// is forgotten.
+/// A full backlog is forgotten after so many times the time to connect without
+/// a look.
 const UNWATCHED: u32 = 4;
 
 /// One endpoint: its identity, and the state that workers share.
 ///
-/// The fields are in this order so that those of every exchange share a cache line.
+/// The order of the fields puts all that every exchange reads on one cache
+/// line.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct EndpointState {
@@ -194,8 +196,8 @@ impl EndpointState {
         *self.name == *settings.name && self.fingerprint == settings.fingerprint
     }
 
-    /// Begins again as one that is new: up, ready, and with these settings. What is
-    /// in flight and how often it was put out go on counting.
+    /// Begins again as a new endpoint: up, ready, and with these settings. Its
+    /// exchanges in flight and its outages go on counting.
     pub(crate) fn renew(&self, settings: &EndpointSettings<'_>) {
         self.set_max_in_flight(settings.max_in_flight);
         self.set_weight(settings.weight);
@@ -214,7 +216,7 @@ impl EndpointState {
         self.id
     }
 
-    /// What the configuration calls it.
+    /// Its name in the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -224,7 +226,8 @@ impl EndpointState {
         self.identity
     }
 
-    /// It is used only while no endpoint of a lower tier is eligible.
+    /// Its tier: it gets exchanges only while no lower tier has an eligible
+    /// endpoint.
     pub fn tier(&self) -> u16 {
         self.tier.load(Ordering::Relaxed)
     }
@@ -260,7 +263,7 @@ impl EndpointState {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// What balancers take for its load: exchanges in flight and phantoms.
+    /// The load that balancers see: exchanges in flight and phantoms.
     pub fn load(&self) -> u32 {
         self.in_flight() + self.ghosts.load(Ordering::Relaxed)
     }
@@ -448,8 +451,8 @@ impl EndpointState {
             .compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Takes one slot below the limit for a probe, one that is set aside or not,
-    /// whatever its state. Nobody who waits could use a slot that is free.
+    /// Takes one slot below the limit for a probe, set aside or not, whatever
+    /// the endpoint's state. No waiter could use a slot that is free.
     pub fn try_reserve_for_probe(&self) -> Option<Reservation> {
         self.reserve_below(self.max_in_flight.load(Ordering::Relaxed))
     }
@@ -460,7 +463,7 @@ impl EndpointState {
     }
 
     /// Gives a slot that was [set aside](Self::set_aside) back to exchanges.
-    /// Whoever waits for one is to be served after that.
+    /// The caller serves waiters after that.
     pub fn put_back(&self) {
         let before = self.set_aside.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "a slot was put back twice");

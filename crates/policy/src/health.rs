@@ -1,12 +1,10 @@
-//! What is observed of endpoints, and what follows: ejection, phantoms, slow
-//! start, and the operator's wishes.
+//! Health of endpoints: ejection, phantoms, slow start, and the operator's wishes.
 //!
-//! Three sources, kept apart: probes, which see an endpoint from outside;
-//! exchanges, which the guard learns from; and the operator.
+//! Three sources, kept apart: probes, which see an endpoint from outside; exchanges, which the
+//! guard learns from; and the operator.
 //!
-//! Plain data. The dispatcher holds `Records` under a lock that no exchange takes
-//! unless something went wrong, and publishes what changed. Flags and ramps are in
-//! the endpoint's atomics.
+//! Plain data. The dispatcher holds `Records` under a lock that no exchange takes unless
+//! something went wrong, and publishes changes. Flags and ramps are in the endpoint's atomics.
 
 mod guard;
 mod kept;
@@ -37,11 +35,11 @@ pub struct HealthSettings {
     pub fall: u32,
     /// How long its weight rises after a return.
     pub slow_start: Option<Duration>,
-    /// What an endpoint is before its first probe.
+    /// The state of an endpoint before its first probe.
     pub initial: Initial,
 }
 
-/// What an endpoint is before its first probe.
+/// The state of an endpoint before its first probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Initial {
     /// It gets nothing. The first probe decides alone, in either direction.
@@ -66,10 +64,10 @@ impl Default for HealthSettings {
 /// A change of an endpoint's state, for the event log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What became of it.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// Endpoints that take exchanges now, or wait for their first probe: at the
-    /// start one that is down is not the last.
+    /// Endpoints that take exchanges now, or wait for their first probe. At the start, the first
+    /// endpoint that is down is not the last one.
     pub up: usize,
     /// Endpoints in all.
     pub count: usize,
@@ -77,7 +75,7 @@ pub struct Change {
     pub waiting: usize,
 }
 
-/// What became of an endpoint.
+/// The kind of an endpoint's change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// Enough probes passed.
@@ -101,7 +99,7 @@ pub enum ChangeKind {
     Admin(Admin),
 }
 
-/// What is known of an endpoint beyond its atomics.
+/// The record of an endpoint beyond its atomics.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Record {
     admin: Admin,
@@ -124,7 +122,7 @@ struct Ejection {
     until: Instant,
 }
 
-/// What is known of the endpoints of an upstream beyond their atomics.
+/// The records of an upstream's endpoints, beyond their atomics.
 #[derive(Debug)]
 pub(crate) struct Records {
     settings: HealthSettings,
@@ -139,7 +137,7 @@ pub(crate) struct Records {
 }
 
 impl Record {
-    /// Forgets what the guard has against the endpoint. Its flags are the caller's.
+    /// Forgets the guard's suspicion of the endpoint. Its flags are the caller's.
     fn end_suspicion(&mut self, endpoint: &EndpointState) {
         self.ejections = 0;
         self.ejected = None;
@@ -160,9 +158,9 @@ impl Records {
         }
     }
 
-    /// The endpoints with these settings, of which the members are to consist. A
-    /// member of the same name and fingerprint stays as it is. One that left and is
-    /// still in use begins again: what it has in flight counts.
+    /// The endpoints of these settings, which become the members. A member of the same name and
+    /// fingerprint stays as it is. An endpoint that left and is still in use begins again: its
+    /// exchanges in flight count.
     pub fn endpoints_for(&mut self, settings: &[EndpointSettings<'_>]) -> Vec<Arc<EndpointState>> {
         let before = self.members.clone();
         let members = before.endpoints().iter();
@@ -188,7 +186,7 @@ impl Records {
         .collect()
     }
 
-    /// Fills in what was not found, as far as it left and is still in use.
+    /// Fills the gaps with endpoints that left and are still in use.
     fn take_returning(
         &mut self,
         settings: &[EndpointSettings<'_>],
@@ -220,7 +218,7 @@ impl Records {
             }
         }
         match (before.slow_start, settings.slow_start) {
-            // Who returned at once is not slowed down afterwards.
+            // An endpoint that returned at once is not slowed down afterwards.
             (None, _) => self.of.iter_mut().for_each(|it| it.returned = None),
             (Some(_), None) => {
                 for (state, record) in self.each() {
@@ -233,7 +231,7 @@ impl Records {
         self.ramp_up(now);
     }
 
-    /// Forgets what probes have said. Gives the endpoints that they had put out.
+    /// Forgets the results of probes. Gives the endpoints that probes had put out.
     pub fn forget_probes(&mut self, now: Instant) -> Vec<Arc<EndpointState>> {
         let members = self.members.clone();
         let mut returned = Vec::new();
@@ -255,9 +253,8 @@ impl Records {
         endpoint.set(Flag::Unprobed, self.settings.initial == Initial::Down);
     }
 
-    /// Notes the ids under which nothing is in flight or pooled any more. Whoever has
-    /// a connection to an endpoint, or chooses from members that it is one of, holds
-    /// the endpoint.
+    /// Frees the ids of endpoints that left, once nothing is in flight or pooled there. A
+    /// connection to an endpoint, and each snapshot of members, holds an `Arc` of it.
     fn release_ids(&mut self) {
         let is_unused =
             |it: &mut Arc<EndpointState>| it.in_flight() == 0 && Arc::get_mut(it).is_some();
@@ -272,7 +269,7 @@ impl Records {
         })
     }
 
-    /// That of this endpoint; `None` where it is no member any more.
+    /// The record of this endpoint; `None` where it is no member any more.
     fn of(&mut self, endpoint: &EndpointState) -> Option<&mut Record> {
         let is_member = self.members.has(endpoint);
         is_member.then(|| &mut self.of[endpoint.id().index()])
@@ -336,12 +333,12 @@ impl Records {
         Probed::Changed(kind)
     }
 
-    /// What the operator wants of the endpoint.
+    /// The operator's wish for the endpoint.
     pub fn admin(&mut self, endpoint: &EndpointState) -> Admin {
         self.of(endpoint).map(|it| it.admin).unwrap_or_default()
     }
 
-    /// Does what the operator wants; `None` where that is so already.
+    /// Sets the operator's wish; `None` where it is set already.
     pub fn set_admin(
         &mut self,
         endpoint: &EndpointState,
@@ -392,9 +389,10 @@ impl Records {
         self.ramp_up(now);
     }
 
-    /// Publishes the weights of endpoints that returned not long ago: linear
-    /// over the slow start, relative to the warmest endpoint, so that the
-    /// return of all at once is not throttled.
+    /// Publishes the weights of endpoints that returned not long ago.
+    ///
+    /// A weight rises linearly over the slow start, relative to the warmest endpoint: a return of
+    /// all endpoints at once is not throttled.
     pub fn ramp_up(&mut self, now: Instant) {
         let Some(slow_start) = self.settings.slow_start else {
             return;
@@ -418,7 +416,7 @@ impl Records {
     }
 }
 
-/// What a probe showed.
+/// The outcome of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probed {
     /// Nothing that was not known.

@@ -1,12 +1,12 @@
 //! Limits on how many of a key may be in flight at once, for many keys in a bounded table.
 //!
-//! Shared by all workers. The table is set-associative, as that of [rates](super::limit)
-//! is. A place is free as soon as nothing of its key is in flight; a key that has something
-//! in flight is never displaced. A key whose eight places are all taken by others is not
-//! counted: it passes.
+//! Shared by all workers. The table is set-associative, as that of [rates](super::limit) is. A
+//! place is free as soon as nothing of its key is in flight. A key with something in flight is
+//! never displaced. A key is not counted, and passes, if other keys have taken all of its eight
+//! places.
 //!
-//! Invariant: [`InFlightTable::enter`] and [`InFlightTable::leave`] come in pairs, so that
-//! the count of a place is what is in flight of its key.
+//! Invariant: [`InFlightTable::enter`] and [`InFlightTable::leave`] come in pairs, so that the
+//! count of a place is the number in flight of its key.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -15,7 +15,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// Places that a key has.
 const WAYS: usize = 8;
 
-/// Bits of a place that count; those above are of the key's hash.
+/// Bits of a place that count; the bits above are of the key's hash.
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
@@ -24,12 +24,12 @@ const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 #[repr(align(64))]
 struct Set([AtomicU64; WAYS]);
 
-/// What becomes of one more of a key.
+/// The verdict on one more of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entering {
-    /// It is counted, until this place is given back by [`InFlightTable::leave`].
+    /// Counted, until this place is given back by [`InFlightTable::leave`].
     Counted(CountedAt),
-    /// As many are in flight as may be.
+    /// As many are in flight as are allowed.
     Refused,
     /// It passes and is not counted: there is no place for its key.
     NotCounted,
@@ -63,7 +63,7 @@ impl InFlightTable {
         }
     }
 
-    /// Keys of which something is in flight. Looks at all places.
+    /// Keys with something in flight. Looks at all places.
     pub fn active(&self) -> usize {
         let places = self.sets.iter().flat_map(|it| &it.0);
         let counts = places.filter(|it| it.load(Ordering::Relaxed) & COUNT_MASK > 0);
@@ -81,9 +81,9 @@ impl InFlightTable {
     /// Counts one more of this key, unless there are `limit` or more. A limit is at most
     /// [`LIMIT_MAX`](Self::LIMIT_MAX).
     ///
-    /// Two workers that bring in a key in the same moment see each other's place, and give
-    /// theirs back. One that another worker has found by then stays: in that moment a key
-    /// may have one more in flight for each worker than the limit.
+    /// Two workers that bring in a key in the same moment see each other's place, and give theirs
+    /// back. A place that another worker has found by then stays: in that moment a key may exceed
+    /// the limit by one for each worker.
     pub fn enter(&self, key: &[u8], limit: u32) -> Entering {
         let limit = u64::from(limit.min(Self::LIMIT_MAX));
         let (index, tag) = self.place_of(key);

@@ -1,8 +1,8 @@
 //! Limits on how often a key may come: a rate with a burst, for many keys in a bounded table.
 //!
-//! Shared by all workers. The algorithm is GCRA, the generic cell rate algorithm in its
-//! form of virtual scheduling (ITU-T I.371 (03/2004), §A.1): a key has one number, the
-//! moment at which it has its whole burst again.
+//! Shared by all workers. The algorithm is GCRA, the generic cell rate algorithm in its form of
+//! virtual scheduling (ITU-T I.371 (03/2004), §A.1). A key has one number: the moment from which
+//! it has its whole burst again.
 //!
 //! ```text
 //! until:   the moment at which nothing is used up; in the past for a key at rest
@@ -10,9 +10,9 @@
 //! allowed: until - now <= burst * interval
 //! ```
 //!
-//! The table is set-associative, as a processor's cache is. A key has eight places. Of a
-//! full set, the key that is nearest to its whole burst goes: it loses least, and a key
-//! over its limit cannot be displaced by keys that come once.
+//! The table is set-associative, as a processor's cache is. A key has eight places. A full set
+//! displaces the key that is nearest to its whole burst. That key loses least. A key over its
+//! limit cannot be displaced by keys that come once.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Allowance {
         }
     }
 
-    /// What becomes of a use, and the `until` after it; `None` where that stays.
+    /// The verdict on a use, and the `until` after it; `None` where it stays.
     fn judge(self, until: u64, now: u64) -> (Verdict, Option<u64>) {
         let next = until.max(now).saturating_add(self.interval_ns());
         let early = next.saturating_sub(now.saturating_add(self.tolerance_ns()));
@@ -90,33 +90,33 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a key has left.
+/// The rest of a key's allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     /// Uses that it has at once.
     pub remaining: u32,
-    /// Time in which it has no more than those.
+    /// Time until it has one more.
     pub next: Duration,
 }
 
-/// What becomes of a use.
+/// The verdict on a use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// At once.
     Allowed {
-        /// What the key has left.
+        /// The rest of the key's allowance.
         standing: Standing,
     },
     /// After a wait. The use is counted.
     Delayed {
-        /// What the key has left.
+        /// The rest of the key's allowance.
         standing: Standing,
         /// How long.
         wait: Duration,
     },
     /// Not at all. The use is not counted.
     Refused {
-        /// What the key has left.
+        /// The rest of the key's allowance.
         standing: Standing,
         /// Time after which a use is allowed at once, if no other comes before it.
         retry_after: Duration,
@@ -136,19 +136,19 @@ struct Set {
     until: [AtomicU64; WAYS],
 }
 
-/// What each of many keys has used of the same allowance.
+/// The uses of each of many keys under the same allowance.
 ///
-/// Invariant: a key that stays in the table is never allowed more than its allowance: each
-/// use goes by one compare-and-swap of `until`. Two exceptions are bounded. A key that is
-/// displaced starts afresh, as a new one does. Workers that bring in the same new key at
-/// the same moment may each have one use that is not counted.
+/// Invariant: a key that stays in the table is never allowed more than its allowance: each use is
+/// one compare-and-swap of `until`. Two exceptions are bounded. A key that is displaced starts
+/// afresh, as a new one does. Workers that bring in the same new key at the same moment may each
+/// have one use that is not counted.
 #[derive(Debug)]
 pub struct LimitTable {
     allowance: Allowance,
     keys: KeyTable,
 }
 
-/// Of each of many keys, the moment at which it has its whole burst again.
+/// The moment at which each of many keys has its whole burst again.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     sets: Box<[Set]>,
@@ -168,7 +168,7 @@ impl LimitTable {
         }
     }
 
-    /// What each key may do.
+    /// The allowance of each key.
     pub fn allowance(&self) -> Allowance {
         self.allowance
     }
@@ -190,13 +190,13 @@ impl LimitTable {
             .update(key, now, |until| self.allowance.judge(until, now_ns))
     }
 
-    /// What would become of a use of this key.
+    /// The verdict that a use of this key would get.
     pub fn look(&self, key: &[u8], now: Instant) -> Verdict {
         let until = self.keys.until(key);
         self.allowance.judge(until, now.as_nanos()).0
     }
 
-    /// What this key has left.
+    /// The rest of this key's allowance.
     pub fn standing(&self, key: &[u8], now: Instant) -> Standing {
         let until = self.keys.until(key);
         self.allowance.standing(until, now.as_nanos())
@@ -311,7 +311,8 @@ impl Set {
         Some(first)
     }
 
-    /// Frees the places behind this one that have the same key, and counts what they did.
+    /// Frees the places behind this one that have the same key, and takes over their latest
+    /// moment.
     fn take_over_others(&self, way: usize, key: u64) {
         for other in way + 1..WAYS {
             if self.keys[other].load(Ordering::SeqCst) == key {
@@ -415,7 +416,7 @@ mod tests {
         assert!(matches!(table.take(b"", at(1)), Verdict::Allowed { .. }));
     }
 
-    /// A key over its limit stays so, whoever else comes.
+    /// A key over its limit stays so, whatever other keys come.
     #[test]
     fn a_flood_of_a_million_keys_displaces_no_key_that_is_over_its_limit() {
         let table = LimitTable::new(allowance(1_000, 5, 0), 10_000);

@@ -99,7 +99,7 @@ impl Members {
     }
 }
 
-/// Where the endpoints of a snapshot stood in the one before it.
+/// The old positions of a snapshot's endpoints.
 #[derive(Debug)]
 pub struct Moved {
     /// For each position its old one; `None` where the endpoint is new.
@@ -114,8 +114,8 @@ impl Moved {
         }
     }
 
-    /// Brings a table that goes by positions into the new order. `fresh` is for
-    /// endpoints that are new.
+    /// Reorders a table by position into the new order. `fresh` makes the entries of new
+    /// endpoints.
     pub(crate) fn carry<T>(&self, table: &mut Vec<T>, mut fresh: impl FnMut() -> T) {
         let mut old: Vec<_> = std::mem::take(table).into_iter().map(Some).collect();
         let mut taken = |at: usize| old.get_mut(at)?.take();

@@ -1,5 +1,5 @@
-//! What is observed of an attempt at an endpoint: the one way by which balancers
-//! and the guard learn.
+//! Observations of attempts at endpoints: balancers and the guard learn from
+//! nothing else.
 //!
 //! An attempt is observed once where its response begins or it fails, and once
 //! more where the response ends.
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use crate::Instant;
 
-/// What was observed of an attempt at an endpoint, and when.
+/// An observation of an attempt at an endpoint, and when it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Observation {
     /// Position of the endpoint among the members.
     pub endpoint: usize,
     /// The present.
     pub now: Instant,
-    /// What was observed.
+    /// The observed event.
     pub observed: Observed,
 }
 
-/// What was observed of an attempt.
+/// The observed event of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observed {
     /// The head of the response came.
@@ -37,7 +37,7 @@ pub enum Observed {
     },
 }
 
-/// What the beginning of a response says, or that there was none.
+/// The beginning of a response, or its absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// From the request's last byte to the response's first; `None` where it

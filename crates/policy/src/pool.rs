@@ -5,18 +5,18 @@
 //! that kept its idle connections to itself would make the other workers wait
 //! until the endpoint closes them.
 //!
-//! Invariant: idle connections, pinned ones included, and those of slot holders
-//! are at most the limit. A slot holder has at most one connection. It gets it in
-//! one of three ways, each under the lock:
+//! Invariant: idle connections plus the connections of slot holders are at most
+//! the limit. Pinned connections count as idle. A slot holder has at most one
+//! connection, which it gets in one of three ways, each under the lock:
 //! - it takes an idle one: the sum stays;
 //! - none is idle, so it may open one: at most the other holders have one, and
 //!   they are fewer than the limit;
 //! - all idle ones are pinned: where the sum is at the limit, it closes the one
 //!   that has been idle for longest, then opens its own.
 //!
-//! It gives it up before its slot: into the pool, where the sum stays, or it
-//! closes it. A holder that wants a new connection whatever is idle makes room
-//! first: [`SharedPool::make_room`].
+//! A holder gives its connection up before its slot: into the pool, where the
+//! sum stays, or it closes it. A holder that wants a new connection, whatever
+//! is idle, makes room first: [`SharedPool::make_room`].
 //!
 //! Invariant: a pinned connection is taken by its [`Owner`] alone.
 
@@ -87,7 +87,7 @@ impl Owner {
     }
 }
 
-/// What a slot holder gets from the pool.
+/// The connection, or the right to open one, that a slot holder gets.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken<C> {
     /// An idle connection.
@@ -98,7 +98,7 @@ pub enum Taken<C> {
     Displaced(C),
 }
 
-/// What a slot holder closes before it opens a connection.
+/// The connection that a slot holder closes before it opens one.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Room<C> {
     /// Nothing: there is room.
@@ -122,8 +122,8 @@ impl<C> SharedPool<C> {
         }
     }
 
-    /// Keeps at most `max` from now on. Gives what is too much by that, to be closed:
-    /// what has been idle for longest.
+    /// Keeps at most `max` from now on. Gives the surplus connections, to be
+    /// closed: those idle for longest.
     pub fn set_max(&self, max: usize) -> Vec<C> {
         let mut inner = lock(&self.inner);
         inner.max = max;
@@ -134,7 +134,7 @@ impl<C> SharedPool<C> {
     }
 
     /// Takes an idle connection, the one used last first, but before others one
-    /// that `is_near`. Where there is none, the slot holder may open one.
+    /// that `is_near`. If none is idle, the slot holder may open one.
     pub fn take(&self, state: &EndpointState, is_near: impl Fn(&C) -> bool) -> Taken<C> {
         let mut inner = lock(&self.inner);
         let idle = &mut inner.idle;
@@ -204,9 +204,9 @@ impl<C> SharedPool<C> {
         Some(pinned.remove(at).1)
     }
 
-    /// Takes out what is to be closed: idle for `timeout`, above a limit that was
-    /// lowered, or `is_stale`. Pinned connections are as old as their owners let
-    /// them become.
+    /// Takes out the connections to be closed: idle for `timeout`, above a
+    /// lowered limit, or `is_stale`. Pinned connections stay as long as their
+    /// owners keep them.
     pub fn sweep(
         &self,
         state: &EndpointState,
@@ -243,8 +243,8 @@ impl<C> SharedPool<C> {
         swept
     }
 
-    /// Takes those such connections out that have been idle for longest, at most so
-    /// many; none that is pinned.
+    /// Takes out such connections, those idle for longest first, at most
+    /// `most`. Pinned ones stay.
     pub fn take_oldest(&self, most: usize, is_such: impl Fn(&C) -> bool) -> Vec<C> {
         let idle = &mut lock(&self.inner).idle;
         let such = idle.extract_if(.., |it| is_such(&it.connection));
@@ -272,9 +272,9 @@ impl<C> SharedPool<C> {
 }
 
 impl<C> Inner<C> {
-    /// Whether a connection that a slot holder opens would be one too many. Every
-    /// holder that has a connection was here after it had its slot, so that it is
-    /// counted; one that comes later comes to the lock after this.
+    /// Whether a connection that a slot holder opens would be one too many.
+    /// Every holder with a connection came here after it had its slot, so that
+    /// it is counted. A later one comes to the lock after this.
     fn is_full(&self, state: &EndpointState) -> bool {
         self.idle_count() + u64::from(state.in_flight()) > limit(state)
     }
@@ -288,8 +288,8 @@ impl<C> Inner<C> {
         (self.idle.len() + self.pinned.len()) as u64
     }
 
-    /// By how many connections there may be too many, because the limit was
-    /// lowered: until there are none, nothing is kept.
+    /// The number of connections that may be too many, because the limit was
+    /// lowered. Until it is zero, nothing is kept.
     fn surplus(&mut self, state: &EndpointState) -> u64 {
         let limit = state.max_in_flight().unwrap_or(u32::MAX);
         if limit < self.bound {

@@ -1,11 +1,11 @@
 //! The waiters of one upstream, in the order in which they are served.
 //!
-//! Plain data: [`Dispatcher`](crate::dispatch::Dispatcher) holds it under a
-//! lock, knows where there is room and wakes who is to go on. First in, first
-//! out, by the time at which the exchange arrived, so that a request that is
-//! tried again keeps its place. The two other disciplines begin when the queue
-//! has stood for longer than its target, as in B. Maurer, "Fail at Scale",
-//! ACM Queue 13(8), 2015. Where keys share the queue, their lines are served in
+//! Plain data: [`Dispatcher`](crate::dispatch::Dispatcher) holds it under a lock, knows which
+//! endpoints have room, and wakes waiters.
+//!
+//! First in, first out, by the arrival of the exchange: a retry keeps its place. The two other
+//! disciplines begin when the queue has stood for longer than its target, as in B. Maurer, "Fail
+//! at Scale", ACM Queue 13(8), 2015. Keys that share the queue have lines, which are served in
 //! turn: see `turns`.
 
 mod turns;
@@ -18,27 +18,27 @@ use crate::Instant;
 use crate::endpoint::{EndpointId, Reservation, Tried};
 use turns::{Position, Turns};
 
-/// Who is served next.
+/// The order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Discipline {
-    /// Who came first.
+    /// Oldest first.
     #[default]
     Fifo,
-    /// Who came last, while the queue stands for longer than its target.
+    /// Newest first while the queue stands for longer than its target, else oldest first.
     AdaptiveLifo,
-    /// Who came first; while the queue stands for longer than its target, who
-    /// has waited for longer than that leaves unserved.
+    /// Oldest first. While the queue stands for longer than its target, waiters that have waited
+    /// for longer than that leave unserved.
     Codel,
 }
 
-/// Whom the places of a queue belong to.
+/// How the places of a queue are shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sharing {
-    /// Whoever comes first.
+    /// First come, first served.
     #[default]
     Anyone,
-    /// Every key alike: their lines are served in turn, and in a full queue the newest
-    /// of the longest line gives way.
+    /// All keys alike. Their lines are served in turn. In a full queue the newest waiter of the
+    /// longest line gives way.
     ByKey,
 }
 
@@ -49,13 +49,13 @@ pub struct QueueSettings {
     pub max: usize,
     /// Whether to wait while no endpoint is up.
     pub hold: bool,
-    /// Whether endpoints may come: an upstream without any is then one without one
-    /// that is up.
+    /// Whether endpoints may come: an upstream without any then counts as one whose endpoints are
+    /// down.
     pub grows: bool,
-    /// Who is served next.
+    /// The order of service.
     pub discipline: Discipline,
-    /// Whom its places belong to. With [`Sharing::ByKey`] the order is that of turns
-    /// also where the discipline is [`Discipline::AdaptiveLifo`].
+    /// How its places are shared. With [`Sharing::ByKey`] lines are served in turn, also where
+    /// the discipline is [`Discipline::AdaptiveLifo`].
     pub sharing: Sharing,
     /// How long the queue may stand before the discipline changes.
     pub target: Duration,
@@ -85,11 +85,11 @@ struct QueuePlace {
     rank: u8,
     /// Since the queue's epoch.
     arrived_ns: u64,
-    /// Tells apart who arrived at the same instant.
+    /// Tells apart waiters that arrived at the same instant.
     number: u64,
 }
 
-/// What a waiter is known by.
+/// The handle of a waiter.
 #[derive(Debug)]
 #[must_use = "a ticket that is dropped keeps its place for ever"]
 pub struct Ticket {
@@ -104,8 +104,8 @@ pub enum Left {
     Granted(Reservation),
     /// It has waited for too long.
     TimedOut,
-    /// It would be refused if it came now, or another has taken its place: one of a
-    /// higher priority, or of a key of which fewer wait.
+    /// A newcomer like it would be refused, or another exchange has taken its place. That one has
+    /// a higher priority, or a key with fewer waiters.
     Refused(Refusal),
 }
 
@@ -123,17 +123,17 @@ pub enum Refusal {
     Busy,
 }
 
-/// Who waits.
+/// An exchange in the queue.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    /// Endpoints that it was at.
+    /// Endpoints that it has tried.
     pub tried: Box<[Tried]>,
     /// The endpoint of its key or of its client's connection, and how long it waits
     /// for that one alone.
     pub kept_to: Option<KeptTo>,
     /// When it joined.
     pub since: Instant,
-    /// Hash of the key that its line is of, where keys share the queue; else 0.
+    /// Hash of the key of its line, if keys share the queue; else 0.
     pub line: u64,
     pub waker: Waker,
 }
@@ -146,8 +146,8 @@ pub(crate) struct KeptTo {
 }
 
 impl Waiter {
-    /// Whether it may be refused what another waiter gets: an exchange that was
-    /// nowhere yet takes any endpoint.
+    /// Whether it may be refused a slot that another waiter gets. An exchange that has tried no
+    /// endpoint takes any.
     pub fn is_particular(&self) -> bool {
         !self.tried.is_empty() || self.kept_to.is_some()
     }
@@ -158,37 +158,37 @@ impl Waiter {
     }
 }
 
-/// Who asks for a place in a full queue.
+/// An exchange that asks for a place in a full queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
-    /// 0 is that of routes without a lane.
+    /// 0 is the lane of routes without a lane.
     pub lane: usize,
     /// Most waiters of the lane.
     pub lane_max: usize,
     pub priority: u8,
-    /// Hash of its key, where keys share the queue.
+    /// Hash of its key, if keys share the queue.
     pub line: u64,
 }
 
-/// What a waiter joins with.
+/// The lane, priority and arrival of a new waiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Joining {
-    /// 0 is that of routes without a lane.
+    /// 0 is the lane of routes without a lane.
     pub lane: usize,
     pub priority: u8,
     pub arrived: Instant,
 }
 
-/// Those who wait in one lane with one priority.
+/// The waiters of one lane with one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group {
-    /// Index of the lane; `None` for those of routes without one.
+    /// Index of the lane; `None` for routes without one.
     pub lane: Option<usize>,
     /// Higher ones are served first.
     pub priority: u8,
     /// How many there are.
     pub waiting: usize,
-    /// How long the one has waited who has for longest.
+    /// How long the oldest waiter has waited.
     pub longest: Duration,
 }
 
@@ -208,13 +208,12 @@ pub(crate) struct Queue {
     lanes: Vec<BTreeMap<QueuePlace, Waiter>>,
     /// The order of service where keys share the queue.
     turns: Option<Box<Turns>>,
-    /// Who has left without having heard of it.
+    /// Waiters that have left and have not heard of it.
     left: BTreeMap<QueuePlace, Left>,
     next_number: u64,
     /// How many waiters are particular: see [`Waiter::is_particular`].
     particular: usize,
-    /// Since when somebody has been waiting without a pause, while an
-    /// endpoint was up.
+    /// Since when there has always been a waiter while an endpoint was up.
     standing_since: Option<Instant>,
     /// Whether no endpoint was up when it was last looked at.
     is_held: bool,
@@ -236,8 +235,8 @@ impl Queue {
         }
     }
 
-    /// Goes on with these settings and so many lanes, which are no fewer. Who waits
-    /// keeps the place, and stands in one line with all that came without a key.
+    /// Goes on with these settings and number of lanes, which never falls. Waiters keep their
+    /// places. They stand in one line with all waiters that came without a key.
     pub fn configure(&mut self, settings: QueueSettings, lane_count: usize) {
         let is_shared = self.settings.sharing == settings.sharing;
         self.settings = settings;
@@ -259,8 +258,7 @@ impl Queue {
         self.lanes.iter().map(BTreeMap::len).sum()
     }
 
-    /// Who waits, by lane and priority: in the order of lanes, the highest
-    /// priority first.
+    /// The waiters by lane and priority: in the order of lanes, the highest priority first.
     pub fn groups(&self, now: Instant) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         for (lane, waiters) in self.lanes.iter().enumerate() {
@@ -285,8 +283,8 @@ impl Queue {
         groups
     }
 
-    /// How many keys wait, and how many waiters the one has that has most; where keys
-    /// share the queue. Lanes and priorities count apart.
+    /// The number of keys that wait, and the most waiters of one key; `None` unless keys share
+    /// the queue. Lanes and priorities count apart.
     pub fn lines(&self) -> Option<LineCount> {
         let turns = self.turns.as_ref()?;
         Some(LineCount {
@@ -295,8 +293,7 @@ impl Queue {
         })
     }
 
-    /// Whether one more may wait. A waiter that gives way is no hindrance: see
-    /// [`displace`](Self::displace).
+    /// Whether one more may wait. A waiter that [gives way](Self::displace) leaves room for it.
     pub fn has_room(&self, claim: &Claim) -> bool {
         match self.fullness(claim) {
             None => true,
@@ -304,10 +301,12 @@ impl Queue {
         }
     }
 
-    /// Makes room for one more: where there is none, the newest waiter of the lowest
-    /// priority leaves, if that is lower than the newcomer's. Where keys share the queue,
-    /// the newest of the longest line leaves also for one of the same priority with fewer
-    /// in its line. Gives who is to hear of it.
+    /// Makes room for one more waiter in a full queue or lane, by sending another one away.
+    ///
+    /// The newest waiter of the lowest priority leaves, if its priority is below the newcomer's.
+    /// Keys that share the queue have another rule for the same priority: the newest waiter of
+    /// the longest line leaves for a newcomer of a shorter line. Gives the waker of the one that
+    /// leaves.
     pub fn displace(&mut self, claim: &Claim) -> Option<Waker> {
         let full = self.fullness(claim)?;
         let Position { lane, place } = self.gives_way(full, claim)?;
@@ -335,7 +334,7 @@ impl Queue {
             Full::Lane(lane) => lane..lane + 1,
             Full::Queue => 0..self.lanes.len(),
         })?;
-        // With the newcomer its own line must not be the longest.
+        // The newcomer's own line, with the newcomer, must not be the longest.
         let len = turns.line_len(claim.lane, rank, claim.line) + 1;
         let gives_way = longest.rank > rank || (longest.rank == rank && longest.len > len);
         gives_way.then_some(longest.newest)
@@ -356,7 +355,7 @@ impl Queue {
         }
     }
 
-    /// Sends a waiter away: who is to hear of it.
+    /// Sends a waiter away, and gives its waker.
     fn dismiss(&mut self, lane: usize, place: QueuePlace, left: Left) -> Option<Waker> {
         let waiter = self.remove(lane, place)?;
         self.left.insert(place, left);
@@ -382,8 +381,8 @@ impl Queue {
         }
     }
 
-    /// Has waiters forget the endpoints that have `left`: that they were there, and
-    /// that they wait for one of them alone.
+    /// Has waiters forget endpoints that have `left`: that they tried them, and that they wait
+    /// for one of them alone.
     pub fn forget(&mut self, left: impl Fn(EndpointId) -> bool) {
         self.particular = 0;
         for waiter in self.lanes.iter_mut().flat_map(BTreeMap::values_mut) {
@@ -432,7 +431,7 @@ impl Queue {
         }
     }
 
-    /// The waiter's end, if it has left; else `waker` is who hears of it.
+    /// The waiter's end, if it has left; else `waker` is woken when it leaves.
     pub fn poll(&mut self, ticket: &Ticket, waker: &Waker) -> Option<Left> {
         if let Some(left) = self.left.remove(&ticket.place) {
             return Some(left);
@@ -539,7 +538,7 @@ impl Queue {
         self.dismiss(lane, place, Left::Granted(reservation))
     }
 
-    /// Sends away who has waited for too long by the discipline.
+    /// Sends away waiters that have waited for too long by the discipline.
     pub fn shed(&mut self, now: Instant, wakers: &mut Vec<Waker>) {
         if self.settings.discipline != Discipline::Codel
             || self.is_held
@@ -550,7 +549,7 @@ impl Queue {
         let target = self.settings.target;
         let is_late = |waiter: &Waiter| now.duration_since(waiter.since) > target;
         for lane in 0..self.lanes.len() {
-            // Within a rank the first has waited for longest.
+            // Within a rank the first waiter has waited for longest.
             let mut from = 0;
             while let Some((&first, waiter)) = self.lanes[lane].range(first_of(from)..).next() {
                 if is_late(waiter) {
@@ -592,7 +591,7 @@ enum Full {
     Queue,
 }
 
-/// What a waiter could get.
+/// The outcome of a search for a slot.
 pub(crate) enum Fit {
     /// This slot.
     Slot(Reservation),

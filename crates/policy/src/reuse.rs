@@ -1,38 +1,41 @@
-//! Whether what is read from a disk is worth a place in the page cache.
+//! Whether a read from a disk is worth a place in the page cache.
 //!
-//! Where files are many times what memory holds, most of what is read has been
-//! displaced before it is asked for again. To give it a place all the same costs
-//! as much as the read, and displaces what is asked for often. So what was not
-//! read a little before passes by the cache. That is the ghost list of 2Q
-//! (Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management
-//! Replacement Algorithm", VLDB 1994), and the distance in bytes between two
-//! reads is what Linux calls the refault distance (`mm/workingset.c`).
+//! Files may be many times the size of memory. Then most of them are displaced
+//! before they are read again. A place for such a file costs as much as the
+//! read, and displaces files that are read often. So a file that was not read a
+//! little before passes by the cache.
+//!
+//! That is the ghost list of 2Q (Johnson and Shasha, "2Q: A Low Overhead High
+//! Performance Buffer Management Replacement Algorithm", VLDB 1994). The
+//! distance in bytes between two reads is what Linux calls the refault distance
+//! (`mm/workingset.c`).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::hash::mix;
 
-/// The share of memory that the page cache is taken to have: the rest is for
-/// names, for what the kernel keeps of each file, and for programs.
+/// The share of memory that the page cache is taken to have. Names, the
+/// kernel's data on each file, and programs need the rest.
 const CACHE_SHARE: f64 = 0.5;
-/// One read in so many is worth a place whatever is known of it: files that are
-/// read one after the other, always in the same order, would never get one.
+/// One read in so many is worth a place in any case. Files that are read one
+/// after the other, always in the same order, would never get one.
 const CHANCE: u64 = 128;
 /// Bytes of a file, about; there is one trace for so many bytes of the cache.
 const FILE_LEN: u64 = 4096;
 /// Traces there are at least, and at most: 4 MiB of them.
 const TRACES_MIN: u64 = 1 << 10;
 const TRACES_MAX: u64 = 1 << 20;
-/// Steps in which time is told over what the cache may hold.
+/// Steps of time in which the cache would be filled once.
 const STEPS: u64 = 1 << 10;
-/// What is read again within so many of them is worth a place. More of them
-/// would let in more that is displaced as much as it displaces: where all files
-/// are alike, which of them have a place makes no difference, and to give one
-/// costs as much as to be without.
+/// A file that is read again within so many steps is worth a place.
+///
+/// A larger number would let in more files, which displace as much as is
+/// displaced themselves. Among files that are read alike, it makes no
+/// difference which have a place, and a place costs as much as none.
 const SOON: u64 = STEPS / 8;
 
-/// What a read is worth.
+/// The worth of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Worth {
     /// A place in the page cache, which has room.
@@ -43,7 +46,7 @@ pub enum Worth {
     Nothing,
 }
 
-/// What was read of late, by any thread.
+/// The recent reads, by any thread.
 ///
 /// Its time is the number of bytes that were read.
 #[derive(Debug)]
@@ -52,8 +55,8 @@ pub struct ReadHistory {
     cache_len: u64,
     /// Bytes read since the beginning.
     read_len: AtomicU64,
-    /// Of each file, where another has not taken its place: some bits of its
-    /// key, and when it was read last. Made when the cache may be full.
+    /// The trace of each file, unless another has taken its place: some bits of
+    /// its key, and when it was read last. Made when the cache may be full.
     traces: OnceLock<Box<[AtomicU32]>>,
 }
 
@@ -67,9 +70,11 @@ impl ReadHistory {
         }
     }
 
-    /// Notes that `len` bytes are going to be read from the disk, which are known
-    /// by a `hash`, and says what that is worth. There is room until as many
-    /// bytes were read as the cache may hold, and whenever `has_room` says so.
+    /// Notes a read of `len` bytes from the disk, known by a `hash`, and says
+    /// what it is worth.
+    ///
+    /// The cache has room until as many bytes were read as it may hold, and
+    /// whenever `has_room` says so.
     pub fn worth(&self, hash: u64, len: u64, has_room: bool) -> Worth {
         let now = self.read_len.fetch_add(len, Ordering::Relaxed);
         if now < self.cache_len || has_room {

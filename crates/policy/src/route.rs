@@ -1,17 +1,16 @@
 //! Route matching: the first rule that a request meets decides.
 //!
-//! A rule is a list of conditions that must all hold; a rule without any
-//! matches everything and costs nothing. Rules are compiled once, when the
-//! configuration loads, and shared by every worker. Matching allocates only
-//! where a path is not in its normal form (see [`path`]), and for long values that
-//! regular expressions are looked for in.
+//! A rule is a list of conditions that must all hold. A rule without any matches everything and
+//! costs nothing. Rules are compiled once, when the configuration loads, and shared by every
+//! worker. Matching allocates in two cases: a path is not in its normal form (see [`path`]), or a
+//! regular expression is searched in a long value.
 //!
-//! A table of many rules has an index: it yields the rules that the host and the
-//! path may meet, in order, and the rest of their conditions is asked of these.
+//! A table of many rules has an index. The index gives the rules that the host and the path may
+//! meet, in order. Only the remaining conditions of these rules are checked.
 //!
-//! Invariant: a request takes a route only if every server that may read its
-//! path would find the same one, with all of its conditions (see `reading`).
-//! So no rule is got round by writing a path another way.
+//! Invariant: a request takes a route only if every server that may read its path would find the
+//! same one, with all of its conditions (see `reading`). So no rule is got round by writing a
+//! path another way.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -45,7 +44,7 @@ use reading::Oddity;
 pub use regex_pattern::{Captures, Case, RegexError, RegexPattern};
 pub use time::{Hours, TimeError, TimeWindow};
 
-/// What a request shows to the matcher, whichever protocol it came by.
+/// The facts of a request that conditions look at, in any protocol.
 pub trait Facts {
     /// Index of the listener that accepted the connection.
     fn listener(&self) -> usize;
@@ -61,10 +60,9 @@ pub trait Facts {
     fn client(&self) -> IpAddr;
     /// The scheme of the URL that the client asked for: `http` or `https`.
     fn scheme(&self) -> &'static str;
-    /// A random number. It is the same whenever it is asked for of one request.
+    /// A random number: the same in all calls for one request.
     fn draw(&self) -> u64;
-    /// The time in seconds since 1970. It is the same whenever it is asked for of one
-    /// request.
+    /// The time in seconds since 1970: the same in all calls for one request.
     fn unix_seconds(&self) -> i64;
     /// Values of every field that an endpoint may take for one of this name, in
     /// order: `X_User` counts as `X-User`.
@@ -77,22 +75,22 @@ pub trait Facts {
     fn alpn(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::empty()
     }
-    /// Who the client is by the certificate that it has shown over TLS, each with its
-    /// kind in front: `dns:a.test`, `sha256:…`. None where it has shown none.
+    /// The client's identities by its TLS certificate, each with its kind in front: `dns:a.test`,
+    /// `sha256:…`. None without a certificate.
     fn client_identities(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::empty()
     }
-    /// What the connection begins with, where that was read before a route is chosen.
+    /// The first bytes of the connection, if they are read before a route is chosen.
     fn first_bytes(&self) -> &[u8] {
         b""
     }
 }
 
-/// What one route asks of a request: every condition in it.
+/// The conditions of one route: a request meets all of them.
 #[derive(Debug, Clone, Default)]
 pub struct Rule {
     conditions: AllOf,
-    /// What the table's index decides of them.
+    /// The conditions that the table's index decides.
     decided: Decided,
 }
 
@@ -106,12 +104,12 @@ impl Rule {
         }
     }
 
-    /// What it asks for, all of it.
+    /// Its conditions, all of them.
     pub fn conditions(&self) -> &[Condition] {
         self.conditions.conditions()
     }
 
-    /// Whether what came by the listener of this index may meet it.
+    /// Whether a request by the listener of this index may meet it.
     pub fn may_meet(&self, listener: usize) -> bool {
         self.conditions.may_meet(listener)
     }
@@ -131,7 +129,7 @@ impl Rule {
         found
     }
 
-    /// Those of them that are not on what must not be.
+    /// Its conditions, without those inside a `not`.
     pub fn wanted_conditions(&self) -> Vec<&Condition> {
         let mut found = Vec::new();
         self.conditions.each(&mut |it| {
@@ -141,14 +139,14 @@ impl Rule {
         found
     }
 
-    /// The regular expressions of its paths, in order; those of `not` are none.
+    /// The regular expressions of its paths, in order, without those inside a `not`.
     pub fn path_regexes(&self) -> Vec<&RegexPattern> {
         let mut found = Vec::new();
         self.conditions.path_regexes(&mut found);
         found
     }
 
-    /// Whether a request shows all of it, its path read in normal form.
+    /// Whether the request meets it, with its path in normal form.
     pub fn is_met_by(&self, request: &impl Facts) -> bool {
         self.holds(&RoutedRequest::new(request))
     }
@@ -157,13 +155,13 @@ impl Rule {
         self.conditions.holds(request)
     }
 
-    /// Whether what the index left open holds.
+    /// Whether the conditions hold that the index left open.
     fn holds_beyond<F: Facts>(&self, proof: Proof, request: &RoutedRequest<'_, F>) -> bool {
         let mut conditions = self.conditions().iter().enumerate();
         conditions.all(|(at, it)| self.decided.holds(at, proof) || it.holds(request))
     }
 
-    /// Whether it compares the path of the request: what is asked before holds.
+    /// Whether it compares the path of the request: earlier conditions hold.
     fn compares_path<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool {
         self.conditions.compares_path(request)
     }
@@ -222,10 +220,10 @@ impl RouteTable {
         search.finish()
     }
 
-    /// Whether a rule compares the path, of those up to the one that is `found`.
+    /// Whether a rule compares the path, of the rules up to the one that is `found`.
     ///
-    /// Invariant: what a path can be read as matters only where this holds. The
-    /// index may look at the path for more rules than that.
+    /// Invariant: the readings of a path matter only where this holds. The index may look at the
+    /// path for more rules than that.
     fn compares_path<F: Facts>(
         &self,
         request: &RoutedRequest<'_, F>,
@@ -243,7 +241,7 @@ impl RouteTable {
         }
     }
 
-    /// What every reading of the path finds, as its normal form has `found`.
+    /// The rule that every reading of the path finds; the normal form has `found`.
     #[cold]
     #[inline(never)]
     fn find_by_every_reading<F: Facts>(
@@ -282,12 +280,12 @@ pub enum Unrouted {
     NulInPath,
 }
 
-/// One request during one search: what is worked out at most once for all
-/// rules, and only when a rule asks.
+/// One request during one search: values that are worked out at most once for all rules, and only
+/// on demand.
 pub(crate) struct RoutedRequest<'a, F> {
     pub(crate) facts: &'a F,
-    /// Empty until a condition or the index looks at the path, and borrowed where
-    /// there is no other reading.
+    /// Empty until a condition or the index looks at the path. Borrowed where there is no other
+    /// reading.
     normal_path: OnceCell<Cow<'a, [u8]>>,
 }
 

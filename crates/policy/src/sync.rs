@@ -1,4 +1,4 @@
-//! Atomics and locks: loom's where the model checker runs, else those of std.
+//! Atomics and locks: loom's where the model checker runs, else std's.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
@@ -12,9 +12,9 @@ pub(crate) use std::sync::{
     atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-/// Locks. A thread that panicked while it held the lock has left whole values
-/// behind: nothing here is changed in two steps of which the first alone would
-/// be wrong.
+/// Locks, also after a panic. A thread that panicked with the lock has left
+/// whole values behind: nothing here is changed in two steps between which it
+/// would be wrong.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,

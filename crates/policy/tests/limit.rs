@@ -80,8 +80,9 @@ proptest! {
     }
 }
 
-/// Threads that come with the same keys get what one would have got, but for one use each
-/// where they bring in a key in the same moment.
+/// Threads with the same keys get what one thread would have got.
+///
+/// One use each may be added where they bring in a key in the same moment.
 #[test]
 fn threads_share_an_allowance() {
     const THREADS: u64 = 4;
@@ -148,8 +149,8 @@ fn threads_that_flood_a_table_free_no_key() {
     assert!(table.active(now) <= table.capacity());
 }
 
-/// Threads that come and go with few keys in a small table: no key has more in flight than
-/// its limit and one for each thread, and nothing is left in the end.
+/// Threads come and go with few keys in a small table. No key has more in flight than its limit
+/// and one for each thread, and nothing is left in the end.
 #[test]
 fn threads_share_what_may_be_in_flight() {
     const THREADS: u64 = 4;

@@ -243,8 +243,8 @@ enum Client {
     Impatient,
 }
 
-/// An exchange on this thread and each of `others` on one of its own, before
-/// endpoints with these limits, all in this lane.
+/// Runs an exchange on this thread and each of `others` on a thread of its own.
+/// The endpoints have these limits, and all exchanges are in this lane.
 fn check(
     preemptions: usize,
     (limits, lanes): (&'static [u32], &'static [u32]),
@@ -337,8 +337,8 @@ fn endpoints_change_places_while_exchanges_come() {
     check_replacement(2, &[1, 1], &[1, 1]);
 }
 
-/// An endpoint with as many threads as slots, each of which serves one
-/// connection until that is closed: no exchange ever finds all threads taken.
+/// An endpoint with as many threads as slots. Each thread serves one connection
+/// until that is closed: no exchange ever finds all threads taken.
 fn check_connections(
     preemptions: usize,
     limit: &'static [u32],

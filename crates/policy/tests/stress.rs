@@ -1,6 +1,8 @@
-//! A million exchanges over several threads, with clients that leave,
-//! endpoints that fail, leave and return, and weights and limits that change
-//! meanwhile: no limit is exceeded, and nothing is left over.
+//! A million exchanges over several threads: no limit is exceeded, and nothing
+//! is left over.
+//!
+//! Clients leave, endpoints fail, leave and return, and weights and limits
+//! change meanwhile.
 #![cfg(not(loom))]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -49,7 +51,7 @@ struct Site {
     is_over: AtomicBool,
 }
 
-/// What a thread does its exchanges with.
+/// One thread that makes exchanges.
 struct Worker<'a> {
     site: &'a Site,
     chooser: Chooser,
@@ -139,7 +141,7 @@ impl Worker<'_> {
                 is_error: false,
             }),
         };
-        // What it changes is looked at elsewhere.
+        // Other tests look at the change.
         let _ = site
             .dispatcher
             .report(&mut self.chooser, &state, reservation, observed, now());
@@ -162,7 +164,7 @@ fn settings(index: usize) -> EndpointSettings<'static> {
     }
 }
 
-/// Changes what can be changed from outside, again and again.
+/// Makes all changes that can come from outside, again and again.
 fn meddle(site: &Site) {
     let mut random = fastrand::Rng::with_seed(99);
     let dispatcher = &site.dispatcher;
@@ -174,7 +176,7 @@ fn meddle(site: &Site) {
             let limit = LIMITS[limit.expect("there is no other")];
             match random.u8(..6) {
                 0 => dispatcher.set_weight(state, random.u32(1..5), now),
-                // Never above what it began with.
+                // Never above its first limit.
                 1 => state.set_max_in_flight(Some(random.u32(1..=limit))),
                 2 => _ = dispatcher.set_admin(state, Admin::Drain, now),
                 3 => _ = dispatcher.set_admin(state, Admin::Ready, now),
@@ -199,7 +201,7 @@ fn meddle(site: &Site) {
     dispatcher.replace_members((0..3).map(settings), now());
     for state in dispatcher.members().endpoints() {
         let now = now();
-        // What they change is of no interest any more.
+        // The changes do not matter any more.
         let _ = site.dispatcher.set_admin(state, Admin::Ready, now);
         let _ = site.dispatcher.reached(state, now);
         let _ = site.dispatcher.probed(state, true, now);

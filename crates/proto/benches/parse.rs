@@ -1,4 +1,4 @@
-//! What heads cost: `cargo bench -p evenkeel-proto`. Nothing here allocates
+//! The cost of heads: `cargo bench -p evenkeel-proto`. Nothing here allocates
 //! once warm; the head and the output buffer are used again as in a worker.
 
 use divan::{Bencher, black_box};
@@ -129,7 +129,7 @@ fn chunked_advance(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// What a request for a file costs besides its head.
+/// The cost of a request for a file besides its head.
 #[divan::bench(args = ["plain", "browser"])]
 fn file_conditions(bencher: Bencher<'_, '_>, name: &str) {
     let bytes = request_named(name);

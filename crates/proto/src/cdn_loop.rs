@@ -4,8 +4,8 @@ use crate::field::FieldKind;
 use crate::field::list_items;
 use crate::head::RequestHead;
 
-/// What a process calls itself in `CDN-Loop`: a pseudonym that no other process
-/// has, so that several in a chain are no loop.
+/// The pseudonym of a process in `CDN-Loop`. No other process has it, so that
+/// several in a chain are no loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoopId {
     /// The field's line and the end of the head: two stores of 16 bytes.
@@ -13,7 +13,7 @@ pub struct LoopId {
 }
 
 impl LoopId {
-    /// The pseudonym of no process, for what only shows or tests a head.
+    /// The pseudonym of no process, for code that only shows or tests a head.
     pub const ZERO: Self = LoopId {
         end_of_head: *b"CDN-Loop: evenkeel-000000000\r\n\r\n",
     };

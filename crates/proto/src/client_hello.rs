@@ -1,21 +1,21 @@
-//! The first message of a client that speaks TLS, as far as routes ask about it: the
-//! name of the server (SNI, RFC 6066 §3) and the protocols offered (ALPN, RFC 7301).
+//! The first message of a client that speaks TLS, for conditions of routes.
 //!
-//! Nothing is decrypted and nothing answered. A message that is spread over several
+//! Conditions need the name of the server (SNI, RFC 6066 §3) and the offered protocols (ALPN, RFC
+//! 7301). Nothing is decrypted and nothing answered. A message that is spread over several
 //! segments or records is put together (RFC 8446 §5.1).
 
-/// What the first bytes of a connection are.
+/// The kind of a connection's first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FirstMessage {
     /// More bytes are needed to tell.
     Partial,
-    /// A client of TLS says what it wants.
+    /// The wishes of a client of TLS.
     ClientHello(ClientHello),
     /// Something else, or a malformed ClientHello.
     Other,
 }
 
-/// What a ClientHello says of the connection that is wanted.
+/// The wishes of a ClientHello for the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientHello {
     /// The name of the server; empty where the client gives none.
@@ -28,8 +28,7 @@ pub struct ClientHello {
 pub const MAX_LEN: usize = 64 * 1024;
 /// Most bytes of a connection that are needed to read one: each record has a header.
 pub const MAX_WIRE_LEN: usize = MAX_LEN + MAX_RECORDS * RECORD_HEADER_LEN;
-/// Most records that it may be spread over. Longer chains are made to keep somebody
-/// busy.
+/// Most records that it may be spread over. Only an attacker makes longer chains.
 const MAX_RECORDS: usize = 64;
 const RECORD_HEADER_LEN: usize = 5;
 /// Longest content of a record (RFC 8446 §5.1).
@@ -55,11 +54,11 @@ pub fn read(bytes: &[u8]) -> FirstMessage {
     }
 }
 
-/// What came is not the beginning of a ClientHello.
+/// The bytes are not the beginning of a ClientHello.
 struct NoHello;
 
-/// The body of the first message, once all of it is there. Nothing is copied before:
-/// a message that comes byte by byte is looked at as often.
+/// The body of the first message, once all of it is there. Nothing is copied before: a message
+/// may come byte by byte, and is read again for each of them.
 fn whole_message(bytes: &[u8]) -> Result<Option<Vec<u8>>, NoHello> {
     let mut fragments = [&[][..]; MAX_RECORDS];
     let mut rest = bytes;
@@ -117,9 +116,11 @@ fn record(bytes: &[u8]) -> Result<Option<Record<'_>>, NoHello> {
     Ok(Some(Record { content, behind }))
 }
 
-/// The parts of a ClientHello that are asked about; `None` where it is malformed
-/// (RFC 8446 §4.1.2). What a server may read in another way is malformed: a second
-/// name or offer, and bytes that no length covers.
+/// The parts of a ClientHello that conditions need; `None` where it is malformed (RFC 8446
+/// §4.1.2).
+///
+/// A message that a server may read in another way is malformed: a second name or offer, and
+/// bytes that no length covers.
 fn hello(message: &[u8]) -> Option<ClientHello> {
     let mut hello = ClientHello::default();
     let mut rest = Reader(message);
@@ -156,7 +157,7 @@ fn hello(message: &[u8]) -> Option<ClientHello> {
     Some(hello)
 }
 
-/// The host of a list of names. There is at most one of a kind (RFC 6066 §3).
+/// The host of a list of names, which has at most one name of a kind (RFC 6066 §3).
 fn server_name<'a>(data: &mut Reader<'a>) -> Option<&'a [u8]> {
     let mut names = Reader(data.prefixed(2)?);
     let mut host = None;
@@ -191,7 +192,7 @@ impl<'a> Reader<'a> {
         Some(bytes.iter().fold(0, |sum, &it| sum << 8 | usize::from(it)))
     }
 
-    /// What stands behind its length, which has so many bytes.
+    /// The bytes behind a length of so many bytes.
     fn prefixed(&mut self, len: usize) -> Option<&'a [u8]> {
         let len = self.number(len)?;
         self.take(len)

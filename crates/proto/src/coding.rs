@@ -24,7 +24,7 @@ impl Coding {
         }
     }
 
-    /// What the name of a file ends with that is compressed so.
+    /// The ending of a file that is compressed so.
     pub fn ending(self) -> &'static str {
         match self {
             Coding::Gzip => ".gz",
@@ -34,14 +34,14 @@ impl Coding {
     }
 }
 
-/// What compression can do for a media type.
+/// The gain of compression for a media type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gain {
-    /// It may make it smaller.
+    /// Compression may make a body smaller.
     Possible,
     /// The type has compression of its own.
     CompressedAlready,
-    /// The type is a stream of pieces that whoever reads it waits for.
+    /// The type is a stream of pieces, each of which its reader waits for.
     Framed,
 }
 
@@ -82,8 +82,8 @@ const FRAMED: [&[u8]; 3] = [
     b"multipart/x-mixed-replace",
 ];
 
-/// What compression can do for this media type, whatever a configuration says. Case does
-/// not count.
+/// The gain of compression for this media type, whatever a configuration says. Case does not
+/// count.
 pub fn gain_of(media_type: &[u8]) -> Gain {
     let begins = |with: &&[u8]| {
         let front = media_type.get(..with.len());

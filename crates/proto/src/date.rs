@@ -4,8 +4,8 @@ use std::time::UNIX_EPOCH;
 
 /// Reads a date in any of the three forms, as seconds since 1970.
 ///
-/// `None` for what is no date, and for what lies before 1970. A year of two
-/// digits is one of 1970 to 2069.
+/// `None` for a malformed date, and for one before 1970. A year of two digits
+/// is one of 1970 to 2069.
 ///
 /// Deviation: a leap second (`23:59:60`) is no date here.
 pub fn parse(value: &[u8]) -> Option<u64> {

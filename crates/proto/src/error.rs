@@ -1,5 +1,5 @@
-//! What can be wrong with a message, each with the word that logs and counters
-//! use and the text that the answer carries.
+//! Mistakes in messages, each with the word that logs and counters use and the
+//! text of the answer.
 
 /// Declares an error enum with a word, a status and a sentence per variant.
 #[macro_export]
@@ -90,7 +90,7 @@ reasons! {
     BodyError {
         /// A chunk's size is empty, too long or not hexadecimal.
         ChunkSize => 400, "chunk-size", "a chunk size is malformed";
-        /// What stands behind a chunk's size is no extension, or is too long.
+        /// The text behind a chunk's size is no extension, or is too long.
         ChunkExtension => 400, "chunk-extension", "a chunk extension is malformed or too long";
         /// A chunk's data is not followed by CRLF.
         ChunkEnd => 400, "chunk-end", "a chunk does not end where its size says";

@@ -19,11 +19,11 @@ pub enum FieldKind {
     TransferEncoding,
     /// `Connection`.
     Connection,
-    /// `Proxy-Connection`, `TE`, `Proxy-Authenticate` and the like, and every
-    /// field named by `Connection`: for one hop only. Also
-    /// what must reach no endpoint: `Proxy` (a CGI program would take it for
-    /// its own setting) and `X_Forwarded_For` and other names that pass for
-    /// those that a proxy sets.
+    /// `Proxy-Connection`, `TE`, `Proxy-Authenticate` and the like, and every field named by
+    /// `Connection`: for one hop only.
+    ///
+    /// Also fields that must reach no endpoint. A CGI program would take `Proxy` for its own
+    /// setting. `X_Forwarded_For` and other names pass for fields that a proxy sets.
     HopByHop,
     /// `Upgrade`.
     Upgrade,
@@ -37,11 +37,11 @@ pub enum FieldKind {
     Authorization,
     /// `Keep-Alive`: for one hop only.
     KeepAlive,
-    /// `X-Forwarded-For`, `-Proto`, `-Host`, `-Port`, and `Forwarded`: what a
-    /// proxy says of the client.
+    /// `X-Forwarded-For`, `-Proto`, `-Host`, `-Port`, and `Forwarded`: a proxy's report on the
+    /// client.
     Forwarded,
-    /// `X-Real-IP`, `X-Forwarded-Prefix`, `True-Client-IP` and the like: what only
-    /// a proxy may say of the client or of what it asked for.
+    /// `X-Real-IP`, `X-Forwarded-Prefix`, `True-Client-IP` and the like: only a proxy may send
+    /// such claims on the client or its request.
     ProxyClaim,
     /// `Via`.
     Via,
@@ -95,8 +95,8 @@ impl FieldKind {
         }
     }
 
-    /// Whether a request that is made from another one has its own field of this kind, or
-    /// none: those of the connection, of the body's framing, `Host` and `Expect`.
+    /// Whether a field of this kind is not copied into a request that is made from another one.
+    /// That holds for fields of the connection, of the body's framing, `Host` and `Expect`.
     pub fn is_of_one_message(self) -> bool {
         matches!(
             self,
@@ -112,8 +112,8 @@ impl FieldKind {
     }
 }
 
-/// What tells a name from others, without regard to case: its length, its first
-/// and its last eight bytes. Up to 16 bytes that is all of it.
+/// The key that tells a name from others, without regard to case: its length, its first and its
+/// last eight bytes. For up to 16 bytes that is the whole name.
 #[derive(PartialEq, Eq)]
 struct NameKey {
     len: usize,
@@ -198,7 +198,7 @@ mod names {
     }
 }
 
-/// A name that is not among those that are known.
+/// The kind of a name that is not in the table of known names.
 fn kind_of_unknown(name: &[u8]) -> FieldKind {
     // Most names are told apart by their first letter and their length or end.
     let is_looked_at = match (name.first(), name.last()) {
@@ -291,8 +291,10 @@ fn is_proxy_claim(name: &[u8]) -> bool {
     NAMES.iter().any(|it| is(name, it)) || STARTS.iter().any(starts) || ENDS.iter().any(ends)
 }
 
-/// Whether an endpoint that turns field names into variables would take `name`
-/// for one that frames or that the proxy sets: `Content_Length`, `X_Forwarded_For`.
+/// Whether `name` passes for another field at an endpoint that turns names into variables.
+///
+/// The other field frames the message, or is one that the proxy sets: `Content_Length`,
+/// `X_Forwarded_For`.
 fn passes_for_another(name: &[u8]) -> bool {
     const GUARDED: [&str; 7] = [
         "content-length",
@@ -308,9 +310,9 @@ fn passes_for_another(name: &[u8]) -> bool {
         .any(|known| is_read_as(name, known.as_bytes()))
 }
 
-/// Whether an endpoint that turns field names into variables (`HTTP_…`, as CGI
-/// does) reads `name` as `known`: they differ in nothing but case and in which
-/// character stands where neither has a letter or a digit.
+/// Whether an endpoint that turns field names into variables (`HTTP_…`, as CGI does) reads `name`
+/// as `known`. Such names differ only in case, and in characters that are neither letters nor
+/// digits.
 fn is_read_as(name: &[u8], known: &[u8]) -> bool {
     let is_same = |(known, sent): (&u8, &u8)| {
         if known.is_ascii_alphanumeric() {
@@ -329,7 +331,7 @@ pub struct Field {
     pub name: Span,
     /// The value without surrounding white space.
     pub value: Span,
-    /// What the name means here.
+    /// The meaning of the name here.
     pub kind: FieldKind,
 }
 
@@ -342,8 +344,8 @@ impl Field {
     /// Whether an endpoint may take it for a field of this name: `X_User` for
     /// `X-User`.
     ///
-    /// Invariant: whatever an operator looks for in a request by name, such as a
-    /// rule, a key or a log, asks this. So no other spelling gets round a rule.
+    /// Invariant: every look-up in a request by a name from an operator calls this, such as a
+    /// rule, a key or a log. So no other spelling gets round a rule.
     pub fn is_read_as(&self, name: &[u8], buf: &[u8]) -> bool {
         is_read_as(self.name.of(buf), name)
     }
@@ -357,8 +359,8 @@ pub(crate) fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|item| !item.is_empty())
 }
 
-/// A number of nothing but digits that fits everybody: those who count in
-/// signed integers must not see a length wrap round.
+/// A number of nothing but digits that fits a signed integer: a length must not wrap round for
+/// any reader.
 pub(crate) fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 {
         return None;

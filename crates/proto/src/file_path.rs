@@ -1,7 +1,7 @@
-//! From the path of a request to that of a file below a root.
+//! From the path of a request to the path of a file below a root.
 //!
-//! Decides on names alone: whether there is such a file, and where links lead
-//! to, is the caller's to find out.
+//! Decides on names alone. The caller finds out whether such a file exists, and
+//! where links lead to.
 
 use std::borrow::Cow;
 
@@ -13,17 +13,19 @@ pub const MAX_NAME_LEN: usize = 255;
 /// Longest path that the system takes, in bytes.
 pub const MAX_PATH_LEN: usize = 4095;
 
-/// The path below a root that a request's path (as sent, without query) leads
-/// to: without a slash at its front, empty for the root itself.
+/// The path below a root that a request's path leads to.
+///
+/// `path` is as sent, without query. The result has no slash at its front, and
+/// is empty for the root itself.
 ///
 /// Percent signs are decoded, once. Then `.`, `..` and empty segments are
-/// resolved (RFC 3986 §5.2.4); a slash at the end is kept, and what ends in
-/// `/.` or `/..` gets one. What needs none of this, and has no name that begins
-/// with a dot, is borrowed.
+/// resolved (RFC 3986 §5.2.4). A slash at the end is kept, and a path that ends
+/// in `/.` or `/..` gets one. The result is borrowed if the path needs none of
+/// this, and has no name that begins with a dot.
 ///
 /// # Errors
 /// Why no file can be there. Deviation: RFC 3986 lets a `..` in the root stay
-/// there; here it is refused, for who sends it means no good.
+/// there. Here it is refused, because only attackers send it.
 pub fn decode(path: &[u8]) -> Result<Cow<'_, [u8]>, PathError> {
     let decoded = match path.strip_prefix(b"/") {
         Some(below) if is_literal(path) => {
@@ -38,14 +40,14 @@ pub fn decode(path: &[u8]) -> Result<Cow<'_, [u8]>, PathError> {
     Ok(decoded)
 }
 
-/// Whether some name in a decoded path begins with a dot; what [`decode`]
-/// borrows has none. `.well-known` is there to be found (RFC 8615).
+/// Whether some name in a decoded path begins with a dot; a path that
+/// [`decode`] borrows has none. `.well-known` is there to be found (RFC 8615).
 pub fn is_hidden(path: &[u8]) -> bool {
     let path = path.strip_prefix(b".well-known/").unwrap_or(path);
     path.first() == Some(&b'.') || has_pair(path, |before, byte| before == b'/' && byte == b'.')
 }
 
-/// Whether a path that begins with a slash means what it says.
+/// Whether a path that begins with a slash needs no decoding and no resolving.
 fn is_literal(path: &[u8]) -> bool {
     !has_pair(path, |before, byte| {
         let begins_segment = before == b'/';
@@ -71,8 +73,8 @@ fn check_names(path: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Decodes and resolves segment by segment. Before each of them, what is
-/// resolved so far is empty or ends in a slash.
+/// Decodes and resolves segment by segment. Before each of them, the resolved
+/// part is empty or ends in a slash.
 fn resolve(path: &[u8]) -> Result<Vec<u8>, PathError> {
     let mut resolved = Vec::with_capacity(path.len());
     for segment in path.split_inclusive(|&byte| byte == b'/') {
@@ -189,7 +191,7 @@ mod tests {
             ("/a/%2e./b", "b"),
             ("/a/%2e/b", "a/b"),
             ("/a/b/%2e%2e", "a/"),
-            // What only looks like it.
+            // Paths that only look like it.
             ("/%252e%252e/b", "%2e%2e/b"),
             ("/a/%252e", "a/%2e"),
             ("/%252f..%252f", "%2f..%2f"),

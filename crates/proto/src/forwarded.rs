@@ -1,13 +1,15 @@
-//! What proxies say of the client behind them: `X-Forwarded-*`, and `Forwarded`
-//! (RFC 7239).
+//! The fields of proxies about the client behind them: `X-Forwarded-*`, and
+//! `Forwarded` (RFC 7239).
 //!
-//! Anybody can write these fields. A trusted proxy adds to their right end, so they
-//! are read from there: as long as an address is a trusted proxy's, the next one to
-//! the left is what that proxy saw. The first address that is not trusted is the
-//! client, and what stands to the left of it is its own claim.
+//! Anybody can write these fields. A trusted proxy adds to their right end, so
+//! they are read from there. As long as an address is a trusted proxy's, the
+//! next one to the left is the peer that this proxy saw. The first address that
+//! is not trusted is the client. The text to the left of it is the client's own
+//! claim.
 //!
-//! Invariant: what is believed was written by a trusted proxy. Where a proxy wrote
-//! no address (`unknown`, a name, rubbish), the client is the last one that is known.
+//! Invariant: every believed value was written by a trusted proxy. If a proxy
+//! wrote no address (`unknown`, a name, rubbish), the client is the last known
+//! address.
 //!
 //! `Forwarded` is read only where there is no `X-Forwarded-For`: most proxies write
 //! the latter, and pass on whatever `Forwarded` their clients send.
@@ -29,26 +31,26 @@ const HOST: &str = "x-forwarded-host";
 const PORT: &str = "x-forwarded-port";
 const FORWARDED: &str = "forwarded";
 
-/// What is believed of a request that a trusted proxy sent.
+/// The believed part of a request that a trusted proxy sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Believed {
-    /// The client's address; `None` where no address was told, so that the proxy is
-    /// the client.
+    /// The client's address; `None` where none was reported, so that the proxy
+    /// is the client.
     pub client: Option<IpAddr>,
-    /// Trusted proxies between the client and the one that sent the request, as
-    /// they were met: the one nearest to the client comes last.
+    /// Trusted proxies between the client and the sender of the request. The
+    /// one nearest to the client comes last.
     pub hops: Vec<IpAddr>,
-    /// By which the client asked.
+    /// The scheme that the client asked by.
     pub scheme: Option<Scheme>,
-    /// The host that the client asked for; empty where none was told.
+    /// The host that the client asked for; empty where none was reported.
     pub host: Span,
-    /// The port that the client asked at; empty where none was told.
+    /// The port that the client asked at; empty where none was reported.
     pub port: Span,
 }
 
 impl Believed {
-    /// Reads the fields of a head that a trusted proxy sent, in place of those of
-    /// an earlier one.
+    /// Reads the fields of a head that a trusted proxy sent. They replace the
+    /// fields of an earlier head.
     pub fn read(&mut self, buf: &[u8], head: &RequestHead, is_trusted: impl Fn(IpAddr) -> bool) {
         self.client = None;
         self.hops.clear();
@@ -67,8 +69,8 @@ impl Believed {
             }
         }
         .unwrap_or_default();
-        // A list as long as that of addresses has an item for each of them. Of any
-        // other, the last proxy wrote the last item.
+        // A list as long as that of addresses has an item for each of them. In
+        // any other list, the last proxy wrote the last item.
         let at = self.hops.len();
         let told = |name| {
             let mut all = items(buf, head, name);
@@ -158,11 +160,11 @@ fn items<'a>(
     lines.flat_map(|line| pieces(buf, line.value, b','))
 }
 
-/// What stands between separators outside of quotes, without white space around it;
-/// the last piece first, and none that is empty.
+/// The pieces between separators outside of quotes, without white space around
+/// them. The last piece comes first, and empty pieces are left out.
 ///
-/// Read from the right, so that an open quote in what a client wrote does not
-/// swallow what a proxy added to it.
+/// Read from the right: an open quote that a client wrote does not swallow the
+/// part that a proxy added.
 fn pieces(buf: &[u8], whole: Span, separator: u8) -> impl Iterator<Item = Span> + Clone {
     let mut rest = Some(whole);
     let piece = move || {
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
     use crate::http1::{Parsed, parse_request};
 
-    /// What is believed of a request with these fields, where `10.0.0.0/8` and
+    /// The believed part of a request with these fields, where `10.0.0.0/8` and
     /// `fd00::/8` are trusted: client, hops, and the rest.
     fn believed(fields: &str) -> (String, String, String) {
         let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
@@ -293,7 +295,7 @@ mod tests {
             ("[2001:db8::1]:80, fd00::1", "2001:db8::1", "fd00::1"),
             ("::ffff:192.0.2.1", "192.0.2.1", ""),
             (" , 192.0.2.1 ,, ", "192.0.2.1", ""),
-            // What no address is ends the way.
+            // An item that is no address ends the way.
             ("192.0.2.1, unknown, 10.0.0.1", "10.0.0.1", ""),
             ("192.0.2.1, \"10.0.0.9\"", "-", ""),
             ("192.0.2.1 10.0.0.9", "-", ""),

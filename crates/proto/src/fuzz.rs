@@ -1,12 +1,16 @@
-//! What the fuzz targets assert of any bytes.
+//! The assertions of the fuzz targets on any bytes.
 //!
 //! Each function takes one input and panics where a promise of this crate is
-//! broken: that a refusal does not depend on how the bytes were cut up, that
-//! an accepted head reads the same to a naive reader, that what is written
-//! says the same as what was read, that nothing beyond a body or a PROXY header is
-//! taken, that no path of a file leaves its root, and that neither end of an HTTP/2
-//! connection holds more than it may.
-//! `fuzz/corpus` is replayed by the tests below.
+//! broken:
+//!
+//! - a refusal does not depend on how the bytes were cut up;
+//! - an accepted head reads the same to a naive reader;
+//! - a written message says the same as the one that was read;
+//! - nothing beyond a body or a PROXY header is taken;
+//! - no path of a file leaves its root;
+//! - neither end of an HTTP/2 connection holds more than it may.
+//!
+//! The tests below replay `fuzz/corpus`.
 
 mod chunked;
 mod file;
@@ -91,7 +95,7 @@ pub fn proxy_header(data: &[u8]) {
     }
 }
 
-/// What is written says the same, where no value is too long.
+/// A written header says the same, where no value is too long.
 fn check_rewritten_header(told: &proxy_protocol::Connection<'_>) {
     let mut written = Vec::new();
     proxy_protocol::write(&mut written, proxy_protocol::Version::V2, told);
@@ -103,7 +107,7 @@ fn check_rewritten_header(told: &proxy_protocol::Connection<'_>) {
     );
 }
 
-/// More bytes are only waited for where there is no empty line yet.
+/// More bytes are awaited only where no empty line has come yet.
 fn check_undecided(data: &[u8], is_refused: bool) {
     let has_empty_line = data.windows(4).any(|four| four == b"\r\n\r\n");
     assert!(is_refused || !has_empty_line, "what is whole is decided");
@@ -266,8 +270,8 @@ pub fn response_head(data: &[u8]) {
     }
 }
 
-/// What is restated says the same of every part of the head, and what needs no
-/// restating says the same as before.
+/// A restated head says the same in every part. A head that needs no restating
+/// says the same as before.
 fn check_odd_response(data: &[u8], method: Method, strict: Result<Parsed, ResponseError>) {
     let mut head = ResponseHead::default();
     let (mut out, mut before) = (Vec::new(), Vec::new());
@@ -313,7 +317,7 @@ fn check_response(data: &[u8], method: Method, head: &ResponseHead) {
     );
 }
 
-/// The lengths that count: one of those that say the same, none beside a coding.
+/// The lengths that count: one of several equal ones, none beside a coding.
 fn naive_lengths<'a>(codings: &[&[u8]], lengths: &[&'a [u8]]) -> Vec<&'a [u8]> {
     let items: Vec<_> = lengths
         .iter()
@@ -368,7 +372,7 @@ fn check_rewritten_response(
     assert!(long.len() <= head.wire.end + write::RESPONSE_HEAD_GROWTH_MAX);
     let kept = write::kept_of_response_head(data, head, edits);
     if head.status == 426 {
-        // It is written anew in any case.
+        // The head is written again in any case.
         return;
     }
     let is_same = out == data[..head.wire.end];
@@ -417,7 +421,7 @@ fn naive_lines(head: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// The spans of the fields are what stands in their lines.
+/// The spans of the fields match their lines.
 fn check_fields(data: &[u8], end: usize, fields: &[Field], lines: &[&[u8]]) {
     assert_eq!(fields.len(), lines.len());
     for (field, line) in std::iter::zip(fields, lines) {
@@ -487,7 +491,7 @@ fn check_hop(data: &[u8], fields: &[Field], upgrade: bool) {
     }
 }
 
-/// What frames stands in one spelling.
+/// Framing fields have one spelling.
 fn check_canonical(lines: &[&[u8]]) {
     for line in lines {
         let (name, value) = naive_field(line);

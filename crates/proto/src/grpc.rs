@@ -1,4 +1,4 @@
-//! What gRPC puts into HTTP/2 ("gRPC over HTTP2", and "PROTOCOL-WEB" of the gRPC project).
+//! The parts of gRPC in HTTP/2 ("gRPC over HTTP2", and "PROTOCOL-WEB" of the gRPC project).
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub fn name(status: u32) -> &'static str {
     name.unwrap_or(&"unknown")
 }
 
-/// What a request with some `content-type` is of.
+/// The dialect of a request, by its `content-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// gRPC over HTTP/2.
@@ -59,7 +59,7 @@ impl Dialect {
     }
 }
 
-/// Whether a type begins with this name, and what follows may follow it.
+/// Whether a type begins with this name, and the next byte may follow it.
 fn follows(content_type: &[u8], name: &[u8], next: &[u8]) -> bool {
     let Some((begin, rest)) = content_type.split_at_checked(name.len()) else {
         return false;
@@ -70,7 +70,7 @@ fn follows(content_type: &[u8], name: &[u8], next: &[u8]) -> bool {
     begin.eq_ignore_ascii_case(name) && is_over
 }
 
-/// The value of `grpc-timeout`; `None` for what is none.
+/// The value of `grpc-timeout`; `None` for a malformed one.
 pub fn timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -89,8 +89,10 @@ pub fn timeout(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// The status that stands for an answer of this proxy with a status of HTTP. It is that of
-/// "http-grpc-status-mapping", but for limits: who has used up what it may is told so.
+/// The status that stands for an answer of this proxy with a status of HTTP.
+///
+/// As in "http-grpc-status-mapping", except for limits: a client that has used up its allowance
+/// gets a status that says so.
 pub fn of_http(status: u16) -> u32 {
     match status {
         400 => INTERNAL,
@@ -139,7 +141,7 @@ pub fn push_message(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// The value of a field among lines such as those of trailers.
+/// The value of a field in lines, such as a trailer section's.
 pub fn value_in_lines<'a>(lines: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut lines = lines.split(|&byte| byte == b'\n');
     lines.find_map(|line| {

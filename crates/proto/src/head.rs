@@ -1,9 +1,8 @@
 //! The message model that every protocol fills and everything else reads.
 //!
-//! A head never owns its text: it holds [`Span`]s into the one buffer that the
-//! bytes arrived in, so an HTTP/1 to HTTP/1 exchange is a copy of ranges, with
-//! order and case of the fields kept. Heads are reused: their field list keeps
-//! its capacity from one message to the next.
+//! A head never owns its text: it holds [`Span`]s into the one buffer that the bytes arrived in.
+//! So an HTTP/1 to HTTP/1 exchange copies ranges, and keeps order and case of the fields. Heads
+//! are reused: their field list keeps its capacity from one message to the next.
 
 use crate::field::{Field, FieldKind, decimal, list_items};
 use crate::span::Span;
@@ -31,8 +30,8 @@ impl Version {
         }
     }
 
-    /// Whether a body without a length comes in chunks (RFC 9112 §7.1). Otherwise the end of
-    /// the connection tells its end, or of the stream.
+    /// Whether a body without a length comes in chunks (RFC 9112 §7.1). Otherwise the end of the
+    /// connection, or of the stream, ends it.
     pub fn knows_chunks(self) -> bool {
         self == Version::Http11
     }
@@ -111,14 +110,14 @@ impl Scheme {
     }
 }
 
-/// What the credentials of a request hold for.
+/// The scope of a request's credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Credentials {
     /// This request alone, if it has any.
     #[default]
     OfRequest,
-    /// The connection that the request goes by, and whatever follows there:
-    /// NTLM and Negotiate (RFC 4559).
+    /// The connection of the request, and all later requests on it: NTLM and Negotiate (RFC
+    /// 4559).
     OfConnection,
 }
 
@@ -149,8 +148,8 @@ pub struct RequestHead {
     pub target: Span,
     /// Path and query, as sent; `*` for `OPTIONS *`.
     pub path_and_query: Span,
-    /// Path without query, as sent: empty where the absolute form has none. What
-    /// asks for a path asks [`path`](Self::path).
+    /// Path without query, as sent: empty where the absolute form has none. Code that needs a
+    /// path calls [`path`](Self::path).
     pub path_span: Span,
     /// Query without `?`.
     pub query: Span,
@@ -160,7 +159,7 @@ pub struct RequestHead {
     pub version: Version,
     /// Field lines in the order sent.
     pub fields: Vec<Field>,
-    /// What the request's credentials hold for.
+    /// The scope of the request's credentials.
     pub credentials: Credentials,
     /// Whether `CDN-Loop` is among the fields.
     pub has_cdn_loop: bool,
@@ -184,9 +183,9 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Seconds after which the endpoint closes the connection if it is idle, where
-    /// it says so: the first `timeout` of its `Keep-Alive` fields (RFC 2068
-    /// §19.7.1.1).
+    /// Seconds after which the endpoint closes the connection if it is idle, if it says so.
+    ///
+    /// They are the first `timeout` of its `Keep-Alive` fields (RFC 2068 §19.7.1.1).
     pub fn keep_alive_timeout_s(&self, buf: &[u8]) -> Option<u64> {
         let fields = self.fields.iter();
         let fields = fields.filter(|field| field.kind == FieldKind::KeepAlive);
@@ -226,8 +225,7 @@ impl RequestHead {
         Some(field.value.of(buf))
     }
 
-    /// Path without query, for everything that asks for a path and for the
-    /// endpoint.
+    /// Path without query, for conditions, handlers and the endpoint.
     ///
     /// Invariant: begins with a slash, is `*` in an `OPTIONS` request, or is
     /// empty in a `CONNECT` request. The absolute form may come without a path

@@ -1,10 +1,11 @@
 //! Field compression for HTTP/2 (HPACK, RFC 7541).
 //!
-//! A [`Decoder`] writes each field as a line of HTTP/1 text, behind what a buffer has: the
-//! head of a message then lies there as if it had come by HTTP/1, and is read by spans. A
-//! field is copied once. [`encode`] has the other direction. It adds nothing to the peer's
-//! table: so a connection needs none for it, and no value can be guessed by how short it
-//! gets (RFC 7541 §7.1).
+//! A [`Decoder`] writes each field as a line of HTTP/1 text, behind the text that a buffer has.
+//! The head of a message then lies there as if it had come by HTTP/1, and is read by spans. A
+//! field is copied once.
+//!
+//! [`encode`] has the other direction. It adds nothing to the peer's table. So a connection needs
+//! no table for it, and no value can be guessed by how short it gets (RFC 7541 §7.1).
 
 mod huffman;
 mod table;
@@ -14,7 +15,7 @@ pub mod encode;
 use crate::span::Span;
 use table::{Dynamic, STATIC};
 
-/// Bytes of a decoder's table, until a peer is told of another size.
+/// Bytes of a decoder's table, until the peer gets another size.
 pub const TABLE_SIZE: u16 = 4096;
 
 /// Why a block can't be decoded. The connection's state is lost: it must be closed with
@@ -59,7 +60,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// One whose table has at most so many bytes, as the peer was told.
+    /// A decoder whose table has at most so many bytes, as the peer was told.
     pub fn new(max_size: u16) -> Self {
         Decoder {
             table: Dynamic::new(max_size),
@@ -82,8 +83,8 @@ impl Decoder {
     }
 }
 
-/// A block of fields that is being decoded. All of it has to be, whatever it holds: the
-/// blocks behind it build on its table.
+/// A block of fields that is being decoded. All of it has to be decoded, whatever it holds: later
+/// blocks build on its table.
 #[derive(Debug)]
 pub struct Block<'a> {
     decoder: &'a mut Decoder,
@@ -101,14 +102,14 @@ enum Representation {
 }
 
 impl Block<'_> {
-    /// Decodes the next field, as `name: value` and a line end behind what `out` has.
-    /// `None` at the end of the block.
+    /// Decodes the next field, as `name: value` and a line end, behind the text of `out`. `None`
+    /// at the end of the block.
     ///
-    /// A name and a value have at most 1.6 times the bytes that the block has for them, or
-    /// are from a table: so one field is bounded by the block's length and the table's size.
+    /// A name or a value has at most 1.6 times its bytes in the block, or is from a table. So one
+    /// field is bounded by the block's length and the table's size.
     ///
     /// # Errors
-    /// What breaks RFC 7541. `out` may then have a part of a field.
+    /// The breach of RFC 7541. `out` may then have a part of a field.
     pub fn next(&mut self, out: &mut Vec<u8>) -> Result<Option<Decoded>, DecodeError> {
         loop {
             let Some(&first) = self.rest.first() else {

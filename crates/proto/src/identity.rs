@@ -1,11 +1,13 @@
-//! What tells one request from all others: `X-Request-ID` and the
-//! `traceparent` of W3C Trace Context, as text and back.
+//! Identities of requests: `X-Request-ID` and the `traceparent` of W3C Trace
+//! Context, as text and back.
 
 /// Longest request id that is believed, in bytes.
 pub const MAX_REQUEST_ID_LEN: usize = 128;
 
-/// Whether a value may serve as a request id: letters, digits and
-/// `-._~:/+=@`, so that it can stand in any log as it is.
+/// Whether a value may serve as a request id.
+///
+/// Allowed are letters, digits and `-._~:/+=@`, so that it can stand in any log
+/// as it is.
 pub fn is_request_id(value: &[u8]) -> bool {
     let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~:/+=@".contains(byte);
     (1..=MAX_REQUEST_ID_LEN).contains(&value.len()) && value.iter().all(is_allowed)
@@ -45,7 +47,7 @@ impl Uuid {
     }
 }
 
-/// Where a request stands in a trace (W3C Trace Context, `traceparent`).
+/// The place of a request in a trace (W3C Trace Context, `traceparent`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     /// Id of the trace, not 0.
@@ -64,8 +66,8 @@ impl TraceParent {
     /// The flag of a trace id that is random (level 2 of the specification).
     pub const RANDOM: u8 = 2;
 
-    /// Reads a value; of a later version what this one knows of it. `None` for
-    /// what the specification calls invalid.
+    /// Reads a value; of a later version the part that this version knows.
+    /// `None` for values that the specification calls invalid.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, rest) = value.split_at_checked(Self::LEN)?;
         let part = |from: usize, to: usize| number(&known[from..to]);

@@ -1,9 +1,9 @@
 //! HTTP messages without I/O: bytes in, spans and decisions out.
 //!
-//! A head is one byte buffer plus [`Span`]s into it ([`head`]); HTTP/1 fills
-//! it by parsing in place ([`http1`]), and [`wire`] is what it alone knows of it. [`probe`] has what
-//! probes say in other protocols. Nothing here opens a socket, reads a
-//! clock or knows an async runtime, and nothing the network sends can panic.
+//! A head is one byte buffer plus [`Span`]s into it ([`head`]). HTTP/1 fills it by parsing in
+//! place ([`http1`]), and [`wire`] is the part that only HTTP/1 has. [`probe`] has probes in
+//! other protocols. Nothing here opens a socket, reads a clock or knows an async runtime, and no
+//! input from the network can cause a panic.
 #![forbid(unsafe_code)]
 
 pub mod cdn_loop;

@@ -1,8 +1,8 @@
 //! The header of the PROXY protocol, versions 1 and 2, in front of a connection.
 //!
-//! A proxy that passes bytes on says in it who its client is. Follows HAProxy's
-//! `doc/proxy-protocol.txt` of 2020-03-05. Of TLVs it knows those in [`Extensions`];
-//! the CRC32C is checked, and others are skipped.
+//! A proxy that passes bytes on names its client in it. Follows HAProxy's
+//! `doc/proxy-protocol.txt` of 2020-03-05. [`Extensions`] has the TLVs that are known. The CRC32C
+//! is checked, and other TLVs are skipped.
 
 mod tlv;
 mod write;
@@ -17,9 +17,9 @@ pub const MAX_HEADER_LEN: usize = 4096;
 
 /// Longest line of version 1, its CRLF included, in bytes.
 const MAX_LINE_LEN: usize = 107;
-/// What version 1 begins with.
+/// The first bytes of version 1.
 const LINE_START: &[u8] = b"PROXY ";
-/// What version 2 begins with.
+/// The first bytes of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and transport, length: in bytes.
 const FIXED_LEN: usize = 16;
@@ -33,7 +33,7 @@ pub struct Header {
     /// mapped into IPv6; `None` where the connection is the proxy's own (`LOCAL`), or
     /// the header tells no IP address (`UNKNOWN`, `UNSPEC`, Unix sockets).
     pub addresses: Option<(SocketAddr, SocketAddr)>,
-    /// Where its TLVs begin.
+    /// The start of its TLVs.
     tlvs_start: usize,
 }
 
@@ -61,7 +61,7 @@ impl Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// What a connection begins with.
+/// The kind of a connection's first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// A header, which may be malformed further on.
@@ -367,7 +367,7 @@ mod tests {
         check(&binary(0x21, 0x21, &mapped), Some("192.0.2.7:1"));
         let with_tlvs = [v4.as_slice(), &tlvs].concat();
         check(&binary(0x21, 0x11, &with_tlvs), Some("192.0.2.7:56324"));
-        // No address of a client is told.
+        // The header has no client address.
         check(&binary(0x21, 0x31, &[b'/'; 216]), None);
         check(&binary(0x21, 0x00, b""), None);
         check(&binary(0x21, 0x00, &tlvs), None);

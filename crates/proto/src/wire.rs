@@ -1,12 +1,14 @@
-//! The part of a head that only HTTP/1 knows: where it lies, how the body ends, and
-//! what becomes of the connection.
+//! The part of a head that only HTTP/1 has.
+//!
+//! These are the head's place in the buffer, the end of the body, and the fate
+//! of the connection.
 
 use crate::span::Span;
 
 /// How the end of a body is known (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodyFraming {
-    /// There is no body.
+    /// The message has no body.
     #[default]
     None,
     /// So many bytes.
@@ -23,9 +25,9 @@ pub enum BodyFraming {
 /// How HTTP/1 carries a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RequestWire {
-    /// Where the head begins in the buffer (after a stray empty line).
+    /// The start of the head in the buffer (after a stray empty line).
     pub start: usize,
-    /// Where the body begins in the buffer.
+    /// The start of the body in the buffer.
     pub end: usize,
     /// How the body ends.
     pub framing: BodyFraming,
@@ -42,9 +44,9 @@ pub struct RequestWire {
 /// How HTTP/1 carries a response.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ResponseWire {
-    /// Where the head begins in the buffer.
+    /// The start of the head in the buffer.
     pub start: usize,
-    /// Where the body begins in the buffer.
+    /// The start of the body in the buffer.
     pub end: usize,
     /// How the body ends.
     pub framing: BodyFraming,

@@ -1,5 +1,5 @@
-//! Headers of the PROXY protocol: those that are written say what they should, and a
-//! header that was tampered with is refused.
+//! Headers of the PROXY protocol: written headers read back the same, and a header that was
+//! tampered with is refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Where version 2 has the length of what follows.
+/// The place of the length in version 2.
 const LEN_AT: usize = 14;
 
 fn address() -> impl Strategy<Value = SocketAddr> {

@@ -126,8 +126,8 @@ impl Pebble {
         self.port
     }
 
-    /// The port of 127.0.0.1 at which the records of its own name server are set, with
-    /// requests such as `POST /set-txt` (pebble-challtestsrv).
+    /// The port of 127.0.0.1 at which the records of its own name server are set, with requests
+    /// such as `POST /set-txt` (pebble-challtestsrv).
     pub fn names_port(&self) -> Option<u16> {
         self.names.as_ref().map(|it| it.1)
     }

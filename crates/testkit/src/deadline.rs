@@ -36,8 +36,8 @@ pub(crate) fn note_ended(pid: Pid) {
     }
 }
 
-/// Runs a test's body, and fails when it takes longer than `limit`; what it
-/// has started is then killed.
+/// Runs a test's body, and fails when it takes longer than `limit`. Processes that it has
+/// started are then killed.
 ///
 /// # Panics
 /// As `body` does, and when the deadline passes.
@@ -70,13 +70,13 @@ pub fn within(limit: Duration, body: impl FnOnce() + Send + 'static) {
 /// Waits until a condition holds, at most [`STEP`].
 ///
 /// # Panics
-/// When it does not hold by then; `what` says what was waited for.
+/// When it does not hold by then; `what` names the condition.
 #[track_caller]
 pub fn until(what: &str, condition: impl FnMut() -> bool) {
     assert!(holds_within(STEP, condition), "not within {STEP:?}: {what}");
 }
 
-/// Whether a condition comes to hold within a time.
+/// Whether a condition becomes true within a time.
 pub fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     const POLL_EVERY: Duration = Duration::from_millis(2);
     let deadline = Instant::now() + limit;

@@ -13,7 +13,7 @@ use crate::temp::TempDir;
 /// `dnsmasq`, at a free port of 127.0.0.1.
 #[derive(Debug)]
 pub struct NameServer {
-    /// Where it listens, or will.
+    /// The port that it listens on, or will listen on.
     pub port: u16,
     dir: TempDir,
     running: Option<Running>,
@@ -101,8 +101,8 @@ impl NameServer {
     }
 }
 
-/// BIND, at a free port of 127.0.0.1. It has zones of its own, and takes updates of them
-/// (RFC 2136) that are signed by its keys (RFC 8945).
+/// BIND, at a free port of 127.0.0.1. It serves its own zones, and accepts updates of them (RFC
+/// 2136) that are signed by its keys (RFC 8945).
 #[derive(Debug)]
 pub struct Bind {
     /// The port at which it listens.
@@ -123,8 +123,7 @@ pub struct TsigKey {
 }
 
 impl Bind {
-    /// Starts it with these zones: their names, and the lines of their records beside those
-    /// of the zone itself.
+    /// Starts it with these zones: their names, and lines of records beside the zone's own.
     ///
     /// # Errors
     /// It can't be started, or does not listen in time.

@@ -1,9 +1,9 @@
-//! HTTP/2 by hand, as a client: it sends any frame, and reads what comes back.
+//! HTTP/2 by hand, as a client: it sends any frame, and reads the answers.
 //!
-//! Nothing is checked of what is sent: a test may break every rule. What comes back is
-//! read by [`next`](H2Client::next), frame by frame, and noted: heads are decoded, content
-//! is gathered by stream, SETTINGS and PING are answered. Windows are opened by
-//! [`response`](H2Client::response) alone, so that a test may leave them shut.
+//! Frames are sent unchecked: a test may break every rule. [`next`](H2Client::next) reads the
+//! answers frame by frame and notes them: it decodes heads, gathers content by stream, and
+//! answers SETTINGS and PING. Only [`response`](H2Client::response) opens windows, so that a
+//! test may leave them shut.
 
 mod frames;
 mod server;
@@ -73,7 +73,7 @@ impl Frame {
     }
 }
 
-/// What has come of a response.
+/// The part of a response that has arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct H2Response {
     /// Informational answers before it, each with its fields.
@@ -138,7 +138,7 @@ pub struct GoAway {
     pub last: u32,
     /// Why.
     pub code: ErrorCode,
-    /// What it says beyond that.
+    /// The debug text behind it.
     pub text: Vec<u8>,
 }
 
@@ -160,10 +160,10 @@ pub struct H2Client {
     responses: BTreeMap<u32, H2Response>,
     /// Content that may be sent, on the connection.
     window: i64,
-    /// What was added to the windows of streams, or taken from them.
+    /// The changes to the windows of streams.
     windows: BTreeMap<u32, i64>,
     step: Duration,
-    /// What the peer has last said of each setting.
+    /// The latest value of each of the peer's settings.
     pub settings: BTreeMap<u16, u32>,
     /// The last GOAWAY that came.
     pub goes_away: Option<GoAway>,
@@ -225,7 +225,7 @@ impl H2Client {
         }
     }
 
-    /// The connection below it: what is sent there is sent as it is.
+    /// The connection below it. Bytes sent there go out unchanged.
     pub fn raw(&mut self) -> &mut RawStream {
         &mut self.raw
     }
@@ -250,7 +250,7 @@ impl H2Client {
         self.raw.send(first)
     }
 
-    /// Sends a frame as it is, whatever it says.
+    /// Sends a frame unchanged, valid or not.
     ///
     /// # Errors
     /// When it can't be sent.
@@ -264,8 +264,8 @@ impl H2Client {
         self.raw.send(frame(kind, flags, stream, payload.as_ref()))
     }
 
-    /// Sends these fields as they are: a head, or trailers. They are literals without
-    /// Huffman coding, and enter no table.
+    /// Sends these fields unchanged: a head, or trailers. They are literals without Huffman
+    /// coding, and enter no table.
     ///
     /// # Errors
     /// When they can't be sent.
@@ -368,7 +368,8 @@ impl H2Client {
         own.min(self.window)
     }
 
-    /// Lets the peer send so many bytes more: on a stream, or on the connection by 0.
+    /// Lets the peer send this many more bytes: on a stream, or on the connection if `stream`
+    /// is 0.
     ///
     /// # Errors
     /// When that can't be sent.
@@ -401,10 +402,10 @@ impl H2Client {
         }
     }
 
-    /// Reads the next frame, and notes what it says.
+    /// Reads the next frame, and notes its content.
     ///
     /// # Errors
-    /// When it is not whole within a step; `UnexpectedEof` when the peer has closed.
+    /// When it is not complete within a step; `UnexpectedEof` when the peer has closed.
     #[expect(
         clippy::should_implement_trait,
         reason = "it gives frames as they come, and errors that need no end"
@@ -434,12 +435,12 @@ impl H2Client {
         Ok(self.responses.remove(&stream).unwrap_or_default())
     }
 
-    /// Whether the response of a stream is whole or reset, by what was read.
+    /// Whether the response of a stream is complete or reset, as far as frames were read.
     pub fn has_response(&self, stream: u32) -> bool {
         self.responses.get(&stream).is_some_and(H2Response::is_over)
     }
 
-    /// What was read of the response of a stream, and not taken.
+    /// The part of a stream's response that was read, and not taken.
     pub fn so_far(&self, stream: u32) -> Option<&H2Response> {
         self.responses.get(&stream)
     }
@@ -459,7 +460,7 @@ impl H2Client {
         Ok(())
     }
 
-    /// Reads until the peer closes. Gives the last GOAWAY.
+    /// Reads until the peer closes. Returns the last GOAWAY.
     ///
     /// # Errors
     /// When it does not close within a step after its last frame.
@@ -598,7 +599,7 @@ mod tests {
     use super::*;
     use crate::raw::RawOrigin;
 
-    /// What a server that follows a script sends, and what a client makes of it.
+    /// A scripted server, and a client's reading of its responses.
     #[test]
     fn responses_are_read_whatever_their_frames() {
         let long = "x".repeat(20_000);

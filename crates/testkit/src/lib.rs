@@ -1,4 +1,4 @@
-//! What the tests need around the program.
+//! Everything that the tests need around the program.
 //!
 //! * [`origin`]: the test origin, `evenkeel-origin`.
 //! * [`proxy`]: the program under test, started from its binary.

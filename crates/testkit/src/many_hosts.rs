@@ -14,8 +14,8 @@ pub fn host(number: usize) -> String {
     format!("host-{number}.example.com")
 }
 
-/// The routes and upstreams of so many hosts. The endpoints are addresses of this
-/// machine, each with this port.
+/// The routes and upstreams of this many hosts. The endpoints are addresses of this machine,
+/// each with this port.
 pub fn tables(hosts: usize, port: u16) -> String {
     let upstreams = hosts.div_ceil(HOSTS_PER_UPSTREAM);
     let mut text = String::new();

@@ -89,7 +89,7 @@ impl MemoryDisk {
 
 impl Drop for MemoryDisk {
     fn drop(&mut self) {
-        // What stays mounted is left to the system.
+        // A mount that remains is left to the system.
         let _ = Command::new("umount").arg(self.path()).status();
     }
 }

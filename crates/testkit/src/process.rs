@@ -159,8 +159,8 @@ pub fn run(mut command: Command, limit: Duration) -> io::Result<Output> {
     let child = command.spawn().map_err(|error| named(command, &error))?;
     let pid = Pid::from_child(&child);
     let (sender, receiver) = channel();
-    // The thread that waits for the process is the one that reaps it, so the
-    // process id is valid for as long as nothing has been received.
+    // The thread that waits for the process also reaps it, so the process id is valid until its
+    // message has been received.
     std::thread::spawn(move || {
         let _ = sender.send(child.wait_with_output());
     });
@@ -176,7 +176,7 @@ pub fn run(mut command: Command, limit: Duration) -> io::Result<Output> {
     }
 }
 
-/// The Python that has the modules of `tests/it/requirements.txt`.
+/// The Python with the modules of `tests/it/requirements.txt`.
 pub fn python() -> Command {
     let own = || repository().join(".venv/bin/python");
     let path = std::env::var_os("EVENKEEL_TEST_PYTHON").map_or_else(own, PathBuf::from);
@@ -188,13 +188,13 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A port of 127.0.0.1 that is free, over TCP and UDP. It is not held, and no other call in
-/// this process gets it.
+/// A free port of 127.0.0.1, over TCP and UDP. The port is not held, but no other call in this
+/// process returns it.
 ///
 /// # Errors
 /// None was found.
 pub fn free_port() -> io::Result<u16> {
-    // None of those that connections get: programs start after this returns.
+    // Below the ports of outgoing connections: programs start after this returns.
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 10_000;
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| fastrand::u16(..COUNT).into());

@@ -30,10 +30,10 @@ pub struct ProxySetup {
     pub env: Vec<(String, String)>,
 }
 
-/// Time for what a program said last to be read.
+/// Time to read a program's last output.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// What the status page is called among the listeners.
+/// The name of the status page among the listeners.
 const STATUS_PAGE: &str = "the status page";
 
 /// A running program; killed on drop.
@@ -51,12 +51,12 @@ pub struct Proxy {
 impl Proxy {
     /// Starts the program and waits until every listener listens.
     ///
-    /// `$DIR` in the configuration stands for a folder of its own, where
-    /// `access.log` is looked for.
+    /// `$DIR` in the configuration stands for a new folder, in which `access.log` is looked
+    /// for.
     ///
     /// # Errors
-    /// When it does not start or does not listen in time; the error carries
-    /// what it wrote to standard error.
+    /// When it does not start or does not listen in time; the error carries the output of
+    /// standard error.
     pub fn start(binary: impl AsRef<Path>, config: &str) -> io::Result<Self> {
         Proxy::start_with(binary, config, &ProxySetup::default())
     }
@@ -79,7 +79,7 @@ impl Proxy {
             .args(["run", "--config"])
             .arg(&config_path)
             .args(&setup.args);
-        // Where the tests run says nothing of where the program does.
+        // The environment of the tests must not decide where the program logs.
         command.env_remove("container");
         command.envs(setup.env.iter().map(|(name, value)| (name, value)));
         command
@@ -120,7 +120,7 @@ impl Proxy {
         if self.has_ended()
             && let Some(reader) = self.reader.take()
         {
-            // What it said last may still be in the pipe.
+            // Its last lines may still be in the pipe.
             let _ = reader.join();
         }
         let said = self.stderr();
@@ -135,7 +135,7 @@ impl Proxy {
         listeners.filter(|name| *name != STATUS_PAGE).count()
     }
 
-    /// Where a listener listens: `IP:PORT` or `unix:PATH`.
+    /// The address of a listener: `IP:PORT` or `unix:PATH`.
     ///
     /// # Panics
     /// When there is no such listener.
@@ -145,7 +145,7 @@ impl Proxy {
         })
     }
 
-    /// Where the status page listens.
+    /// The address of the status page.
     ///
     /// # Panics
     /// When there is none.
@@ -184,7 +184,7 @@ impl Proxy {
         self.dir.join(name)
     }
 
-    /// What it has written to standard error so far.
+    /// Its output on standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr
             .lock()
@@ -294,12 +294,12 @@ impl Proxy {
         self.status.is_some()
     }
 
-    /// Waits until it has ended, at most `limit`, and what it said last has come.
+    /// Waits until it has ended, at most `limit`, and until its last output has been read.
     pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         if holds_within(limit, || self.has_ended())
             && let Some(reader) = &self.reader
         {
-            // A successor still has the pipe.
+            // A successor still has the pipe open.
             holds_within(LAST_WORDS, || reader.is_finished());
         }
         self.status

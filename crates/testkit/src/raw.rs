@@ -1,5 +1,5 @@
-//! HTTP by hand, over blocking sockets, on either side: what is sent is
-//! exactly what the test says, and what comes back is read strictly.
+//! HTTP by hand, over blocking sockets, on either side. Tests send exact bytes, and answers are
+//! read strictly.
 //!
 //! Every read and write has a deadline ([`STEP`] unless set otherwise).
 
@@ -20,7 +20,7 @@ use crate::deadline::STEP;
 /// A connection used by hand as a client.
 pub type RawClient = RawStream;
 
-/// One side of a connection, with what has been read ahead of it.
+/// One side of a connection, with the bytes that were read ahead.
 #[derive(Debug)]
 pub struct RawStream {
     socket: Socket,
@@ -121,8 +121,8 @@ impl RawStream {
         }
     }
 
-    /// Goes on over TLS, as its server. The handshake is made right away, and begins
-    /// with what was read and not taken.
+    /// Continues over TLS, as the server. The handshake runs at once, and begins with the bytes
+    /// that were read ahead.
     ///
     /// # Errors
     /// When it is no connection of TCP in plain text, or the handshake fails.
@@ -167,7 +167,7 @@ impl RawStream {
         self.step = step;
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Errors
     /// When they cannot be sent, by the deadline or at all.
@@ -480,11 +480,11 @@ fn parse_head(head: String) -> io::Result<Response> {
 
 /// An origin that follows a script: for answers that no server would give.
 ///
-/// Each connection runs the script in a thread of its own, with its number
-/// counted from 0; the connection closes when the script returns.
+/// Each connection runs the script on its own thread, with its number counted from 0; the
+/// connection closes when the script returns.
 #[derive(Debug)]
 pub struct RawOrigin {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
     stopping: Arc<AtomicBool>,

@@ -1,7 +1,7 @@
-//! Servers of Debian's that speak other protocols than HTTP. Each has a folder of its
-//! own, listens at a Unix socket in it, and ends with the test.
+//! Debian's servers of protocols other than HTTP. Each has its own folder, listens at a Unix
+//! socket in it, and ends with the test.
 
-// What fails here fails the test.
+// A failure here fails the test.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
@@ -79,7 +79,7 @@ impl Server {
         server
     }
 
-    /// MariaDB that takes ten sessions, with a user `known` that has no password.
+    /// MariaDB with at most ten sessions, and a user `known` without a password.
     pub fn mariadb() -> Self {
         let server = Server::new("mariadb.sock", Signal::TERM, |dir| {
             let mut command = of_mariadb(dir);
@@ -110,8 +110,7 @@ impl Server {
         server
     }
 
-    /// `openssl s_server`, which has a certificate for `db.example` and refuses other
-    /// names.
+    /// `openssl s_server`, with a certificate for `db.example`. It refuses other names.
     pub fn openssl() -> Self {
         let server = Server::new("tls.sock", Signal::TERM, |dir| {
             let (key, certificate) = (dir.join("key.pem"), dir.join("certificate.pem"));
@@ -182,8 +181,8 @@ impl Server {
         }
     }
 
-    /// Starts Redis with a port for TLS too, with this certificate and these further
-    /// arguments. Gives the port.
+    /// Starts Redis with a port for TLS too, with this certificate and these further arguments.
+    /// Returns the port.
     #[track_caller]
     pub fn start_tls(&mut self, certificate: &Issued, args: &[&str]) -> u16 {
         let (chain, key) = certificate.write(self.dir.path(), "server").unwrap();
@@ -198,12 +197,12 @@ impl Server {
         port
     }
 
-    /// Where it listens, as an endpoint.
+    /// Its address, as an endpoint is written.
     pub fn endpoint(&self) -> String {
         format!("unix:{}", self.socket.display())
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -213,7 +212,7 @@ impl Server {
         self.dir.join(name)
     }
 
-    /// What it has logged.
+    /// The content of its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }

@@ -17,10 +17,10 @@ const DISK_NODE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::from_secs(1_000_000);
 /// Requests that the kernel hands over at a time: more than any disk answers.
 const HANDED_OVER: u16 = 256;
-/// The kernel reads nothing that nobody asked for: less than a page.
+/// Read-ahead of the kernel, in bytes: less than a page, so that it reads only requested bytes.
 const READ_AHEAD: u32 = 1;
 
-/// What answers for the bytes of the file, from any number of threads.
+/// The source of the file's bytes, called from any number of threads.
 pub trait Disk: Send + Sync + 'static {
     /// Its length in bytes, which does not change.
     fn byte_len(&self) -> u64;
@@ -124,7 +124,7 @@ impl<D: Disk> Filesystem for Shown<D> {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // Nobody relies on what is on it.
+        // The data on it need not survive.
         reply.ok();
     }
 }

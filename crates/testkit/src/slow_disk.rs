@@ -1,9 +1,9 @@
-//! A disk that answers when the test says so, and an ext4 file system on it.
+//! A disk that answers on a test's command, and an ext4 file system on it.
 //!
-//! What is read of the disk is answered by this process ([`shown_disk`]), and a
-//! loop device makes a disk of it. It is mounted nowhere: its folder is an open
-//! file of this process, and all is gone with the last process that has
-//! something of it open. To make it takes root and `mkfs.ext4`.
+//! This process answers the reads of the disk ([`shown_disk`]), and a loop device makes a disk
+//! of it. It is mounted nowhere: its folder is an open file of this process. Everything
+//! disappears with the last process that has a part of it open. Creating it takes root and
+//! `mkfs.ext4`.
 //!
 //! [`shown_disk`]: crate::shown_disk
 
@@ -32,7 +32,7 @@ pub struct SlowDisk {
     gate: Arc<Gate>,
 }
 
-/// What the disk does with reads.
+/// The disk's treatment of reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
     /// Answers them at once.
@@ -66,7 +66,7 @@ struct WaitingRead {
 }
 
 const IMAGE_LEN: u64 = 16 << 20;
-/// Who the files belong to: nobody that the program under test runs as.
+/// Owner of the files: a user that the program under test never runs as.
 const OWNER: u32 = 12_345;
 
 impl SlowDisk {
@@ -90,7 +90,7 @@ impl SlowDisk {
         losetup.args(["--find", "--show", "--read-only", &image]);
         let disk = output_of(losetup)?;
         let root = mount("ext4", &[("source", disk.trim())]);
-        // It lasts for as long as it is mounted.
+        // The device lasts as long as it is mounted.
         let mut losetup = Command::new("losetup");
         losetup.args(["--detach", disk.trim()]);
         output_of(losetup)?;
@@ -102,7 +102,7 @@ impl SlowDisk {
         path_of(&self.root)
     }
 
-    /// Says what is done with reads from now on, and with those that wait.
+    /// Sets the treatment of later reads, and of those that wait.
     pub fn set_reads(&self, reads: Reads) {
         let mut state = self.gate.lock();
         state.reads = reads;
@@ -126,7 +126,7 @@ impl SlowDisk {
 
 impl Drop for SlowDisk {
     fn drop(&mut self) {
-        // Its thread ends when nobody has anything of it open any more.
+        // Its thread ends when no part of it is open any more.
         self.set_reads(Reads::Fail);
     }
 }
@@ -222,7 +222,7 @@ fn path_of(opened: &OwnedFd) -> PathBuf {
     Path::new(&folder).join(opened.as_raw_fd().to_string())
 }
 
-/// Runs a program, and gives what it says.
+/// Runs a program, and returns its output.
 fn output_of(mut command: Command) -> io::Result<String> {
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {

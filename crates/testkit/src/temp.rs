@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A folder of its own, removed with what is in it on drop.
+/// A new folder, removed with its contents on drop.
 #[derive(Debug)]
 pub struct TempDir {
     path: PathBuf,
@@ -32,7 +32,7 @@ impl TempDir {
         Ok(TempDir { path })
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -45,13 +45,13 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // What cannot be removed is left to the system.
+        // Files that can't be removed are left to the system.
         let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
-/// Puts a file with this text in another one's place, as editors do: whoever reads it finds
-/// the one or the other, whole.
+/// Replaces a file by one with this text, as editors do: readers see either the old or the new
+/// file, never a mixture.
 ///
 /// # Panics
 /// When it cannot be written.

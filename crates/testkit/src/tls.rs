@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-/// An authority with a key of its own.
+/// An authority with its own key.
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -57,7 +57,7 @@ impl Authority {
     /// A certificate for these names and addresses, with an ECDSA key.
     ///
     /// # Errors
-    /// When a name is none.
+    /// When a name is invalid.
     pub fn issue(&self, names: &[&str]) -> io::Result<Issued> {
         self.issue_with(names, |_| {})
     }
@@ -65,7 +65,7 @@ impl Authority {
     /// The same, changed before it is signed.
     ///
     /// # Errors
-    /// When a name is none.
+    /// When a name is invalid.
     pub fn issue_with(
         &self,
         names: &[&str],
@@ -86,10 +86,10 @@ impl Authority {
         })
     }
 
-    /// Configuration of a client that trusts this authority alone.
+    /// Configuration of a client that trusts only this authority.
     ///
     /// # Errors
-    /// When the versions are none.
+    /// When the versions are not supported.
     pub fn trusting(&self, versions: Versions) -> io::Result<Arc<ClientConfig>> {
         self.trusting_with(versions, None)
     }
@@ -97,7 +97,7 @@ impl Authority {
     /// The same for a client that shows a certificate.
     ///
     /// # Errors
-    /// When the versions or the certificate are none.
+    /// When the versions are not supported, or the certificate can't be used.
     pub fn trusting_with(
         &self,
         versions: Versions,
@@ -142,10 +142,10 @@ impl Authority {
     }
 }
 
-/// Configuration of a client that trusts the authority with this certificate, as PEM, alone.
+/// Configuration of a client that trusts only the authority with this certificate, as PEM.
 ///
 /// # Errors
-/// When it is none, or the versions are none.
+/// When the certificate can't be parsed, or the versions are not supported.
 pub fn trusting_pem(authority: &str, versions: Versions) -> io::Result<Arc<ClientConfig>> {
     let authority = CertificateDer::from_pem_slice(authority.as_bytes());
     let config = trusting(authority.map_err(io::Error::other)?, versions)?;
@@ -167,8 +167,7 @@ fn trusting(
 }
 
 impl Issued {
-    /// What a server is configured with that shows this certificate, and speaks these
-    /// protocols (ALPN).
+    /// The configuration of a server with this certificate and these protocols (ALPN).
     ///
     /// # Errors
     /// When the certificate can't be used.

@@ -9,14 +9,14 @@ use std::task::{Wake, Waker};
 pub struct Wakes(AtomicU32);
 
 impl Wakes {
-    /// Those of a new waker.
+    /// A new waker with its count of wakes.
     pub fn of_new_waker() -> (Arc<Self>, Waker) {
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(wakes.clone());
         (wakes, waker)
     }
 
-    /// So far.
+    /// Number of wakes so far.
     pub fn count(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }

@@ -30,7 +30,7 @@ const LOOKUPS: usize = 1_000_000;
 fn main() -> ExitCode {
     let number = std::env::args().find_map(|it| it.parse().ok());
     let number: usize = number.unwrap_or(100_000);
-    // Another process writes them: what it has freed would be used again here.
+    // Another process writes them: memory that it frees would be used again here.
     if let Some(folder) = std::env::var_os(FOLDER) {
         write_bundles(Path::new(&folder), number);
         return ExitCode::SUCCESS;
@@ -117,7 +117,7 @@ fn write_bundles(folder: &Path, number: usize) {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("there are random bytes");
     let issuer = CertifiedIssuer::self_signed(params, key).expect("it is well formed");
-    // All have the same key: nobody looks.
+    // All have the same key, since nothing compares keys.
     let key = KeyPair::generate().expect("there are random bytes");
     for number in 0..number {
         let name = name(number);

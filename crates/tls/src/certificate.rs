@@ -1,9 +1,9 @@
 //! A certificate with its chain and its private key, read from files.
 //!
-//! Reading parses the certificate, and compares its public key with the one that stands in
-//! the file of the private key. The private key is loaded at the first handshake that needs
-//! it: a folder of 100,000 certificates is read in seconds. Until then its bytes lie in a
-//! buffer that is zeroed when it is dropped: 138 bytes for ECDSA P-256, 1.2 KB for RSA 2048.
+//! Reading parses the certificate, and compares its public key with the one in the file of the
+//! private key. The private key is loaded at the first handshake that needs it, so that a
+//! folder of 100,000 certificates is read in seconds. Until then its bytes stay in a buffer
+//! that is zeroed when it is dropped: 138 bytes for ECDSA P-256, 1.2 KB for RSA 2048.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -30,7 +30,7 @@ const MAX_OCSP: u64 = 64 << 10;
 pub(crate) struct Files {
     /// The certificate with its chain, and possibly the key.
     pub(crate) chain: PathBuf,
-    /// Candidates for the file of the key, in order, unless `chain` has the key.
+    /// Candidates for the file of the key, in order; unused if `chain` has the key.
     pub(crate) keys: Vec<PathBuf>,
     /// The OCSP response.
     pub(crate) ocsp: Option<PathBuf>,
@@ -161,7 +161,7 @@ impl Certificate {
         Ok((read, fault))
     }
 
-    /// Whether it comes from these files, as they are now.
+    /// Whether it comes from these files in their current state.
     pub(crate) fn is_of(&self, files: &Files) -> bool {
         self.files == *files && self.stamps == files.stamps()
     }
@@ -207,8 +207,8 @@ impl Certificate {
         self.not_after
     }
 
-    /// Seconds until its end, if less than a twelfth of its lifetime is left: a week of 90
-    /// days, half a day of 6 days. 0 once it has expired.
+    /// Seconds until its end, if less than a twelfth of its lifetime is left; 0 once it has
+    /// expired. A twelfth is a week of 90 days, or half a day of 6 days.
     #[must_use]
     pub fn ends_soon(&self, now: UnixTime) -> Option<u64> {
         const PARTS: u64 = 12;
@@ -296,7 +296,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// The key from a file of its own.
+/// The key from a separate file.
 fn read_key(files: &Files) -> Result<(&PathBuf, Zeroizing<PrivateKeyDer<'static>>), Error> {
     for path in &files.keys {
         let (bytes, _) = file::read(path, MAX_CERTIFICATE)?;

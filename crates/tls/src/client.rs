@@ -29,8 +29,8 @@ pub struct ClientSettings {
     pub policy: Policy,
     /// How the certificates of endpoints are verified.
     pub verify: Verify,
-    /// The keys that an endpoint may have: one of these, or any where there are none. They
-    /// count beside `verify`, also where that verifies nothing.
+    /// The keys that an endpoint may have; if empty, any key. They are checked beside `verify`,
+    /// even if that verifies nothing.
     pub pins: Vec<Pin>,
     /// The certificate that is shown to endpoints: the first one. It can be replaced while
     /// connections are made.
@@ -52,8 +52,8 @@ pub enum Verify {
     /// A certificate that is itself one of the authorities needs no other to vouch for it:
     /// endpoints often have a certificate that they have signed themselves.
     By(Authorities),
-    /// Any certificate is accepted, of any name and age. Safety: whoever is between here and
-    /// the endpoint can read and change everything, unless there are pins.
+    /// No verification: any certificate is accepted, of any name and age. Safety: anyone on the
+    /// path to the endpoint can read and change everything, unless there are pins.
     Nothing,
 }
 
@@ -88,7 +88,7 @@ pub fn client_config(settings: ClientSettings) -> Result<Arc<ClientConfig>, Erro
 pub struct Pin([u8; 32]);
 
 impl Pin {
-    /// The pin of a certificate in DER; `None` where the bytes are none.
+    /// The pin of a certificate in DER; `None` if the bytes are not one.
     #[must_use]
     pub fn of(certificate: &[u8]) -> Option<Self> {
         let parsed = facts::parse(certificate)?;
@@ -99,7 +99,7 @@ impl Pin {
 impl FromStr for Pin {
     type Err = NoPin;
 
-    /// Reads `sha256/BASE64`, or `sha256//BASE64` as curl's `--pinnedpubkey` has it.
+    /// Reads `sha256/BASE64`, or `sha256//BASE64` as in curl's `--pinnedpubkey`.
     fn from_str(text: &str) -> Result<Self, NoPin> {
         let base64 = text.strip_prefix("sha256/").ok_or(NoPin)?;
         let base64 = base64
@@ -132,12 +132,12 @@ impl fmt::Display for NoPin {
 
 impl std::error::Error for NoPin {}
 
-/// An endpoint whose key has none of the pins.
+/// An endpoint whose key matches none of the pins.
 ///
 /// The handshake fails with a [`CertificateError::Other`] that has this as its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PinMismatch {
-    /// The pin of the key that the endpoint has; `None` where its certificate is none.
+    /// The pin of the endpoint's key; `None` if its certificate can't be parsed.
     pub presented: Option<Pin>,
 }
 
@@ -232,7 +232,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// The same error; one about the name has the names as they stand in the certificate.
+/// The same error; an error about the name gets the names of the certificate.
 fn with_names(error: Error, leaf: &CertificateDer<'_>, name: &ServerName<'_>) -> Error {
     use CertificateError::{NotValidForName, NotValidForNameContext};
     let Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) = error else {

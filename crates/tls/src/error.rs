@@ -45,7 +45,7 @@ pub enum Fault {
     },
     /// The private key in it cannot be parsed.
     BrokenKey,
-    /// Its certificate has a key of a kind that TLS connections are not served with.
+    /// The key of its certificate is of a kind that is not supported for TLS connections.
     UnsupportedKey {
         /// The kind, in words.
         kind: String,
@@ -68,7 +68,7 @@ pub enum Fault {
         /// Its length in bytes.
         found: u64,
     },
-    /// It is too short for a key that secrets are sealed with.
+    /// The file is too short for a key that encrypts secrets.
     ShortKey {
         /// Its length in bytes.
         found: u64,

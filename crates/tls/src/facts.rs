@@ -40,7 +40,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Parses a certificate in DER; `None` where the bytes are none.
+    /// Parses a certificate in DER; `None` if the bytes are not one.
     #[must_use]
     pub fn of(der: &[u8]) -> Option<Self> {
         let certificate = parse(der)?;
@@ -69,13 +69,13 @@ impl Facts {
     }
 }
 
-/// A certificate, parsed in place; `None` where the bytes are none, or go on after it.
+/// A certificate, parsed in place; `None` if the bytes are not one, or continue after it.
 pub(crate) fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     rest.is_empty().then_some(certificate)
 }
 
-/// The names that a certificate is served for, as [`Facts::dns_names`] has them.
+/// The names that a certificate is served for, in the form of [`Facts::dns_names`].
 pub(crate) fn dns_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let mut names = Vec::new();
     match alternative_names(certificate) {
@@ -95,7 +95,7 @@ pub(crate) fn dns_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     names
 }
 
-/// A DNS name in lower case, without a dot at the end; `None` where it is none.
+/// A DNS name in lower case, without a dot at the end; `None` if the text is not one.
 fn dns_name(name: &str) -> Option<String> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let is_known = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.' | b'_' | b'*');
@@ -104,7 +104,7 @@ fn dns_name(name: &str) -> Option<String> {
     (is_name && !is_address).then(|| name.to_ascii_lowercase())
 }
 
-/// The subject alternative name; `None` where there is none.
+/// The subject alternative name; `None` without one.
 fn alternative_names<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [GeneralName<'a>]> {
     let mut extensions = certificate.iter_extensions();
     extensions.find_map(|it| match it.parsed_extension() {
@@ -119,7 +119,7 @@ fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
         .ok()
 }
 
-/// Names are written by whoever asked for the certificate, and end in logs.
+/// Names come from the subscriber of the certificate, and are written to logs.
 fn escaped(text: String) -> String {
     if text.chars().any(char::is_control) {
         let escape = |it: char| {

@@ -60,8 +60,8 @@ impl From<&Error> for HandshakeFault {
     }
 }
 
-/// Whether an error after a handshake says that the endpoint does not accept it: in TLS 1.3
-/// an endpoint looks at the client certificate after the handshake has ended for the client.
+/// Whether an error after a handshake means that the endpoint refuses the client. In TLS 1.3 an
+/// endpoint checks the client certificate after the handshake has ended for the client.
 #[must_use]
 pub fn is_handshake_refusal(error: &Error) -> bool {
     use AlertDescription as Alert;
@@ -104,7 +104,7 @@ pub fn without_links(text: &str) -> Cow<'_, str> {
     format!("{before}the connection was cut{}", without_links(rest)).into()
 }
 
-/// What is wrong with a certificate.
+/// The fault of a certificate, in words.
 fn certificate(fault: &CertificateError) -> String {
     match fault {
         CertificateError::NotValidForNameContext {
@@ -167,7 +167,7 @@ fn date(moment: UnixTime) -> String {
     }
 }
 
-/// What an endpoint says that refuses a handshake.
+/// The endpoint's reason for refusing a handshake, in words.
 fn refusal(alert: AlertDescription) -> String {
     let why = match alert {
         AlertDescription::CertificateRequired => "it wants a client certificate",

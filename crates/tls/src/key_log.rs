@@ -1,4 +1,4 @@
-//! A file with the secrets of connections, for whoever has to look into them.
+//! A file with the secrets of connections, for debugging.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -14,17 +14,17 @@ use rustls::KeyLog;
 
 /// A file in the form of `SSLKEYLOGFILE` (RFC 9850), which Wireshark reads.
 ///
-/// Safety: whoever reads it can decrypt the connections of all clients.
+/// Safety: anyone who can read it can decrypt the connections of all clients.
 pub struct KeyLogFile {
     file: Mutex<File>,
-    /// Told of the first line that can't be written.
+    /// Called for the first line that can't be written.
     on_failure: fn(&io::Error),
     has_failed: AtomicBool,
 }
 
 impl KeyLogFile {
-    /// Appends to a file. One that is new can be read by its user alone. `on_failure` is told
-    /// of the first line that can't be written, on the thread of its connection.
+    /// Appends to a file. A new file is readable by its user only. `on_failure` is called for
+    /// the first line that can't be written, on the thread of its connection.
     ///
     /// # Errors
     /// The file can't be opened.

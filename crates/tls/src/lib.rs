@@ -1,20 +1,20 @@
 //! TLS without I/O on connections: certificates, keys, tickets and policies, and the rustls
-//! configurations that are made of them.
+//! configurations made from them.
 //!
-//! Files are read here, on the thread of whoever asks. Records and handshakes are rustls'
-//! own, and the sockets below them belong to others.
+//! Files are read here, on the caller's thread. Records and handshakes are handled by rustls;
+//! the sockets below belong to the callers.
 //!
 //! | module | owns |
 //! |---|---|
 //! | [`certificate`] | a certificate with its chain and its key |
-//! | [`facts`] | what stands in a certificate: names, validity, issuer, fingerprint |
-//! | [`reading`] | files and folders of certificates, and what has changed in them |
-//! | [`store`] | certificates by name, and which of them a client gets |
-//! | [`resolver`] | the set that is served, which can be replaced at any time |
+//! | [`facts`] | the contents of a certificate: names, validity, issuer, fingerprint |
+//! | [`reading`] | files and folders of certificates, and their changes |
+//! | [`store`] | certificates by name, and the choice for a client |
+//! | [`resolver`] | the served set, which can be replaced at any time |
 //! | [`policy`] | versions, cipher suites and groups |
 //! | [`trust`] | authorities, revocation lists, and whether clients show certificates |
-//! | [`tickets`] | resumption: the keys of tickets and how they rotate |
-//! | [`mac`] | keys that sign what a client keeps |
+//! | [`tickets`] | resumption: the keys of tickets and their rotation |
+//! | [`mac`] | keys that sign data which a client keeps |
 //! | [`sealed`] | secrets that are stored where others can read |
 //! | [`server`] | the configuration for connections from clients |
 //! | [`client`] | the configuration for connections to endpoints |

@@ -1,4 +1,4 @@
-//! Keys that sign what a client keeps and shows again.
+//! Keys that sign data which a client keeps and sends back.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
@@ -16,7 +16,7 @@ const MIN_LEN: usize = 32;
 /// A key of HMAC-SHA-256 (RFC 2104).
 pub struct MacKey(hmac::Key);
 
-/// Tells nothing of the key.
+/// Does not print the key.
 impl std::fmt::Debug for MacKey {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("MacKey")
@@ -24,7 +24,7 @@ impl std::fmt::Debug for MacKey {
 }
 
 impl MacKey {
-    /// Length of a tag, in bytes: half of what the hash gives.
+    /// Length of a tag, in bytes: half of the hash.
     pub const TAG_LEN: usize = 16;
 
     /// Reads it from a file with at least 32 random bytes. Blocks.
@@ -40,10 +40,10 @@ impl MacKey {
         Ok(Self::of(&bytes))
     }
 
-    /// A key that only this process has.
+    /// A new key of this process alone.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub fn generate() -> io::Result<Self> {
         Ok(Self::of(&random()?))
     }

@@ -1,8 +1,8 @@
 //! Versions of TLS, cipher suites and groups of key exchange.
 //!
-//! The presets follow Mozilla's guidelines 6.0 of April 2026. Nothing differs: rustls has
-//! every suite and group that they name. It has no CBC, no RSA key exchange and no
-//! finite-field Diffie-Hellman. The client's order of suites counts, as they recommend.
+//! The presets follow Mozilla's guidelines 6.0 of April 2026 exactly: rustls has every suite
+//! and group that they name. It has no CBC, no RSA key exchange and no finite-field
+//! Diffie-Hellman. The client's order of suites counts, as they recommend.
 
 use std::fmt;
 
@@ -237,7 +237,7 @@ pub struct Policy {
     versions: Vec<Version>,
     suites: Vec<CipherSuite>,
     groups: Vec<Group>,
-    /// Whether a server goes by the order of `suites`, and not by its client's.
+    /// Whether a server prefers the order of `suites` to its client's.
     has_own_order: bool,
 }
 
@@ -286,8 +286,9 @@ impl Policy {
         Ok(self)
     }
 
-    /// The same with these suites, the preferred one first. A version without any suite in the list keeps its own:
-    /// lists of other servers are often for TLS 1.2 alone, and say nothing of TLS 1.3.
+    /// The same with these suites, the preferred one first. A version without a suite in the
+    /// list keeps its own: lists for other servers are often for TLS 1.2 alone, and do not
+    /// cover TLS 1.3.
     ///
     /// # Errors
     /// A suite belongs to a version that the policy does not have.
@@ -303,8 +304,8 @@ impl Policy {
         Ok(self)
     }
 
-    /// Whether a server takes the first of its suites that the client has. Those of a preset
-    /// are equally good: the client knows which of them it computes fastest.
+    /// Whether a server prefers its own order of suites to the client's. The suites of a preset
+    /// are equally good, and the client knows which of them it computes fastest.
     #[must_use]
     pub fn has_own_order(&self) -> bool {
         self.has_own_order
@@ -313,7 +314,8 @@ impl Policy {
     /// The same with these groups. A server takes the first one that the client has.
     ///
     /// # Errors
-    /// The list is empty, or a version can use none of it: TLS 1.2 has no hybrid groups.
+    /// The list is empty, or a version can use none of the groups: TLS 1.2 has no hybrid
+    /// groups.
     pub fn with_groups(mut self, groups: &[Group]) -> Result<Self, PolicyError> {
         if groups.is_empty() {
             return Err(PolicyError::NoGroup);

@@ -1,4 +1,4 @@
-//! Reads certificates from their sources, and reads again what has changed.
+//! Reads certificates from their sources, and later reads changed ones again.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirEntry};
@@ -26,13 +26,13 @@ pub enum Source {
     Expected(PathBuf),
     /// A folder with, in the order of their names:
     ///
-    /// * `NAME.pem` or `NAME.crt`: the certificate with its chain. The private key stands in
-    ///   the same file, in `NAME.pem.key`, or in `NAME.key`.
-    /// * folders with `fullchain.pem` and `privkey.pem`, as certbot has them. The folder
-    ///   itself may be such a one.
+    /// * `NAME.pem` or `NAME.crt`: the certificate with its chain. The private key is in the
+    ///   same file, in `NAME.pem.key`, or in `NAME.key`.
+    /// * folders with `fullchain.pem` and `privkey.pem`, as certbot makes them. The folder
+    ///   itself may be one of these.
     ///
-    /// Beside each an OCSP response may lie, such as `NAME.pem.ocsp`. Names that begin with
-    /// a dot are passed over.
+    /// Beside each there may be an OCSP response, such as `NAME.pem.ocsp`. Names that begin
+    /// with a dot are ignored.
     Folder(PathBuf),
 }
 
@@ -43,7 +43,7 @@ pub struct Trouble {
     pub path: PathBuf,
     /// The fault, beginning with the path.
     pub text: String,
-    /// Whether a certificate that was read before is still served in its place.
+    /// Whether an earlier certificate is still served in its place.
     pub is_kept: bool,
 }
 
@@ -96,7 +96,7 @@ pub fn read(sources: &[Source], before: Option<&Certificates>) -> (Certificates,
     (Certificates::new(reading.certificates), reading.troubles)
 }
 
-/// The files and folders of these sources, as they are now.
+/// The current files and folders of these sources.
 #[must_use]
 pub fn watched(sources: &[Source]) -> Watched {
     let mut watched = Watched::default();
@@ -198,7 +198,7 @@ struct Listed {
     folders: Vec<PathBuf>,
 }
 
-/// The names that certbot gives to the files of one certificate.
+/// The file names of certbot for one certificate.
 const CERTBOT: [&str; 4] = ["fullchain.pem", "privkey.pem", "cert.pem", "chain.pem"];
 
 impl Listed {

@@ -24,13 +24,13 @@ pub enum UnknownName {
 
 /// The certificates that are served, shared by all connections.
 ///
-/// A handshake holds a read lock while it looks for its certificate, which takes less than a
-/// microsecond. Handshakes that have begun finish with the certificate that they got.
+/// A handshake holds a read lock while it looks up its certificate, for less than a
+/// microsecond. Handshakes in progress finish with the certificate that they got.
 #[derive(Debug)]
 pub struct Served {
     certificates: RwLock<Arc<Certificates>>,
     unknown_name: UnknownName,
-    /// For a client that gets none of them.
+    /// For a client that gets none of the certificates.
     placeholder: Option<Placeholder>,
 }
 
@@ -60,8 +60,8 @@ impl Served {
         }
     }
 
-    /// The same, with a certificate for clients that get none of the set: for all of them, or
-    /// with [`UnknownName::Refuse`] for those that send a name which it is for.
+    /// The same, with a placeholder for clients that get no certificate of the set. With
+    /// [`UnknownName::Refuse`] only clients that send one of the placeholder's names get it.
     #[must_use]
     pub fn with_placeholder(self, placeholder: Option<Placeholder>) -> Self {
         Self {

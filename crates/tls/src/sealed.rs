@@ -1,11 +1,11 @@
 //! Secrets that are sealed for a place that others can read, with a key from a file.
 //!
-//! Machines that share a server have the same file. A secret opens only with this key, for
-//! the same purpose and under the same name. So whoever can write to the server can neither
-//! read a secret nor put one in another's place.
+//! Machines that share a server have the same key file. A secret opens only with this key, for
+//! the same purpose and under the same name. Anyone who can write to the server can thus
+//! neither read a secret nor swap two of them.
 //!
-//! Sealed bytes are `version (1) ‖ nonce (12) ‖ sealed ‖ tag (16)`, by AES-256-GCM-SIV
-//! (RFC 8452). Nonces are random: this cipher bears that two are the same.
+//! Sealed bytes are `version (1) ‖ nonce (12) ‖ sealed ‖ tag (16)`, by AES-256-GCM-SIV (RFC
+//! 8452). Nonces are random: this cipher tolerates a repeated nonce.
 
 use std::fmt;
 use std::path::Path;
@@ -78,7 +78,7 @@ impl SealingKey {
         digits.collect()
     }
 
-    /// Seals a secret; `None` where the system gives no random bytes.
+    /// Seals a secret; `None` if the system provides no random bytes.
     #[must_use]
     pub fn seal(&self, purpose: Purpose, name: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];

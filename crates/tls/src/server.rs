@@ -24,9 +24,9 @@ pub struct ServerSettings {
     pub policy: Policy,
     /// The certificates. They can be replaced while connections are served.
     pub certificates: Arc<Served>,
-    /// Protocols in the order of preference, such as `h2` and `http/1.1`. With none of them
-    /// in common a handshake fails with `no_application_protocol`; without any, or with a
-    /// client that sends none, none is agreed on.
+    /// Protocols in the order of preference, such as `h2` and `http/1.1`. A handshake without a
+    /// common protocol fails with `no_application_protocol`. If this list is empty, or the
+    /// client sends none, no protocol is negotiated.
     pub alpn: Vec<Vec<u8>>,
     /// Whether clients show a certificate.
     pub client_auth: ClientAuth,
@@ -55,7 +55,7 @@ pub fn server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, Erro
     config.alpn_protocols = settings.alpn;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     match settings.tickets {
-        // Each session is taken out when it is used: what is sent again finds none.
+        // Each session is removed when it is used: a replayed request finds none.
         _ if settings.early_data => {
             config.max_early_data_size = EARLY_DATA_LEN;
             // Answers go before the end of the handshake, too.
@@ -71,8 +71,8 @@ pub fn server_config(settings: ServerSettings) -> Result<Arc<ServerConfig>, Erro
     Ok(Arc::new(config))
 }
 
-/// The configuration of one handshake that shows this certificate to whoever asks, agrees
-/// on this protocol (ALPN), and leaves no ticket.
+/// The configuration of one handshake. It shows this certificate to every client, negotiates
+/// this protocol (ALPN), and issues no ticket.
 ///
 /// # Errors
 /// None that is known.

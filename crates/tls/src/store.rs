@@ -1,4 +1,4 @@
-//! The certificates of a listener, and which of them a client gets.
+//! The certificates of a listener, and the choice among them for a client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,8 +60,8 @@ impl Certificates {
 
     /// The certificate for a name that a client has sent.
     ///
-    /// Candidates have the exact name, or a wildcard in place of its first label (RFC 9525,
-    /// section 6.3). The best of them is chosen by these, the first counting most:
+    /// Candidates have the exact name, or a wildcard as its first label (RFC 9525, section
+    /// 6.3). The best candidate is chosen by these criteria, the first counting most:
     ///
     /// 1. a key that `is_usable` to the client,
     /// 2. validity at `now`,
@@ -69,10 +69,10 @@ impl Certificates {
     /// 4. the kind of the key: ECDSA, then Ed25519, then RSA,
     /// 5. the later end.
     ///
-    /// A certificate whose key the client can't use is chosen where there is no other. The
-    /// handshake then fails with the right alert.
+    /// If there is no other candidate, a certificate whose key the client can't use is chosen.
+    /// The handshake then fails with the right alert.
     ///
-    /// Case does not matter, nor does a dot at the end. Nothing is allocated.
+    /// Case and a dot at the end are ignored. Nothing is allocated.
     pub fn find(
         &self,
         server_name: &str,
@@ -144,7 +144,7 @@ impl Certificates {
         &self.certificates
     }
 
-    /// Whether there is none.
+    /// Whether there are no certificates.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()

@@ -1,13 +1,13 @@
-//! Tickets by which clients resume sessions, and the keys that seal them.
+//! Session tickets of clients, and the keys that seal them.
 //!
-//! All workers and all listeners of a process share one [`TicketKeys`]. A new key seals
-//! tickets after each [`Lifetimes::rotation`]; the one before it opens them until the last has
-//! run out. Keys from files, where there are any, seal instead of such keys. A ticket is bound
-//! to a context, the client-auth policy of its listener: elsewhere it does not open.
+//! All workers and all listeners of a process share one [`TicketKeys`]. A new key seals tickets
+//! after each [`Lifetimes::rotation`]; the key before it opens its tickets until the last one
+//! has expired. Keys from files, if there are any, seal instead. A ticket is bound to a
+//! context, the client-auth policy of its listener: in another context it does not open.
 //!
-//! A ticket is `name (16) ‖ nonce (12) ‖ sealed ‖ tag (16)`. Sealed by AES-256-GCM-SIV
-//! (RFC 8452) are the time of issue and the session. Nonces are random: this cipher bears
-//! that two are the same, which plain GCM does not. The context is authenticated beside it.
+//! A ticket is `name (16) ‖ nonce (12) ‖ sealed ‖ tag (16)`. The time of issue and the session
+//! are sealed by AES-256-GCM-SIV (RFC 8452). Nonces are random: this cipher tolerates a
+//! repeated nonce, which plain GCM does not. The context is authenticated beside it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -64,18 +64,18 @@ pub struct TicketKeys {
 }
 
 struct Ring {
-    /// The first key seals; all of them open. Those from files come first, then those that
-    /// were made here, the newest first.
+    /// The first key seals; all of them open. Keys from files come first, then keys made here,
+    /// the newest first.
     keys: Vec<Arc<Key>>,
     lifetimes: Lifetimes,
-    /// How often another key was made, as it was time.
+    /// Number of scheduled rotations so far.
     rotations: u64,
 }
 
 /// A key that was made here, for other machines.
 #[derive(Clone)]
 pub struct OwnKey {
-    /// Its name, which is in each ticket. It is no secret.
+    /// Its name, which is in each ticket. The name is no secret.
     pub name: [u8; NAME_LEN],
     /// How long it opens tickets still.
     pub left: Duration,
@@ -94,7 +94,7 @@ impl fmt::Debug for OwnKey {
 pub struct TicketCounts {
     /// Keys that open tickets.
     pub keys: u64,
-    /// How often another key was made, as it was time.
+    /// Number of scheduled rotations so far.
     pub rotations: u64,
     /// Tickets whose key was not there.
     pub unknown: u64,
@@ -137,7 +137,7 @@ impl Key {
         }))
     }
 
-    /// A new one; `None` where the system gives no random bytes.
+    /// A new key; `None` if the system provides no random bytes.
     fn generate(now: u64) -> Option<Arc<Self>> {
         let mut name = [0; NAME_LEN];
         let mut secret = Zeroizing::new([0; SECRET_LEN]);
@@ -153,12 +153,11 @@ impl Key {
 
 /// Keys from files of nginx's form, which several machines share.
 ///
-/// A file has 48 or 80 random bytes; the first 16 are the key's name. The key of the first
-/// file seals, and those of the others open. To change the key, put a new file first, and
-/// remove the last one after a ticket's lifetime.
+/// A file has 48 or 80 random bytes; the first 16 are the key's name. The key of the first file
+/// seals, and the others only open. To change the key, put a new file first, and remove the
+/// last one after a ticket's lifetime.
 ///
-/// Keys are taken from such a file, but tickets have a form of our own: nginx does not open
-/// them.
+/// Keys come from nginx' files, but tickets have their own form: nginx does not open them.
 #[derive(Clone)]
 pub struct FileKeys(Vec<Arc<Key>>);
 
@@ -210,18 +209,18 @@ impl fmt::Debug for FileKeys {
 }
 
 impl TicketKeys {
-    /// Keys that are made here and replaced by time.
+    /// Keys that are made here and rotated by time.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub fn generate(lifetimes: Lifetimes) -> Result<Self, rustls::Error> {
         Self::generate_at(lifetimes, Arc::new(DefaultTimeProvider))
     }
 
-    /// The same by another clock.
+    /// The same with another clock.
     ///
     /// # Errors
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     pub fn generate_at(
         lifetimes: Lifetimes,
         time: Arc<dyn TimeProvider>,
@@ -244,10 +243,10 @@ impl TicketKeys {
         self.ring_to_write().lifetimes = lifetimes;
     }
 
-    /// Seals and opens tickets with the keys of these files, in place of those of other files.
+    /// Seals and opens tickets with the keys of these files, instead of the previous files'.
     ///
-    /// Keys that were made here open their tickets until the last of them has run out. They
-    /// seal again where there is no file.
+    /// Keys made here open their tickets until the last ticket has expired. They seal again if
+    /// there are no files.
     pub fn use_files(&self, files: FileKeys) {
         let keys = &mut self.ring_to_write().keys;
         keys.retain(|it| it.origin != Origin::File);
@@ -273,8 +272,8 @@ impl TicketKeys {
         exported(keys.filter(|it| it.origin != Origin::File))
     }
 
-    /// The keys that were made here, for other machines, the one that seals first. None
-    /// while keys from files seal.
+    /// The keys made here, for other machines, the sealing one first. None while keys from
+    /// files seal.
     #[must_use]
     pub fn own(&self) -> Vec<OwnKey> {
         let now = seconds(&*self.time);
@@ -302,14 +301,14 @@ impl TicketKeys {
         }
     }
 
-    /// Adds what the process before has counted.
+    /// Adds the counts of the process before.
     pub fn add(&self, rotations: u64, unknown: u64) {
         self.ring_to_write().rotations += rotations;
         self.unknown.fetch_add(unknown, Relaxed);
     }
 
-    /// Opens tickets with these keys too, until the last of them has run out. Tickets are
-    /// sealed with a key of one's own as before. Gives how many were not there yet.
+    /// Opens tickets with these keys too, until the last ticket has expired. This process still
+    /// seals with its own key. Returns how many keys were new.
     ///
     /// # Errors
     /// The bytes are no export of this version.

@@ -110,7 +110,8 @@ impl Authorities {
         Ok(SYSTEM.get_or_init(|| read).clone())
     }
 
-    /// Neither order nor number of certificates and lists count for the digest.
+    /// Builds the authorities. The digest does not depend on the order or number of
+    /// certificates and lists.
     fn new(
         roots: Arc<RootCertStore>,
         mut certificates: Vec<[u8; 32]>,
@@ -162,7 +163,7 @@ impl PartialEq for Authorities {
 
 impl Eq for Authorities {}
 
-/// The system has no authorities, with the reasons.
+/// The system has no trusted authorities, with the reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoSystemAuthorities(Vec<String>);
 
@@ -192,10 +193,10 @@ pub enum ClientAuth {
 }
 
 impl ClientAuth {
-    /// Tells policies apart: a session of one is not resumed under another.
+    /// Distinguishes policies: a session of one is not resumed under another.
     ///
-    /// Resumption does not verify a client's certificate again. So authorities and revocation
-    /// lists belong to the policy: what has changed in them counts for resumed sessions too.
+    /// Resumption does not verify a client's certificate again. Authorities and revocation
+    /// lists therefore belong to the policy: changes of them affect resumed sessions too.
     #[must_use]
     pub fn context(&self) -> [u8; 32] {
         match self {

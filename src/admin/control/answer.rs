@@ -1,10 +1,10 @@
-//! Answers to commands: as text or as JSON, or why there is none.
+//! Answers to commands: text, JSON, or an error.
 
 use std::fmt::Display;
 
 use serde::Serialize;
 
-/// How an answer is written.
+/// The format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Text,
@@ -12,7 +12,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// An answer: as JSON, or as the text that is made of the same.
+    /// An answer: as JSON, or as text from the same data.
     pub fn show<T: Serialize>(self, data: &T, text: impl FnOnce(&T) -> String) -> Answer {
         match self {
             Format::Text => Ok(text(data)),
@@ -21,12 +21,12 @@ impl Format {
     }
 }
 
-/// An answer without its end, or why there is none.
+/// An answer without its end mark, or an error.
 pub(super) type Answer = Result<String, String>;
 
-/// An error, with the names that would have been right.
+/// An error with the valid names.
 pub(super) fn with_names<'a>(error: &impl Display, names: impl Iterator<Item = &'a str>) -> String {
-    /// Names that are listed.
+    /// Most names in the list.
     const MOST: usize = 10;
     let mut names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
     let more = names.len().saturating_sub(MOST);

@@ -1,4 +1,4 @@
-//! The commands of the control socket, and what each does.
+//! The commands of the control socket.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::observe::log_level;
 use crate::observe::rates::Rates;
 use evenkeel_policy::endpoint::Admin as Wanted;
 
-/// Rows that are shown where no number is asked for.
+/// Rows shown by default.
 const DEFAULT_ROWS: usize = 100;
-/// Most rows that are shown.
+/// Most rows shown.
 pub const MAX_ROWS: usize = 10_000;
-/// The shortest and the longest time that `rates` may be asked for.
+/// The shortest and the longest time for `rates`.
 const MIN_WINDOW: Duration = Duration::from_millis(100);
 const MAX_WINDOW: Duration = Duration::from_secs(60);
-/// Longest part of a command that its refusal repeats, in characters.
+/// Longest part of a command that an error repeats, in characters.
 const MAX_ECHO_LEN: usize = 80;
-/// Has a change of an endpoint saved.
+/// The word that saves a change of an endpoint.
 const SAVE: &str = "save";
 
 const HELP: &str = "\
@@ -72,8 +72,8 @@ UPSTREAM/* is every endpoint of an upstream. `json` before a command, except
 those of HAProxy, gives JSON. Several commands are separated by `;`.
 ";
 
-/// The words of each command in a line. A backslash takes a space, a `;` or a
-/// backslash for a part of a word.
+/// The words of each command in a line. After a backslash, a space, a `;` or a backslash is a
+/// part of a word.
 pub(super) fn split(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word = String::new();
@@ -95,15 +95,15 @@ pub(super) fn split(line: &str) -> Vec<Vec<String>> {
         }
     }
     end_word(&mut word, &mut commands);
-    // A line of nothing gets the help.
+    // An empty line gets the help.
     if commands.iter().any(|it| !it.is_empty()) {
         commands.retain(|it| !it.is_empty());
     }
     commands
 }
 
-/// Carries out a command, and gives its whole answer. That of a text ends in
-/// an empty line, that of JSON is one line.
+/// Executes a command, and returns its whole answer. A text ends in an empty line; JSON is one
+/// line.
 pub(super) async fn run(admin: &Arc<Admin>, operator: Operator, words: &[&str]) -> String {
     let (format, words) = match words {
         ["json", words @ ..] => (Format::Json, words),
@@ -117,7 +117,7 @@ pub(super) async fn run(admin: &Arc<Admin>, operator: Operator, words: &[&str]) 
         return aside(admin, operator, words, format).await;
     }
     let admin = admin.clone();
-    // Whoever leaves meanwhile: what is saved is made as well.
+    // A task of its own: if the client leaves, a saved change is still made.
     let done = spawn_local(async move {
         let caller = Caller {
             admin: &admin,
@@ -130,12 +130,12 @@ pub(super) async fn run(admin: &Arc<Admin>, operator: Operator, words: &[&str]) 
     });
     match done.await {
         Ok(answer) => answer,
-        // It can't have been cancelled: nobody has its handle.
+        // Never cancelled, as nobody else has its handle.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 
-/// The answer of a command that waits for nothing.
+/// The answer of a command that does not wait.
 async fn aside(
     admin: &Arc<Admin>,
     operator: Operator,
@@ -158,8 +158,8 @@ fn is_lasting(words: &[String]) -> bool {
     )
 }
 
-/// Makes a change of a list, or saves what is to be done at once then. Gives the whole
-/// answer, unless something is still to be done.
+/// Changes a list, or saves a change that is made afterwards. Returns the whole answer, unless
+/// there is more to do.
 async fn lasting(caller: &Caller<'_>, words: &[String], format: Format) -> Option<String> {
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let (operation, places) = match *words {
@@ -171,7 +171,7 @@ async fn lasting(caller: &Caller<'_>, words: &[String], format: Format) -> Optio
         ["ready", ref places @ .., SAVE] => (Operation::Admin(Wanted::Ready), places),
         ["stop", ref places @ .., SAVE] => (Operation::Admin(Wanted::Stop), places),
         ["weight", ref place, weight, SAVE] => {
-            // One that is no weight is refused below.
+            // An invalid weight is refused below.
             let weight = weight.parse().ok().filter(|it| *it <= MAX_WEIGHT)?;
             (Operation::Weight(weight), std::slice::from_ref(place))
         }
@@ -185,7 +185,7 @@ async fn lasting(caller: &Caller<'_>, words: &[String], format: Format) -> Optio
     saved.err().map(|error| ended(Err(error), format))
 }
 
-/// Saves a change of every endpoint that is meant, or of none where one is unknown.
+/// Saves a change of all named endpoints, or of none if one is unknown.
 async fn save(caller: &Caller<'_>, places: &[&str], operation: Operation) -> Result<(), String> {
     let sources = &caller.admin.sources();
     let mut meant = Vec::new();
@@ -202,7 +202,7 @@ async fn save(caller: &Caller<'_>, places: &[&str], operation: Operation) -> Res
     Ok(())
 }
 
-/// The whole answer of a command that waits for nothing.
+/// The whole answer of a command that does not wait.
 fn at_once(caller: &Caller<'_>, words: &[&str], format: Format) -> String {
     match (native(caller, words, format), format) {
         (Some(answer), _) => ended(answer, format),
@@ -217,7 +217,7 @@ fn at_once(caller: &Caller<'_>, words: &[&str], format: Format) -> String {
     }
 }
 
-/// An answer with its end.
+/// An answer with its end mark.
 fn ended(answer: Answer, format: Format) -> String {
     match (answer, format) {
         (Ok(answer), _) => answer + "\n",
@@ -252,7 +252,7 @@ fn unknown(words: &[&str]) -> String {
     }
 }
 
-/// The words that begin a command of [`HELP`], or that follow `first` in one.
+/// The first words of the commands in [`HELP`], or the words after `first`.
 fn verbs_after(first: &str) -> Vec<&'static str> {
     let lines = HELP
         .lines()
@@ -275,8 +275,7 @@ fn verbs_after(first: &str) -> Vec<&'static str> {
     verbs
 }
 
-/// Commands that wait for the workers, or for time to pass; `None` where it is none of
-/// them.
+/// Commands that wait for the workers or for time; `None` for others.
 async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<Answer> {
     let sources = &admin.sources();
     Some(match *words {
@@ -309,13 +308,13 @@ async fn waiting(admin: &Arc<Admin>, words: &[&str], format: Format) -> Option<A
         ["shutdown", "now"] => ordered(order(&admin.orders, Order::StopNow).await, format),
         ["rates"] => rates(admin, "1", format).await,
         ["rates", seconds] => rates(admin, seconds, format).await,
-        // Of `evenkeel explain --live`, whose answer is JSON whatever is asked.
+        // For `evenkeel explain --live`, whose answer is always JSON.
         [live::COMMAND, asked] => Ok(live::answer(sources, asked).await),
         _ => return None,
     })
 }
 
-/// The answer to an order: of JSON an object with what was said by lines.
+/// The answer to an order. As JSON, an object with the lines of the text.
 fn ordered(outcome: Answer, format: Format) -> Answer {
     match format {
         Format::Text => outcome,
@@ -332,7 +331,7 @@ async fn sessions(admin: &Arc<Admin>, count: usize, format: Format) -> Answer {
     admin.aside(Asker::Control, shown).await
 }
 
-/// `None` where it is no command of ours.
+/// `None` for an unknown command.
 fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer> {
     let sources = &caller.admin.sources();
     Some(match *words {
@@ -447,7 +446,7 @@ fn set_log_level(word: &str, operator: Operator, format: Format) -> Answer {
         return Err(format!("`{word}` is no level: {}", levels()));
     };
     log_level::set(level)?;
-    // Above any level but the quietest ones, which ask for silence.
+    // Above any level except the quietest ones, which ask for silence.
     tracing::info!("event log: level {word} now, set {operator}");
     let changed = serde_json::json!({ "log_level": word });
     format.show(&changed, |_| format!("the event log's level is {word}\n"))
@@ -472,8 +471,7 @@ fn keep(save: &[&str]) -> Keep {
     }
 }
 
-/// Changes every endpoint that is meant, or none where one is unknown. What is to be kept
-/// is saved already.
+/// Changes all named endpoints, or none if one is unknown. Saved changes are saved before.
 fn operate_all(
     caller: &Caller<'_>,
     places: &[&str],
@@ -522,7 +520,7 @@ fn operate_all(
     })
 }
 
-/// The endpoints that `UPSTREAM/ENDPOINT` or `UPSTREAM/*` stands for.
+/// The endpoints of `UPSTREAM/ENDPOINT` or `UPSTREAM/*`.
 fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, String)>, String> {
     let upstreams = &sources.config.upstreams;
     if let Some(meant) = whole_place(sources, place) {
@@ -541,7 +539,7 @@ fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, Stri
         let error = Unknown::Upstream(upstream.escape_debug().to_string());
         return Err(with_names(&error, upstreams.iter().map(|it| &*it.name)));
     };
-    // As they are now, whatever the configuration lists.
+    // The present endpoints, whatever the configuration lists.
     let members = sources.dispatchers[at].members();
     let names = members.endpoints().iter().map(|it| it.name().to_owned());
     let names: Vec<_> = names.collect();
@@ -558,7 +556,7 @@ fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, Stri
     Ok(meant)
 }
 
-/// What was meant by the name of an upstream or an endpoint alone.
+/// A suggestion for the name of an upstream or an endpoint alone.
 fn whole_place(sources: &Sources, place: &str) -> Option<String> {
     let upstreams = &sources.config.upstreams;
     if upstreams.iter().any(|it| it.name == place) {

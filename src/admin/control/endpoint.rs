@@ -7,14 +7,14 @@ use crate::config::MAX_WEIGHT;
 use crate::discovery::{EndpointChange, Keep, ListChange};
 use crate::net::Address;
 
-/// What a command says beyond the place.
+/// The words of a command after the place.
 #[derive(Debug, PartialEq, Eq)]
 struct Words {
     change: EndpointChange,
     keep: Keep,
 }
 
-/// Changes the list that the place is in.
+/// Changes the list of the place.
 pub(super) async fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format: Format) -> Answer {
     let [place, options @ ..] = words else {
         return Err(format!("endpoint {verb} takes UPSTREAM/ENDPOINT"));
@@ -57,7 +57,7 @@ pub(super) async fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format:
     })
 }
 
-/// Makes a change of the endpoint that `UPSTREAM/ENDPOINT` stands for.
+/// Changes the endpoint of `UPSTREAM/ENDPOINT`.
 async fn apply(
     caller: &Caller<'_>,
     place: &str,
@@ -116,8 +116,7 @@ fn parse(words: &[&str]) -> Result<Words, String> {
     Ok(Words { change, keep })
 }
 
-/// HAProxy's `add server`, `del server` and `set server … addr`; `None` where it is none
-/// of them.
+/// HAProxy's `add server`, `del server` and `set server … addr`; `None` for other commands.
 pub(super) async fn haproxy(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
     let (place, change, said) = match *words {
         ["add", "server", place, ref options @ ..] => {
@@ -151,7 +150,7 @@ pub(super) async fn haproxy(caller: &Caller<'_>, words: &[&str]) -> Option<Strin
     })
 }
 
-/// The port that an endpoint has now.
+/// The present port of an endpoint.
 fn port_of(caller: &Caller<'_>, place: &str) -> Result<String, String> {
     let (upstream, endpoint) = parts(place)?;
     let found = caller.admin.discovery.endpoint(upstream, endpoint);
@@ -160,13 +159,13 @@ fn port_of(caller: &Caller<'_>, place: &str) -> Result<String, String> {
         Some(Address::Unix(_)) => Err(format!(
             "`{endpoint}` is at a Unix socket: write the port as well"
         )),
-        // That there is none is said where it is to be changed.
+        // The change itself reports a missing endpoint.
         None => Ok("0".to_owned()),
     }
 }
 
-/// What stands behind HAProxy's `add server B/S`: an address, and options. Options about
-/// checks say nothing here: the upstream says how its endpoints are probed.
+/// The words after HAProxy's `add server B/S`: an address, and options. Options for checks are
+/// ignored, as the upstream has the settings of probes.
 fn server(words: &[&str]) -> Result<EndpointChange, String> {
     let (address, options) = match words {
         [address, options @ ..] if address.contains(':') => (Some(*address), options),

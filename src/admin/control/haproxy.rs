@@ -1,6 +1,5 @@
-//! HAProxy's commands, with its words for what is here an upstream (backend),
-//! an endpoint (server) and a listener (frontend); its forms of output, and
-//! its texts where something is wrong.
+//! HAProxy's commands, with its words: backend for upstream, server for endpoint, frontend for
+//! listener. Output and error texts are also HAProxy's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use crate::observe::figures::{AdminWord, EndpointStatus, Figures, Sources};
 /// HAProxy's largest weight.
 const MAX_WEIGHT: u32 = 256;
 
-/// What a command answers; `None` where HAProxy has none of this name, or it
-/// has no meaning here. A change that was made answers nothing.
+/// The answer to a command; `None` if HAProxy has no such command, or it has no meaning here. A
+/// change has an empty answer.
 pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
     let admin = caller.admin;
     let sources = &admin.sources();
@@ -50,11 +49,11 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
     })
 }
 
-/// An endpoint that was found.
+/// A resolved endpoint.
 struct EndpointPlace<'a> {
     upstream: &'a str,
     endpoint: Arc<EndpointState>,
-    /// What its list says.
+    /// Its weight in the list.
     initial_weight: u32,
 }
 
@@ -98,7 +97,7 @@ fn change(caller: &Caller<'_>, place: &str, operation: Operation) -> String {
     }
 }
 
-/// A weight, or a part of the one that the list says.
+/// A weight, or a percentage of the one in the list.
 fn set_weight(caller: &Caller<'_>, place: &str, weight: &str) -> String {
     let sources = &caller.admin.sources();
     let found = match find(caller.admin, sources, place) {
@@ -118,7 +117,7 @@ fn set_weight(caller: &Caller<'_>, place: &str, weight: &str) -> String {
         }
         true => {
             let initial = u64::from(found.initial_weight);
-            // Something of it is left, unless nothing is asked for.
+            // Rounded up, so that only 0 % gives 0.
             (initial * u64::from(number)).div_ceil(100) as u32
         }
         false if number > MAX_WEIGHT => {
@@ -153,8 +152,8 @@ fn stat(admin: &Admin, is_wanted: impl Fn(&RowId<'_>) -> bool) -> String {
     String::from_utf8_lossy(&table).into_owned()
 }
 
-/// The rows of a proxy by name or number, of a sum of kinds, of a server by
-/// number; -1 is all.
+/// The rows of a proxy by name or number, of kinds by their sum, and of a server by number; -1 is
+/// all.
 fn part_of_stat(admin: &Admin, proxy: &str, kinds: &str, sid: &str) -> String {
     let (Ok(kinds), Ok(sid)) = (kinds.parse::<i64>(), sid.parse::<i64>()) else {
         return "Integer value expected.\n".to_owned();
@@ -172,8 +171,7 @@ fn part_of_stat(admin: &Admin, proxy: &str, kinds: &str, sid: &str) -> String {
     })
 }
 
-/// Those of HAProxy's lines for which there is something to tell. Tools
-/// recognise the socket by the name.
+/// The lines of HAProxy for which we have values. Tools recognise the socket by the name.
 fn info(sources: &Sources) -> String {
     let figures = sources.read();
     let Figures {
@@ -222,7 +220,7 @@ fn info(sources: &Sources) -> String {
         .collect()
 }
 
-/// The state file, version 1; what there is nothing to tell about is 0 or `-`.
+/// The state file, version 1. Unknown values are 0 or `-`.
 fn servers_state(admin: &Admin, backend: Option<&str>) -> String {
     const TITLES: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state \
         srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status \
@@ -235,7 +233,7 @@ fn servers_state(admin: &Admin, backend: Option<&str>) -> String {
         return "Can't find backend.\n".to_owned();
     }
     let mut text = TITLES.to_owned();
-    // The numbers of `show stat`: frontends come first.
+    // The numbers of `show stat`: frontends first.
     let first = 1 + sources.config.listeners.len();
     for (index, upstream) in upstreams.iter().enumerate() {
         if backend.is_some_and(|name| name != upstream.name) {
@@ -249,11 +247,11 @@ fn servers_state(admin: &Admin, backend: Option<&str>) -> String {
             let (address, port) = match listed.map(|it| &it.address) {
                 Some(Address::Tcp(address)) => (address.ip().to_string(), address.port()),
                 Some(Address::Unix(path)) => (path.display().to_string(), 0),
-                // It is just leaving.
+                // The endpoint is just leaving.
                 None => ("-".to_owned(), 0),
             };
             let initial_weight = listed.map_or(state.weight(), |it| it.weight);
-            // 0 stopped, 1 starting, 2 running.
+            // 0 is stopped, 1 starting, 2 running.
             let running = match EndpointStatus::of(state) {
                 EndpointStatus::Up | EndpointStatus::Trial | EndpointStatus::Draining => 2,
                 EndpointStatus::Starting => 1,
@@ -263,7 +261,7 @@ fn servers_state(admin: &Admin, backend: Option<&str>) -> String {
                 | EndpointStatus::Unreachable
                 | EndpointStatus::Ejected => 0,
             };
-            // Bits of SRV_ADMF: 1 forced maintenance, 8 forced drain.
+            // Bits of SRV_ADMF: 1 is forced maintenance, 8 forced drain.
             let wanted = sources.dispatchers[index].admin(state);
             let admin = match AdminWord(wanted).0 {
                 Wanted::Ready => 0,

@@ -1,10 +1,10 @@
-//! The command that has requests refused while an operator works.
+//! The command that refuses requests while an operator works.
 
 use super::Caller;
 use super::answer::{Answer, Format, with_names};
 use crate::maintenance::{Maintenance, Of, UnknownName};
 
-/// Switches maintenance of a route or an upstream, or lists what is under it.
+/// Switches maintenance of a route or an upstream, or lists those under maintenance.
 pub(super) fn run(caller: &Caller<'_>, words: &[&str], format: Format) -> Answer {
     let maintenance = &caller.admin.sources().maintenance;
     match *words {
@@ -55,7 +55,7 @@ fn switch(
     })
 }
 
-/// The route or upstream that is meant: `NAME`, `route/NAME` or `upstream/NAME`.
+/// The named route or upstream: `NAME`, `route/NAME` or `upstream/NAME`.
 fn meant<'a>(
     caller: &Caller<'_>,
     maintenance: &Maintenance,

@@ -1,10 +1,9 @@
-//! The control socket: commands a line, an answer to each, and the connection
-//! is closed, as HAProxy has it, so that its tools work here.
+//! The control socket. Each line has commands and gets an answer, and then the connection is
+//! closed. This is HAProxy's protocol, so that its tools work here.
 //!
-//! Several commands in a line are separated by `;`. After `prompt` the
-//! connection stays open for further lines. A client has so long for its
-//! command and for taking its answer, and there may be so many at a time: it
-//! can keep the control thread from nothing.
+//! A line may have several commands, separated by `;`. After `prompt` the connection stays open
+//! for further lines. The time for a command and for reading its answer is limited, and so is the
+//! number of clients. So no client can block the control thread.
 
 mod answer;
 mod command;
@@ -33,22 +32,22 @@ pub use command::MAX_ROWS;
 
 /// Longest line of commands, in bytes.
 const MAX_LINE_LEN: usize = 16 * 1024;
-/// Connections at a time, and those that are being refused.
+/// Most connections at a time, and most that are being refused.
 const MAX_CONNECTIONS: usize = 32;
-/// Time for the first command to come.
+/// Longest wait for the first command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time between two commands after `prompt`.
+/// Longest time between two commands after `prompt`.
 const PROMPT_TIMEOUT: Duration = Duration::from_secs(600);
-/// How often is looked whether a client that waits for its answer has left.
+/// Interval of checks whether a waiting client has left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Time for the client to take an answer.
+/// Longest time for the client to read an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// What is read and thrown away of a line that is too long.
+/// Most bytes of a too long line that are read and dropped.
 const MAX_DISCARDED_LEN: u64 = 1024 * 1024;
-/// Time for that.
+/// Longest time for reading them.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Takes commands for ever.
+/// Accepts commands forever.
 pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
     let open = Rc::new(Cell::new(0));
     let refused = Rc::new(Cell::new(0));
@@ -63,11 +62,11 @@ pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
             }
         };
         let Some(place) = ConnectionPlace::take(&open, MAX_CONNECTIONS) else {
-            // Where even those are many, the further ones are just closed.
+            // If even these are too many, further ones are just closed.
             if let Some(place) = ConnectionPlace::take(&refused, MAX_CONNECTIONS) {
                 tokio::task::spawn_local(async move {
                     let _place = place;
-                    // Who does not take it has no use for it.
+                    // A client that does not read the refusal does not need it.
                     let _ = connection.refuse().await;
                 });
             }
@@ -76,13 +75,13 @@ pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
         let admin = admin.clone();
         tokio::task::spawn_local(async move {
             let _place = place;
-            // Who leaves before the answer has no use for it.
+            // A client that leaves early needs no answer.
             let _ = connection.serve(&admin).await;
         });
     }
 }
 
-/// Who asks, and whom.
+/// The sender of a command, and the state that it acts on.
 struct Caller<'a> {
     admin: &'a Admin,
     operator: Operator,
@@ -93,11 +92,11 @@ struct Connection {
     write: OwnedWriteHalf,
 }
 
-/// What a client sent.
+/// A client's input.
 enum Line {
     Commands(String),
     TooLong,
-    /// It sends nothing more.
+    /// The end of the input.
     End,
 }
 
@@ -168,8 +167,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the client has closed its end altogether. That it sends
-    /// nothing more says nothing: it may still wait for the answer.
+    /// Waits until the client has closed its connection. A half-close does not count, as such a
+    /// client may still wait for the answer.
     async fn left(&self) {
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -180,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// The next line, which need not end in a newline where nothing follows.
+    /// The next line. The last one needs no newline.
     async fn line(&mut self) -> io::Result<Line> {
         let mut line = Vec::new();
         let most = MAX_LINE_LEN as u64 + 1;
@@ -203,13 +202,13 @@ impl Connection {
         }
     }
 
-    /// Reads what is left, so that closing does not take the answer along.
+    /// Reads the rest of the input, so that the close does not destroy the answer.
     async fn discard(mut self) -> io::Result<()> {
         self.write.shutdown().await?;
         let mut rest = (&mut self.read).take(MAX_DISCARDED_LEN);
         let mut sink = tokio::io::sink();
         let discarded = tokio::io::copy(&mut rest, &mut sink);
-        // What comes later than that is not waited for.
+        // Later input is not awaited.
         let _ = timeout(DISCARD_TIMEOUT, discarded).await;
         Ok(())
     }

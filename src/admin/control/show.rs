@@ -1,5 +1,5 @@
-//! What `show` and `rates` answer: tables, or the same as JSON. Here is what views have
-//! in common.
+//! The answers of `show` and `rates`: tables, or the same as JSON. This file has the shared
+//! parts.
 
 mod cache;
 mod certificates;
@@ -25,14 +25,14 @@ pub(super) use sessions::{ask_sessions, sessions};
 pub(super) use traffic::{listeners, routes};
 pub(super) use upstreams::{upstream, upstreams};
 
-/// Stands for what is not there.
+/// Shown for missing values.
 const NOTHING: &str = "-";
 
 fn or_nothing(text: Option<String>) -> String {
     text.unwrap_or_else(|| NOTHING.to_owned())
 }
 
-/// `12/100`, or `12` where there is no limit.
+/// `12/100`, or `12` without a limit.
 fn of_limit(count: impl ToString, limit: Option<impl ToString>) -> String {
     match limit {
         Some(limit) => format!("{}/{}", count.to_string(), limit.to_string()),

@@ -1,6 +1,6 @@
-//! Tables that a person reads: aligned columns with a line of titles.
+//! Tables for people: aligned columns with a line of titles.
 
-/// Where the text of a column stands.
+/// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Align {
     /// Words.
@@ -17,8 +17,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An empty table: words to the left, titles that begin with `>` to the
-    /// right.
+    /// An empty table. Columns are aligned left, or right if their title begins with `>`.
     pub fn new(titles: &[&'static str]) -> Self {
         let column = |title: &&'static str| match title.strip_prefix('>') {
             Some(title) => (title, Align::Right),
@@ -30,12 +29,12 @@ impl Table {
         }
     }
 
-    /// Adds a row, with as many cells as there are titles.
+    /// Adds a row, with one cell for each title.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The table, each line indented by so many spaces.
+    /// The table, with each line indented by this many spaces.
     pub fn text(&self, indent: usize) -> String {
         let width = |index: usize, title: &str| {
             let cells = self.rows.iter().filter_map(|row| row.get(index));

@@ -15,26 +15,26 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 pub(super) type Answer = Response<AnswerBody>;
 
-/// What is sent of an answer at a time, in bytes; hyper puts up to sixteen of
-/// them into one call.
+/// Length of the pieces in which an answer is sent, in bytes. hyper puts up to sixteen of them
+/// into one call.
 const PIECE_LEN: usize = 16 * 1024;
 
-/// Text, or messages as they come.
+/// Text, or messages as they happen.
 pub(super) enum AnswerBody {
-    /// What is left of it; `None` once all was taken.
+    /// The rest of the text; `None` once all was taken.
     Whole(Option<Bytes>),
-    /// Is written as it is sent.
+    /// Written while it is sent.
     Pieces {
         pieces: mpsc::Receiver<Piece>,
-        /// What is left of the last one.
+        /// The rest of the last piece.
         rest: Option<Bytes>,
         _place: OwnedSemaphorePermit,
     },
-    /// Until the sender is dropped.
+    /// Messages, until the sender is dropped.
     Messages(mpsc::Receiver<Bytes>),
 }
 
-/// A part of an answer that is written as it is sent.
+/// A part of an answer that is written while it is sent.
 pub(super) enum Piece {
     /// The next bytes.
     Bytes(Bytes),
@@ -42,7 +42,7 @@ pub(super) enum Piece {
     End,
 }
 
-/// The writer of an answer ended without its end mark, for example by a panic.
+/// The writer has ended without an end mark, for example after a panic.
 #[derive(Debug)]
 pub(super) struct CutOff;
 
@@ -94,8 +94,8 @@ impl Body for AnswerBody {
     }
 }
 
-/// Takes the next piece of an answer. Many kernels let no other thread have the
-/// core while they copy what one call sends.
+/// Takes the next piece of an answer. Many kernels let no other thread have the core while they
+/// copy the bytes of one call.
 fn next_piece(rest: &mut Option<Bytes>) -> Option<Bytes> {
     match rest {
         Some(bytes) if bytes.len() > PIECE_LEN => Some(bytes.split_to(PIECE_LEN)),
@@ -103,8 +103,7 @@ fn next_piece(rest: &mut Option<Bytes>) -> Option<Bytes> {
     }
 }
 
-/// What keeps a browser from doing more with an answer than showing it. The
-/// page has its own policy of contents.
+/// Fields that let a browser only show the answer. The page has its own content policy.
 const FIELDS: [(HeaderName, &str); 6] = [
     (CACHE_CONTROL, "no-store"),
     (
@@ -154,7 +153,7 @@ impl AsRef<[u8]> for Placed {
     }
 }
 
-/// An answer that holds a place until it is sent, or its connection ends.
+/// An answer that holds a place until it is sent or its connection ends.
 pub(super) fn with_place(
     place: OwnedSemaphorePermit,
     content_type: &'static str,
@@ -167,8 +166,7 @@ pub(super) fn with_place(
     with_type(StatusCode::OK, content_type, Bytes::from_owner(placed))
 }
 
-/// The same of an answer that is written as it is sent: until its last piece
-/// was taken.
+/// The same for an answer that is written while it is sent: until its last piece is taken.
 ///
 /// Invariant: the client sees the end of the answer only after [`Piece::End`].
 pub(super) fn in_pieces(
@@ -184,8 +182,8 @@ pub(super) fn in_pieces(
     answer(StatusCode::OK, content_type, body)
 }
 
-/// Hands all pieces of an answer to the one that sends it, then the end mark. Waits
-/// while enough pieces are on their way.
+/// Hands all pieces of an answer to the sender, and then the end mark. Waits while enough pieces
+/// are in transit.
 pub(super) fn hand_over(pieces: impl Iterator<Item = Vec<u8>>, to: &mpsc::Sender<Piece>) {
     let pieces = pieces.map(|piece| Piece::Bytes(piece.into()));
     for piece in pieces.chain([Piece::End]) {
@@ -218,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// An answer of these pieces, as a client gets it.
+    /// The answer with these pieces, as a client receives it.
     async fn sent(pieces: impl Iterator<Item = Vec<u8>> + Send + 'static) -> String {
         let (near, mut far) = tokio::io::duplex(64 * 1024);
         let (sender, receiver) = mpsc::channel(4);
@@ -235,7 +233,7 @@ mod tests {
         let mut got = Vec::new();
         let (_, read) = tokio::join!(served, far.read_to_end(&mut got));
         read.unwrap();
-        // A panic of the writer is what some tests are about.
+        // A panic of the writer is the subject of some tests.
         let _ = writer.join();
         String::from_utf8(got).unwrap()
     }

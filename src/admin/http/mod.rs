@@ -1,8 +1,7 @@
 //! The status listener: HTTP for people, scrapers and health checks.
 //!
-//! Owns what there is to ask for, and who may. A client that is slow, silent
-//! or numerous takes nothing from the others but a place, and places are
-//! bounded.
+//! Owns the resources and the access to them. A slow or silent client takes only a place from the
+//! others, and places are limited.
 
 mod answer;
 mod operation;
@@ -40,16 +39,16 @@ use quiet::{Activity, Noted, Watched};
 use tokens::Tokens;
 use viewers::Viewers;
 
-/// Connections at once. For a further one, that which has been without a request
-/// for longest is closed.
+/// Most connections at once. For a further one, the connection that is longest without a request
+/// is closed.
 const MOST_CONNECTIONS: usize = 256;
-/// Answers with all figures at once, which are long: further ones are refused.
+/// Most answers with all figures at once, as they are long; further ones are refused.
 const MOST_LONG_ANSWERS: usize = 8;
-/// Pieces of an answer that are written ahead of the one that is sent: as many as hyper
-/// puts into one call.
+/// Most pieces of an answer that are written ahead of the sender: as many as hyper puts into one
+/// call.
 const PIECES_AHEAD: usize = 16;
 
-/// What there is to ask for.
+/// The resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resource {
     Page,
@@ -66,7 +65,7 @@ enum Resource {
     Misses,
 }
 
-/// Where, how, and what it is.
+/// Path, method, resource, and a description.
 const RESOURCES: [(&str, Method, Resource, &str); 14] = [
     ("/", Method::GET, Resource::Page, "the status page"),
     (
@@ -147,21 +146,21 @@ struct Site {
     viewers: Viewers,
     connections: RefCell<Vec<Rc<Activity>>>,
     long_answers: Arc<Semaphore>,
-    /// Whether only this machine can connect to it.
+    /// Whether only this machine can connect.
     is_loopback: bool,
 }
 
-/// Answers requests. Takes connections until the process drains, so that a successor
-/// can have the address; those that are open go on.
+/// Answers requests. Accepts connections until the process drains, so that a successor can have
+/// the address. Open connections continue.
 pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
     let site = Site::open(admin);
     let mut is_full_known = false;
     let mut acceptor = Acceptor::new("status page", listener);
-    // The accept queue holds no more than this when draining begins.
+    // The accept queue holds at most this many connections when draining begins.
     let mut last_count = BACKLOG;
     loop {
-        // Closing the listener resets connections in its queue: accept them first. A
-        // process that has taken over has the queue, and more to tell.
+        // Accepts first, as closing the listener resets the connections in its queue. After a
+        // hand-over the other process has the queue, and newer figures.
         let accepted = tokio::select! {
             biased;
             () = site.admin.handed_over() => None,
@@ -179,7 +178,7 @@ pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
         if is_reserved(&socket, Taker::Status) {
             socket = lowered(socket);
         }
-        // The last descriptors are for the control socket.
+        // The last descriptors are reserved for the control socket.
         let is_short = is_reserved(&socket, Taker::Status);
         let count = site.connections.borrow().len();
         if count >= MOST_CONNECTIONS || is_short {
@@ -199,7 +198,7 @@ pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
     }
 }
 
-/// Begins to serve an accepted connection.
+/// Starts to serve an accepted connection.
 fn begin(site: &Rc<Site>, peer: Peer, socket: OwnedFd) -> io::Result<()> {
     match peer {
         Peer::Tcp(_) => connection(site, peer, TcpStream::from_std(socket.into())?),
@@ -208,7 +207,7 @@ fn begin(site: &Rc<Site>, peer: Peer, socket: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves a connection, which counts until it ends or makes room.
+/// Serves a connection. It counts until it ends or gives way to another.
 fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite + Unpin + 'static) {
     let from = match peer {
         Peer::Tcp(address) => Some(address.ip()),
@@ -239,15 +238,15 @@ fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite +
             site.admin.handed_over().await;
             activity.has_begun().await;
         };
-        // Who leaves before the answer has no use for it.
+        // A client that leaves early needs no answer.
         let is_over = tokio::select! {
             _ = served.as_mut() => true,
             () = activity.is_over() => true,
-            // Messages have no end.
+            // A stream of messages has no end.
             () = taken_over => activity.sends_messages(),
         };
         if !is_over {
-            // The next answers are the other process's.
+            // The other process gives the next answers.
             served.as_mut().graceful_shutdown();
             tokio::select! {
                 _ = served => {}
@@ -260,7 +259,7 @@ fn connection(site: &Rc<Site>, peer: Peer, stream: impl AsyncRead + AsyncWrite +
 }
 
 impl Site {
-    /// One without connections yet; its tokens are watched.
+    /// A site without connections. Starts the watch over its tokens.
     fn open(admin: Arc<Admin>) -> Rc<Self> {
         let config = admin.sources().config.clone();
         let settings = config.status.as_ref();
@@ -278,8 +277,7 @@ impl Site {
         site
     }
 
-    /// Closes the connection that has been without a request for longest;
-    /// whether there is one.
+    /// Closes the connection that is longest without a request. Returns whether there is one.
     fn make_room(&self) -> bool {
         let mut all = self.connections.borrow_mut();
         let idle = all.iter().enumerate();
@@ -291,10 +289,10 @@ impl Site {
         true
     }
 
-    /// One of few places for long answers, which is held until the answer is sent.
+    /// Takes one of the places for long answers, to hold until the answer is sent.
     ///
     /// # Errors
-    /// All are taken: the answer that says so.
+    /// The answer that says that all places are taken.
     fn long_place(&self) -> Result<OwnedSemaphorePermit, Box<Answer>> {
         let place = self.long_answers.clone().try_acquire_owned();
         place.map_err(|_| {
@@ -305,7 +303,7 @@ impl Site {
         })
     }
 
-    /// An answer of all figures, which is written aside.
+    /// An answer with all figures, written aside.
     async fn long(
         &self,
         content_type: &'static str,
@@ -320,8 +318,8 @@ impl Site {
         }
     }
 
-    /// The metrics. Where nothing says how long an answer is, as in HTTP/1.0, one
-    /// that is cut off looks complete: there it is written before it is sent.
+    /// The metrics. In HTTP/1.0 nothing shows the length of an answer, so a cut one would look
+    /// complete. There the whole answer is written before it is sent.
     async fn metrics(
         &self,
         version: Version,
@@ -347,7 +345,7 @@ impl Site {
 
     async fn answer(&self, from: Option<IpAddr>, request: Request<Incoming>) -> Answer {
         if self.is_loopback && !is_host_of_loopback(request.headers()) {
-            // A page of another site may have had its name resolve to here.
+            // The name of another site's page may resolve to this machine.
             let what = "this is reached by the name localhost, or by address\n";
             return text(StatusCode::MISDIRECTED_REQUEST, what);
         }
@@ -398,8 +396,8 @@ impl Site {
 }
 
 impl Admin {
-    /// Writes the metrics aside, a piece at a time as they are taken. The figures are
-    /// read in turn; a client that takes its time for them keeps nobody.
+    /// Writes the metrics aside, piece by piece as they are taken. The figures are read in turn,
+    /// and a slow client delays nobody.
     async fn metrics_aside(
         self: &Arc<Self>,
         names: metrics::Names,
@@ -415,8 +413,7 @@ impl Admin {
     }
 }
 
-/// All figures as JSON, which they can't fail to be: no map with odd keys is in
-/// them.
+/// All figures as JSON. This can't fail, as they have no maps with unusual keys.
 fn figures(admin: &Admin) -> Vec<u8> {
     serde_json::to_vec(&admin.sources().read()).unwrap_or_default()
 }
@@ -450,7 +447,7 @@ async fn detail(admin: &Arc<Admin>, query: Option<&str>) -> Answer {
     }
 }
 
-/// The recent misses of each route that has a cache, as a JSON array of pairs.
+/// The recent misses of each route with a cache, as a JSON array of pairs.
 fn misses(admin: &Admin) -> Vec<u8> {
     let sources = admin.sources();
     let routes = sources.config.routes.iter().enumerate();
@@ -458,15 +455,15 @@ fn misses(admin: &Admin) -> Vec<u8> {
     let misses: Vec<_> = cached
         .map(|(at, route)| (&route.name, sources.recent_misses(at)))
         .collect();
-    // It can't fail to be JSON.
+    // JSON of these can't fail.
     serde_json::to_vec(&misses).unwrap_or_default()
 }
 
-/// The document, in the parts between which its nonce stands.
+/// The parts of the document, between which the nonce goes.
 static PAGE: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| super::page::document().split("$NONCE").collect());
 
-/// The page; only its own style and script count in it.
+/// The page; a browser applies only its own style and script.
 fn page() -> Answer {
     let mut random = [0_u8; 16];
     if getrandom(&mut random, GetRandomFlags::empty()).is_err() {
@@ -515,8 +512,8 @@ fn is_loopback(bind: &Address) -> bool {
     matches!(bind, Address::Tcp(address) if address.ip().is_loopback())
 }
 
-/// Whether the request names this machine as only itself would. Programs that
-/// name nothing are no browsers.
+/// Whether the request names this machine as only a local client would. A program that sends no
+/// name is not a browser.
 fn is_host_of_loopback(fields: &HeaderMap) -> bool {
     let mut hosts = fields.get_all(HOST).iter();
     match (hosts.next().map(HeaderValue::to_str), hosts.next()) {
@@ -562,7 +559,7 @@ mod tests {
         }
     }
 
-    /// Page and answer list the same, and the answer in columns.
+    /// The documentation and the 404 answer have the same list; the answer has it in columns.
     #[test]
     fn all_paths_are_listed() {
         let docs = include_str!("../../../docs/status-page.md");

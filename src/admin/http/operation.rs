@@ -1,6 +1,5 @@
-//! `POST /endpoints`: drain, stop or make ready an endpoint, or change its
-//! weight; `POST /purge`: drop stored responses. With the token, and not from another
-//! site's page.
+//! `POST /endpoints`: drains, stops or readies an endpoint, or changes its weight. `POST /purge`:
+//! drops stored responses. Both need the token, and refuse requests from other sites' pages.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,17 +24,17 @@ use crate::admin::purge::{PurgeOrder, Url, What};
 use crate::admin::{Admin, Asker};
 use crate::config::MAX_WEIGHT;
 
-/// Longest body, in bytes, and longest wait for it.
+/// Longest body, in bytes, and the longest wait for it.
 const MAX_BODY_LEN: usize = 4096;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NO_TOKEN: &str = "nothing can be changed from here: the configuration names no token\n\
     (write one to a file, and name that as `token_file` of `[status]`)\n";
 
-/// What an order looks like.
+/// The form of an order, for people.
 const FORM: &str = r#"{"upstream": "NAME", "endpoint": "NAME", "admin": "ready", "drain" or "stop"}, or "weight": N in place of "admin""#;
 
-/// What is to be done.
+/// An order to change an endpoint.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Order {
@@ -54,7 +53,7 @@ enum Word {
 }
 
 impl Order {
-    /// The operation that it asks for, or a text that says why there is none.
+    /// The requested operation, or a text with the reason why there is none.
     fn operation(&self) -> Result<Operation, String> {
         match (self.admin, self.weight) {
             (Some(Word::Ready), None) => Ok(Operation::Admin(Wanted::Ready)),
@@ -67,7 +66,7 @@ impl Order {
     }
 }
 
-/// An order to purge, as the body of a request has it.
+/// An order to purge, as a request's body has it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PurgeForm {
@@ -78,15 +77,15 @@ struct PurgeForm {
     everything: bool,
     #[serde(default)]
     soft: bool,
-    /// All caches where it names none.
+    /// All caches, if it is absent.
     cache: Option<String>,
 }
 
-/// The form of an order to purge.
+/// The form of an order to purge, for people.
 const PURGE_FORM: &str = r#"{"url": "URL"}, or "prefix": "URL", "tag": "TAG" or "everything": true in place of "url"; and "soft": true, "cache": "NAME""#;
 
 impl PurgeForm {
-    /// The order that it is, or a text that says why it is none.
+    /// The order, or a text with the reason why it is none.
     fn order(&self) -> Result<PurgeOrder<'_>, String> {
         let what = match (&self.url, &self.prefix, &self.tag, self.everything) {
             (Some(url), None, None, false) => What::Url(Url::parse(url)?),
@@ -112,7 +111,7 @@ impl PurgeForm {
     }
 }
 
-/// Changes an endpoint, or says why not.
+/// Changes an endpoint, or returns the reason why not.
 pub(super) async fn change(
     admin: &Admin,
     tokens: &Tokens,
@@ -141,7 +140,7 @@ pub(super) async fn change(
     }
 }
 
-/// Drops stored responses or makes them stale, or says why not.
+/// Drops stored responses or makes them stale, or returns the reason why not.
 pub(super) async fn purge(
     admin: &Arc<Admin>,
     tokens: &Tokens,
@@ -159,14 +158,14 @@ pub(super) async fn purge(
             Err(unknown) => text(StatusCode::NOT_FOUND, format!("{unknown}\n")),
         },
     };
-    // It may wait for a disk.
+    // A purge may wait for a disk.
     admin.aside(Asker::Page, purge).await
 }
 
-/// Reads the order of a request that has the token, and is not from another site's page.
+/// Reads the order of a request with the token, which is not from another site's page.
 ///
 /// # Errors
-/// The answer that says why nothing is done.
+/// The answer with the reason why nothing is done.
 async fn asked<T: DeserializeOwned>(
     admin: &Admin,
     tokens: &Tokens,
@@ -204,7 +203,7 @@ async fn asked<T: DeserializeOwned>(
 /// Reads the form in a request's body.
 ///
 /// # Errors
-/// The status and the text of the answer, where it can't be read or understood.
+/// The status and text of the answer, where the form can't be read or understood.
 async fn read_form<T: DeserializeOwned>(
     body: Incoming,
     form: &str,
@@ -227,8 +226,8 @@ async fn read_form<T: DeserializeOwned>(
     })
 }
 
-/// The answer where another site's page may have sent this. A browser lets such
-/// a page send a body of this type only after asking, and nobody answers that.
+/// The answer if another site's page may have sent this. For a body of this type, a browser asks
+/// first whether such a page may send it, and we never permit that.
 fn refusal_of_others(fields: &HeaderMap) -> Option<Answer> {
     let value = |name: &HeaderName| fields.get(name).and_then(|it| it.to_str().ok());
     let content_type = value(&CONTENT_TYPE).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What a connection of the status listener is at, and how long it may be: who
-//! asks for nothing, reads nothing or sends nothing keeps no place for ever.
+//! The state of a status connection, and its time limits. No client that requests, reads or sends
+//! nothing keeps its place forever.
 
 use std::cell::Cell;
 use std::io;
@@ -12,37 +12,36 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-/// How long a request's head may take, on a new connection from its start.
+/// Longest time for a request's head; on a new connection from its start.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection is kept for its next request: longer than the usual
-/// time between two scrapes.
+/// Longest idle time before the next request: longer than the usual time between two scrapes.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long the whole of an answer may take, messages excepted.
+/// Longest time for a whole answer, except messages.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// A connection with a request that nothing moved over for so long is closed.
+/// Longest time without progress during a request.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often is looked whether any of these is over.
+/// Interval of checks of these limits.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often is looked whether a first request came, once another process has taken over.
+/// Interval of checks for a first request, after another process has taken over.
 const FIRST_REQUEST_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a connection is at.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// A head is to come, or has begun to.
+    /// Waits for a head, or for the rest of one.
     Head,
-    /// A request is looked at, or messages are sent.
+    /// Handles a request, or sends messages.
     Request,
-    /// An answer is sent.
+    /// Sends an answer.
     Answer,
-    /// The last of an answer is on its way.
+    /// Sends the last bytes of an answer.
     Rest,
-    /// It is kept for another request.
+    /// Idle, for another request.
     Kept,
 }
 
-/// What a connection is at, and since when.
+/// The state of a connection, and since when.
 #[derive(Debug)]
 pub(super) struct Activity {
     step: Cell<(Step, Instant)>,
@@ -62,34 +61,35 @@ impl Activity {
         }
     }
 
-    /// A request came.
+    /// Notes a request.
     pub(super) fn request(&self) {
         self.enter(Step::Request);
     }
 
-    /// An answer with an end is about to be sent.
+    /// Notes that an answer with an end is about to be sent.
     pub(super) fn answer(&self) {
         self.enter(Step::Answer);
     }
 
-    /// Waits until its first request came: without one, it would be closed in its face.
+    /// Waits for the first request, as an earlier close would hit a client that has just
+    /// connected.
     pub(super) async fn has_begun(&self) {
         while matches!(self.step.get().0, Step::Head) {
             tokio::time::sleep(FIRST_REQUEST_INTERVAL).await;
         }
     }
 
-    /// Messages are about to be sent, for as long as the client stays.
+    /// Notes that messages are about to be sent, while the client stays.
     pub(super) fn send_messages(&self) {
         self.sends_messages.set(true);
     }
 
-    /// Whether messages are sent.
+    /// Whether it sends messages.
     pub(super) fn sends_messages(&self) -> bool {
         self.sends_messages.get()
     }
 
-    /// Since when it has had no request; `None` where it has one.
+    /// Since when it has no request; `None` during a request.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         match self.step.get() {
             (Step::Head | Step::Kept, since) => Some(since),
@@ -97,12 +97,12 @@ impl Activity {
         }
     }
 
-    /// Has it end, so that there is room for another one.
+    /// Ends it, to make room for another one.
     pub(super) fn give_way(&self) {
         self.give_way.notify_one();
     }
 
-    /// Waits until it is to end.
+    /// Waits until it has to end.
     pub(super) async fn is_over(&self) {
         loop {
             let (step, since) = self.step.get();
@@ -134,7 +134,7 @@ impl Activity {
     }
 }
 
-/// The body of an answer, which notes when there is no more of it.
+/// The body of an answer, which notes its end.
 pub(super) struct Noted<B> {
     body: B,
     activity: Rc<Activity>,
@@ -146,11 +146,11 @@ impl<B> Noted<B> {
     }
 }
 
-/// hyper drops a body once it has all of it.
+/// hyper drops a body once it has taken all of it.
 impl<B> Drop for Noted<B> {
     fn drop(&mut self) {
         match self.activity.step.get() {
-            // It takes as long as it takes from its beginning.
+            // The limit counts from the start of the answer.
             (Step::Answer, since) => self.activity.step.set((Step::Rest, since)),
             _ => self.activity.enter(Step::Rest),
         }
@@ -177,7 +177,7 @@ impl<B: Body + Unpin> Body for Noted<B> {
     }
 }
 
-/// A stream that notes when bytes moved, in either direction.
+/// A stream that notes progress in both directions.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,
@@ -223,7 +223,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         Poll::Ready(Ok(len))
     }
 
-    /// Is asked for when all that there is of an answer has been written.
+    /// hyper calls this when all present bytes of an answer are written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if let (Step::Rest, _) = self.activity.step.get() {
@@ -258,7 +258,7 @@ mod tests {
 
     use super::*;
 
-    /// An answer of which more is to come.
+    /// An incomplete answer.
     struct Unfinished;
 
     impl Body for Unfinished {

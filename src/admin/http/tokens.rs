@@ -1,9 +1,8 @@
-//! The token that a request must carry to change something. Each wrong one makes
-//! the next request with a token wait for longer, right or wrong: so nothing is
-//! learned from how long an answer takes, and trying is slow. One request of
-//! each address waits at a time, and another is refused unlooked at: who tries
-//! much keeps nobody elsewhere out. What is refused is counted. Requests without
-//! a token are not held up.
+//! Checks the token of requests that change something. Each wrong token delays the next request
+//! with a token, right or wrong. So timing reveals nothing, and guessing is slow. One request
+//! from each address waits at a time. Others from that address are refused unchecked, so that
+//! many guesses do not block other addresses. Refusals are counted. Requests without a token are
+//! not delayed.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
@@ -12,45 +11,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The wait after one wrong token; it doubles with each further one.
+/// The delay after one wrong token; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// Without a wrong token for so long, those before are forgotten.
+/// Wrong tokens are forgotten after this time without another one.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-/// How often is looked whether that is so.
+/// Interval of checks for that.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is to be said of a token.
+/// The verdict on a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is the one.
+    /// The right token.
     Right,
-    /// It is another.
+    /// A wrong token.
     Wrong,
-    /// Nobody looked at it: another one from there waits already.
+    /// Not checked: another request from that address already waits.
     TooMany,
 }
 
-/// How often another token than the right one came.
+/// The wrong tokens so far.
 #[derive(Debug)]
 pub(super) struct Tokens {
     refused: Arc<AtomicU64>,
     wrong_in_row: Cell<u32>,
     last_wrong: Cell<Option<Instant>>,
-    /// Wrong ones since the event log said so.
+    /// Wrong tokens since the last line in the event log.
     in_episode: Cell<u64>,
-    /// Whose requests wait: no more than connections are open.
+    /// The addresses of waiting requests: at most one for each open connection.
     waiting: RefCell<Vec<Option<IpAddr>>>,
 }
 
-/// One who waits: an address, or this machine without one.
+/// A waiting request, by address; `None` for this machine.
 struct Waiting<'a> {
     all: &'a RefCell<Vec<Option<IpAddr>>>,
     from: Option<IpAddr>,
 }
 
 impl<'a> Waiting<'a> {
-    /// `None` where one from there waits already.
+    /// `None` if a request from that address already waits.
     fn new(all: &'a RefCell<Vec<Option<IpAddr>>>, from: Option<IpAddr>) -> Option<Self> {
         if all.borrow().contains(&from) {
             return None;
@@ -67,7 +66,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Tokens {
-    /// `refused` counts what is refused.
+    /// `refused` counts the refusals.
     pub(super) fn new(refused: Arc<AtomicU64>) -> Self {
         Tokens {
             refused,
@@ -78,11 +77,11 @@ impl Tokens {
         }
     }
 
-    /// Looks at a token that was `given` from an address, after a wait where wrong ones
-    /// came before. The first wrong one is logged.
+    /// Checks the token `given` from an address, after a delay if wrong ones came before. Logs
+    /// the first wrong one.
     ///
     /// # Cancellation
-    /// Dropped while it waits, nothing was looked at.
+    /// Dropped during the delay, it has checked nothing.
     pub(super) async fn check(
         &self,
         expected: &str,
@@ -111,8 +110,7 @@ impl Tokens {
         Verdict::Wrong
     }
 
-    /// Says in the event log, for ever, how many wrong ones there were when no
-    /// more come.
+    /// Runs forever. Logs the number of wrong tokens once no more arrive.
     pub(super) async fn watch(&self) {
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -134,14 +132,14 @@ impl Tokens {
     }
 }
 
-/// How long to wait after so many wrong ones in a row.
+/// The delay after this many wrong tokens in a row.
 fn wait_after(wrong: u32) -> Option<Duration> {
     let doublings = wrong.checked_sub(1)?;
     let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
     Some(FIRST_WAIT.saturating_mul(factor).min(LONGEST_WAIT))
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares in constant time, wherever the first difference is.
 fn is_same(expected: &[u8], given: &[u8]) -> bool {
     let mut differing = u8::from(expected.len() != given.len());
     for (index, byte) in expected.iter().enumerate() {
@@ -202,12 +200,12 @@ mod tests {
             assert!(one.as_mut().poll(&mut cx).is_pending());
         }
         assert_eq!(check(address(7), RIGHT).await, Verdict::TooMany);
-        // After the wait that the one wrong token costs.
+        // After the delay for the one wrong token.
         assert_eq!(check(address(200), RIGHT).await, Verdict::Right);
         assert_eq!(check(None, RIGHT).await, Verdict::Right);
         drop(waiting);
         assert_eq!(check(address(7), RIGHT).await, Verdict::Right);
-        // The wrong one, and the one that nobody looked at.
+        // The wrong token, and the one that was not checked.
         assert_eq!(refused.load(Ordering::Relaxed), 2);
     }
 }

@@ -1,6 +1,5 @@
-//! Who watches the page: a stream of server-sent events each. A viewer that is
-//! slow gets fewer messages, each with all that has changed since its last one;
-//! nothing is kept for it.
+//! Viewers of the page: each has a stream of server-sent events. A slow viewer gets fewer
+//! messages, each with all changes since its last one. Nothing is buffered for it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,12 +16,12 @@ use crate::admin::{Admin, Asker, ConnectionPlace};
 /// Most viewers at once.
 pub(super) const MOST: usize = 32;
 
-/// How many there are.
+/// Number of viewers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Viewers(Rc<Cell<usize>>);
 
 impl Viewers {
-    /// Another one, unless there are too many.
+    /// Adds a viewer, unless there are too many.
     pub(super) fn stream(&self, admin: &Arc<Admin>) -> Answer {
         let Some(place) = ConnectionPlace::take(&self.0, MOST) else {
             return text(
@@ -40,8 +39,8 @@ impl Viewers {
     }
 }
 
-/// Sends what has changed, whenever there is room for it and a new look,
-/// until nobody takes it any more; the viewer has its place for so long.
+/// Sends the changes whenever there is a new look and room for it, until the viewer leaves. The
+/// viewer keeps its place until then.
 async fn send(_place: ConnectionPlace, admin: Arc<Admin>, messages: mpsc::Sender<Bytes>) {
     let mut looks = admin.monitor.looks();
     let first = looks.wait_for(|it| it.number > 0).await;
@@ -54,7 +53,7 @@ async fn send(_place: ConnectionPlace, admin: Arc<Admin>, messages: mpsc::Sender
     }
     let mut last: Option<Arc<Look>> = None;
     loop {
-        // First room, then the look: so it is no older than a second.
+        // Waits for room first, so that the look is at most a second old.
         let Ok(room) = messages.reserve().await else {
             return;
         };
@@ -65,7 +64,7 @@ async fn send(_place: ConnectionPlace, admin: Arc<Admin>, messages: mpsc::Sender
             }
         }
         let look = looks.borrow_and_update().clone();
-        // The rows are of other things than before.
+        // The rows are of other objects than before.
         let is_other = !Arc::ptr_eq(&start, &look.start);
         if is_other {
             start = look.start.clone();
@@ -85,7 +84,7 @@ async fn send(_place: ConnectionPlace, admin: Arc<Admin>, messages: mpsc::Sender
     }
 }
 
-/// Says what the rows of the messages after it are of.
+/// The event that describes the rows of the messages after it.
 fn start_event(start: &str) -> String {
     format!("event: start\ndata: {start}\n\n")
 }

@@ -1,5 +1,5 @@
-//! Which metrics there are: the families of each kind of object, by what their
-//! names begin with. The tables of `observe::figures` have the families.
+//! The list of metrics: the families of each kind of object, by prefix of their names. The tables
+//! of `observe::figures` have the families.
 
 use evenkeel_metrics::family::Kind::{Counter, Gauge};
 use evenkeel_metrics::family::{Metric, Reading, Value, maybe, metric, whole};
@@ -17,7 +17,7 @@ use crate::observe::figures::{
     RouteFigures, UpstreamFigures,
 };
 
-/// Of the process, by the names that every exporter has for them.
+/// Metrics of the process, by the names that all exporters use.
 const PROCESS: &[Metric<Figures>] = &[
     metric(
         "cpu_seconds_total",
@@ -48,7 +48,7 @@ const PROCESS: &[Metric<Figures>] = &[
     ),
 ];
 
-/// Writes all of them.
+/// Writes all families.
 pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     let none = Labels::default();
     each(PROCESS, "process_", &[(&none, figures)], out).await;
@@ -76,7 +76,7 @@ const CONFIG: Metric<Figures> = metric(
     |_| whole(1_u64),
 );
 
-/// What listeners, routes and upstreams have in common.
+/// The metrics of exchanges, for listeners, routes and upstreams.
 async fn exchanges<T>(
     scope: &'static str,
     objects: &[(&Labels, &T)],
@@ -190,7 +190,7 @@ async fn upstreams(figures: &Figures, out: &mut impl Writer) {
     exchanges(scope, &upstreams, |it| &it.exchanges, out).await;
 }
 
-/// Of a name, a service or a file that gives endpoints.
+/// Metrics of a source of endpoints: a name, a service or a file.
 const SOURCE: &[Metric<SourceFigures>] = &[metric(
     "age_seconds",
     Gauge,
@@ -205,7 +205,7 @@ async fn sources(figures: &Figures, out: &mut impl Writer) {
     let mut labelled = Vec::new();
     for upstream in &figures.upstreams {
         for (at, source) in upstream.sources.iter().enumerate() {
-            // The same name may stand there twice, for other families of addresses.
+            // The same name may appear twice, for two families of addresses.
             let is_same = |it: &SourceFigures| it.source == source.source;
             if !upstream.sources[..at].iter().any(is_same) {
                 let name = source.source.as_str();

@@ -1,5 +1,4 @@
-//! Families of metrics as they are written: their names in full, the labels of
-//! their samples, and who writes them.
+//! Families of metrics in writing: full names, labels of samples, and the writers of formats.
 
 use evenkeel_metrics::family::{Kind, Metric, Reading, Value, in_order};
 use evenkeel_metrics::histogram::Distribution;
@@ -7,20 +6,19 @@ use evenkeel_metrics::histogram::Distribution;
 use super::pieces::Output;
 use super::wire;
 
-/// A family: samples of one name that differ in their labels.
+/// A family: samples of one name with different labels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Family {
-    /// What the name begins with: `evenkeel_endpoint_`.
+    /// Prefix of the name: `evenkeel_endpoint_`.
     pub scope: &'static str,
-    /// The rest of it.
+    /// The rest of the name.
     pub name: &'static str,
     pub kind: Kind,
     /// A sentence for people, without line breaks or backslashes.
     pub help: &'static str,
 }
 
-/// The labels of one object, as each format has them, so that they are
-/// escaped once and not for each sample.
+/// The labels of one object in each format, escaped once and not for each sample.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Labels {
     /// `listener="web"`, without braces.
@@ -52,7 +50,7 @@ fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
             b'\\' => out.extend_from_slice(b"\\\\"),
             b'"' => out.extend_from_slice(b"\\\""),
             b'\n' => out.extend_from_slice(b"\\n"),
-            // Some readers end a line here too.
+            // Some readers also take this for the end of a line.
             b'\r' => out.push(b' '),
             byte => out.push(byte),
         }
@@ -62,16 +60,16 @@ fn write_label(out: &mut Vec<u8>, name: &str, value: &str) {
 
 /// Writes families in one format.
 pub(super) trait Writer {
-    /// Begins a family; the samples that follow are its own.
+    /// Starts a family; the next samples belong to it.
     fn family(&mut self, family: &Family);
-    /// A sample, with a label more than its object has or without.
+    /// A sample, with one label more than its object's, or with these alone.
     fn sample(&mut self, labels: &Labels, more: Option<(&'static str, &'static str)>, value: Value);
     /// A sample of a family of distributions.
     fn distribution(&mut self, labels: &Labels, distribution: &Distribution);
-    /// Where all of it goes.
+    /// The output of the writer.
     fn output(&mut self) -> &mut Output;
 
-    /// What one object shows.
+    /// Writes the reading of one object.
     fn reading(&mut self, labels: &Labels, reading: Reading<'_>) {
         match reading {
             Reading::Absent => {}

@@ -1,8 +1,8 @@
-//! The names of HAProxy's own exporter (version 2.6) for what we have, so that
-//! dashboards and alerts made for it go on working.
+//! The names of HAProxy's own exporter (version 2.6) for our metrics, so that its dashboards and
+//! alerts keep working.
 //!
-//! What HAProxy shows and we do not count is left out rather than shown as 0:
-//! rates, maxima, averages over the last 1024 sessions, TLS, compression.
+//! HAProxy's metrics that we do not count are absent, and not 0: rates, maxima, averages over the
+//! last 1024 sessions, TLS, compression.
 
 use evenkeel_metrics::StatusFigures;
 use evenkeel_metrics::family::Kind::{Counter, Gauge};
@@ -310,7 +310,7 @@ const SERVER: &[Metric<EndpointFigures>] = &[
     }),
 ];
 
-/// Writes all of them.
+/// Writes all families.
 pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     let none = Labels::default();
     let version = Labels::new(&[("version", figures.version)]);
@@ -336,7 +336,7 @@ pub(super) async fn write(figures: &Figures, out: &mut impl Writer) {
     each(SERVER, "haproxy_server_", &servers, out).await;
 }
 
-/// Responses by class; what had none is `other`, as HAProxy has it.
+/// Responses by class; exchanges without a response are `other`, as in HAProxy.
 fn responses(status: &StatusFigures) -> Reading<'_> {
     Reading::Classes {
         label: "code",

@@ -1,9 +1,9 @@
-//! A text that is made as it is sent: whoever sends it asks for the next piece,
-//! and no more than one is in memory. Protocol buffers need the length of a
-//! family before it, so that there each family is a piece.
+//! A text that is written while it is sent. The sender asks for each piece, and only one is in
+//! memory. In protocol buffers the length of a family precedes it, so there each family is a
+//! piece.
 //!
-//! What writes is an `async` function that stops wherever a piece is full. It
-//! waits for nothing but to be asked for the next one.
+//! The writer is an `async` function that stops whenever a piece is full. It waits only for the
+//! request for the next one.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -12,17 +12,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// From how many bytes on a piece is handed over. Many kernels let no other
-/// thread have the core while they copy what one call sends, and hyper puts up
-/// to sixteen pieces into one.
+/// Length at which a piece is handed over, in bytes. Many kernels let no other thread have the
+/// core while they copy the bytes of one call, and hyper puts up to sixteen pieces into one.
 const PIECE_LEN: usize = 8 * 1024;
-/// What it has room for, so that a sample seldom has it grow.
+/// Capacity of a piece, so that a sample seldom enlarges it.
 const CAPACITY: usize = PIECE_LEN + 4 * 1024;
 
-/// Where a piece is put for who asked for it.
+/// The place of a piece for the sender.
 type Handed = Rc<RefCell<Option<Vec<u8>>>>;
 
-/// What writes, as the one who sends it has it.
+/// A writer, as the sender sees it.
 pub struct Pieces {
     /// `None` once all is written.
     writing: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -30,8 +29,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// A text that is written when its pieces are asked for; the writer ends
-    /// its output.
+    /// A text that is written as its pieces are asked for. The writer has to end its output.
     pub(super) fn new<W>(writing: impl FnOnce(Output) -> W) -> Self
     where
         W: Future<Output = ()> + 'static,
@@ -66,7 +64,7 @@ impl Iterator for Pieces {
     }
 }
 
-/// What writes, as the writer has it: the piece in the making.
+/// A writer's side: the piece in progress.
 #[derive(Debug)]
 pub(super) struct Output {
     bytes: Vec<u8>,
@@ -74,8 +72,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Hands the piece over if it is full, and goes on once another is asked
-    /// for.
+    /// Hands the piece over if it is full. Continues once another one is asked for.
     pub(super) async fn pause(&mut self) {
         if self.bytes.len() < PIECE_LEN {
             return;
@@ -93,7 +90,7 @@ impl Output {
         .await;
     }
 
-    /// Hands over what is left; nothing is written after that.
+    /// Hands over the last piece. Nothing is written after it.
     pub(super) fn end(self) {
         *self.handed.borrow_mut() = Some(self.bytes);
     }

@@ -15,30 +15,31 @@ use crate::metrics::histogram::Distribution;
 /// Eight buckets to an octave: a bucket ends at 2^(index/8).
 const SCHEMA: i64 = 3;
 
-/// The index in seconds of the bucket that has the index 0 in microseconds.
-/// A second is not a power of two of microseconds: it is 8 · 19.93 buckets,
-/// and the next whole number shows times 4 % longer than they were.
+/// The index in seconds of the bucket with index 0 in microseconds. A second is not a power of
+/// two of microseconds but 8 · 19.93 buckets. Rounding to whole buckets shows times as 4 % longer
+/// than they were.
 const SECONDS_OFFSET: i64 = -159;
 
-/// Values up to this one lie in the bucket of zero.
+/// Values up to this one belong to the bucket of zero.
 const ZERO_SECONDS: f64 = 1e-6;
 const ZERO_BYTES: f64 = f64::from_bits(0x37F0_0000_0000_0000);
 
-/// Empty buckets that a span goes over: two integers cost more than they do.
+/// Longest run of empty buckets within a span. A new span costs two integers, which is more than
+/// they do.
 const LARGEST_GAP: usize = 2;
 
 const COUNTER: u64 = 0;
 const GAUGE: u64 = 1;
 const HISTOGRAM: u64 = 4;
 
-/// Messages in the making.
+/// Messages in progress.
 #[derive(Debug)]
 pub(super) struct Protobuf {
     out: Output,
     kind: Kind,
-    /// The family's name, help and type, until its first sample is there.
+    /// The family's name, help and type, until its first sample.
     head: Vec<u8>,
-    /// The family's message, as far as it is there; empty without a sample.
+    /// The family's message so far; empty without a sample.
     family: Vec<u8>,
     metric: Vec<u8>,
     histogram: Vec<u8>,
@@ -63,7 +64,7 @@ impl Protobuf {
         self.out.end();
     }
 
-    /// A family without a sample is left out.
+    /// Leaves out a family without samples.
     fn end_family(&mut self) {
         if !self.family.is_empty() {
             varint(&mut self.out, (self.head.len() + self.family.len()) as u64);
@@ -82,7 +83,7 @@ impl Protobuf {
         };
         number(out, field::SAMPLE_COUNT, distribution.count());
         real(out, field::SAMPLE_SUM, distribution.sum() as f64 * unit);
-        // For who takes no native ones.
+        // For readers without native histograms.
         let bounds = bounds(self.kind);
         for (&(exponent, _), (_, count)) in bounds.iter().zip(counts_below(distribution, bounds)) {
             self.small.clear();
@@ -170,7 +171,7 @@ impl Writer for Protobuf {
     }
 }
 
-/// Runs of buckets with something in them; small gaps are gone over.
+/// Runs of buckets with values; small gaps are included.
 fn spans(buckets: &[u64]) -> impl Iterator<Item = std::ops::Range<usize>> {
     let mut next = 0;
     std::iter::from_fn(move || {

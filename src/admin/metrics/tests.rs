@@ -28,8 +28,8 @@ use crate::observe::probes::Probes;
 use crate::shared_server::SharedServerFigures;
 use crate::upstream::SharedUpstream;
 
-/// What two workers counted over a configuration in which everything occurs,
-/// with this many endpoints.
+/// The counts of two workers, for a configuration in which everything occurs, with this many
+/// endpoints.
 fn sources(endpoints: usize) -> Sources {
     let endpoints: Vec<_> = (0..endpoints)
         .map(|index| {
@@ -399,7 +399,7 @@ fn with_rows(page: &str, rows: &[String]) -> String {
     let name = |row: &str| row.split('`').nth(1).unwrap_or_default().to_owned();
     let is_row = |line: &&str| line.starts_with("| `evenkeel_") || line.starts_with("| `process_");
     let lines: Vec<_> = page.lines().collect();
-    // Where each table begins, and the names that it has.
+    // The start of each table, and the names in it.
     let starts = (1..lines.len()).filter(|&at| is_row(&lines[at]) && !is_row(&lines[at - 1]));
     let tables: Vec<_> = starts
         .map(|start| {
@@ -430,8 +430,8 @@ fn with_rows(page: &str, rows: &[String]) -> String {
     out
 }
 
-/// Where a native histogram of schema 3 has its values: the upper bound of
-/// each bucket with its count, and with that of zero first.
+/// The buckets of a native histogram of schema 3: upper bound and count of each. The bucket of
+/// zero is first.
 fn native_buckets(histogram: &decoded::Histogram) -> Vec<(f64, u64)> {
     assert_eq!(histogram.schema, 3);
     let mut buckets = vec![(histogram.zero_threshold, histogram.zero_count)];
@@ -540,7 +540,7 @@ fn many_endpoints_are_many_pieces() {
     }
 }
 
-/// What a scrape of 1,000 endpoints takes of the processor, the least of 20:
+/// Processor time of a scrape with 1,000 endpoints, the least of 20 runs:
 /// `cargo test --profile quick --lib -- --nocapture a_thousand`.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "it measures an optimised build")]

@@ -1,9 +1,8 @@
 //! Prometheus's text format and OpenMetrics.
 //!
-//! Source: prometheus.io/docs/instrumenting/exposition_formats, and the
-//! OpenMetrics specification, version 1.0.0. A scrape of a thousand endpoints
-//! is more than 100,000 lines, so that a line is put together from pieces that
-//! are there, without formatting machinery.
+//! Source: prometheus.io/docs/instrumenting/exposition_formats, and the OpenMetrics
+//! specification, version 1.0.0. A scrape of a thousand endpoints has more than 100,000 lines. So
+//! a line is joined from ready pieces, without formatting machinery.
 
 use evenkeel_metrics::family::{Kind, Value};
 
@@ -11,8 +10,8 @@ use super::family::{Family, Labels, Writer};
 use super::pieces::Output;
 use crate::metrics::histogram::{Distribution, PER_OCTAVE};
 
-/// The bounds of histograms of times, as powers of two of a microsecond, each
-/// in seconds: bounds of our own buckets, so that counts are exact.
+/// The bounds of histograms of times, as powers of two of a microsecond, with their text in
+/// seconds. They are bounds of our own buckets, so that counts are exact.
 const SECONDS: [(u32, &str); 17] = [
     (7, "0.000128"),
     (9, "0.000512"),
@@ -49,8 +48,7 @@ const BYTES: [(u32, &str); 12] = [
     (30, "1073741824.0"),
 ];
 
-/// The bounds of a kind's histograms: exponents of two of the unit recorded,
-/// and how they are written.
+/// The bounds of a kind's histograms: exponents of two of the recorded unit, and their text.
 pub(super) fn bounds(kind: Kind) -> &'static [(u32, &'static str)] {
     match kind {
         Kind::Bytes => &BYTES,
@@ -73,14 +71,14 @@ pub(super) fn counts_below<'a>(
     })
 }
 
-/// Which of the two formats.
+/// One of the two text formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Prometheus,
     OpenMetrics,
 }
 
-/// A text in the making.
+/// A text in progress.
 #[derive(Debug)]
 pub(super) struct Text {
     dialect: Dialect,
@@ -88,7 +86,7 @@ pub(super) struct Text {
     kind: Kind,
     /// The family's name.
     name: Vec<u8>,
-    /// What the lines of a histogram begin with.
+    /// The start of a histogram's lines.
     prefix: Vec<u8>,
 }
 
@@ -135,7 +133,7 @@ impl Writer for Text {
         self.name.clear();
         self.name.extend_from_slice(family.scope.as_bytes());
         self.name.extend_from_slice(family.name.as_bytes());
-        // OpenMetrics has the suffix as the sample's, not as the family's.
+        // In OpenMetrics the suffix belongs to the sample, and not to the family.
         let name = match (self.dialect, family.kind) {
             (Dialect::OpenMetrics, Kind::Counter) => {
                 self.name.strip_suffix(b"_total").unwrap_or(&self.name)
@@ -215,7 +213,7 @@ fn write_value(out: &mut Vec<u8>, value: Value) {
     }
 }
 
-/// A number with that many digits behind the point.
+/// A number with this many digits after the point.
 fn write_decimal(out: &mut Vec<u8>, value: u64, digits: usize) {
     let one = 10_u64.pow(digits as u32);
     out.extend_from_slice(itoa::Buffer::new().format(value / one).as_bytes());

@@ -1,4 +1,4 @@
-//! Protocol buffers as bytes: fields of a message, one behind the other.
+//! Protocol buffers as bytes: the fields of a message, one after another.
 
 /// The numbers of fields.
 pub(super) mod field {
@@ -12,7 +12,7 @@ pub(super) mod field {
     pub(in super::super) const METRIC_HISTOGRAM: u32 = 7;
     pub(in super::super) const LABEL_NAME: u32 = 1;
     pub(in super::super) const LABEL_VALUE: u32 = 2;
-    /// Of a counter and of a gauge.
+    /// For a counter and for a gauge.
     pub(in super::super) const VALUE: u32 = 1;
     pub(in super::super) const SAMPLE_COUNT: u32 = 1;
     pub(in super::super) const SAMPLE_SUM: u32 = 2;

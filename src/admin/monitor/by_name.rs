@@ -1,12 +1,12 @@
-//! What is kept of things that are shown in an order, and known by their names.
+//! Records of objects that have an order and are identified by name.
 //!
-//! Invariant: after [`follow`](ByName::follow) positions are those of the figures that it
-//! followed. Between two looks things may have joined, left or moved.
+//! Invariant: after [`follow`](ByName::follow) positions are those of the followed figures.
+//! Between two looks, objects may have joined, left or moved.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 
-/// Something of each thing, in the order of the figures that were looked at last.
+/// A record of each object, in the order of the last figures.
 #[derive(Debug)]
 pub(super) struct ByName<T> {
     names: Vec<String>,
@@ -23,8 +23,8 @@ impl<T> Default for ByName<T> {
 }
 
 impl<T> ByName<T> {
-    /// Takes over this order. A thing without a past begins `fresh`, and what is gone is
-    /// forgotten. Whether anything is other than before.
+    /// Takes over this order. An object without a record starts `fresh`; records of objects that
+    /// are gone are dropped. Returns whether anything has changed.
     pub(super) fn follow<'a>(
         &mut self,
         names: impl Iterator<Item = &'a str> + Clone,
@@ -45,12 +45,12 @@ impl<T> ByName<T> {
         true
     }
 
-    /// The name of what stands there.
+    /// The name at this position.
     pub(super) fn name(&self, at: usize) -> &str {
         &self.names[at]
     }
 
-    /// What is kept of the thing with this name. It stands there, unless it has moved.
+    /// The record of the object with this name. It is at this position, unless it has moved.
     pub(super) fn get_near(&self, at: usize, name: &str) -> Option<&T> {
         let is_it = |it: &String| it == name;
         let at = match self.names.get(at) {
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(counts.get_near(1, "c"), Some(&3));
         assert_eq!(counts.get_near(0, "a"), Some(&1));
         assert_eq!(counts.get_near(2, "b"), None);
-        // One that left begins anew.
+        // One that left starts again.
         assert!(counts.follow(names("b"), || 0));
         assert_eq!(counts[..], [0]);
     }

@@ -1,4 +1,4 @@
-//! The past of caches, and of the routes that have one.
+//! The past of caches, and of routes with a cache.
 
 use std::collections::VecDeque;
 
@@ -13,24 +13,24 @@ use crate::observe::figures::{CachingFigures, Figures};
 /// Counts of the last minute.
 #[derive(Debug)]
 pub(super) struct LastMinute<const COUNT: usize> {
-    /// The counts at the last looks.
+    /// The counts of the last looks.
     looks: VecDeque<[u64; COUNT]>,
 }
 
 impl<const COUNT: usize> LastMinute<COUNT> {
-    /// Of something that counts from now on.
+    /// The counts of an object that counts from now on.
     pub(super) fn new() -> Self {
         LastMinute {
             looks: [[0; COUNT]].into(),
         }
     }
 
-    /// Begins with what others have counted.
+    /// Starts with inherited counts.
     pub(super) fn begin(&mut self, counts: [u64; COUNT]) {
         self.looks = [counts].into();
     }
 
-    /// Takes the counts as they are now, and gives by how much they grew within a minute.
+    /// Takes the present counts. Returns their growth within a minute.
     pub(super) fn note(&mut self, now: [u64; COUNT]) -> [u64; COUNT] {
         if self.looks.len() > POINTS {
             self.looks.pop_front();
@@ -40,14 +40,14 @@ impl<const COUNT: usize> LastMinute<COUNT> {
         std::array::from_fn(|at| now[at].saturating_sub(before[at]))
     }
 
-    /// Seconds that they are of.
+    /// The time that they cover, in seconds.
     fn seconds(&self) -> f64 {
         self.looks.len().saturating_sub(1).max(1) as f64
     }
 }
 
-/// The counts of a route's cache: hits, stale answers, revalidations,
-/// misses, bypasses, bytes saved, and ages in milliseconds.
+/// The counts of a route's cache: hits, stale answers, revalidations, misses, bypasses, saved
+/// bytes, and ages in milliseconds.
 type Got = [u64; 7];
 
 fn got(figures: &CachingFigures) -> Got {
@@ -62,7 +62,7 @@ fn got(figures: &CachingFigures) -> Got {
     ]
 }
 
-/// The counts of all routes that have the cache of this name.
+/// The counts of all routes with the cache of this name.
 fn got_by_all(figures: &Figures, name: &str) -> Got {
     let caching = figures.routes.iter().filter_map(|it| it.cache.as_ref());
     let mut sum = [0; 7];
@@ -74,8 +74,8 @@ fn got_by_all(figures: &Figures, name: &str) -> Got {
     sum
 }
 
-/// The columns of what was got within a minute: counts, then bytes a second, then the mean
-/// age in milliseconds; -1 where nothing was served that was stored.
+/// The columns for the last minute: counts, then bytes a second, then the mean age in
+/// milliseconds; -1 if no stored response was served.
 fn got_columns(minute: &LastMinute<7>, grown: Got) -> [f64; 7] {
     let [
         hits,
@@ -94,7 +94,7 @@ fn got_columns(minute: &LastMinute<7>, grown: Got) -> [f64; 7] {
     [hits, stale, revalidated, misses, bypasses, saved, age]
 }
 
-/// The past of a route that has a cache.
+/// The past of a route with a cache.
 #[derive(Debug)]
 pub(super) struct PastCaching {
     got: LastMinute<7>,
@@ -120,11 +120,10 @@ impl PastCaching {
 /// The past of a cache.
 #[derive(Debug)]
 pub(super) struct PastCache {
-    /// Requests for which the cache was asked; the errors are the unanswered ones.
+    /// Requests that asked the cache; the errors are the unanswered ones.
     pub(super) series: Series,
     got: LastMinute<7>,
-    /// Responses that went to make room; what the disk and the shared server had, and what
-    /// they were asked for.
+    /// Evicted responses; requests to the disk and to the shared server, and their hits.
     tiers: LastMinute<5>,
     damaged: Grown,
 }
@@ -144,7 +143,7 @@ fn tiers(figures: &CacheFigures) -> [u64; 5] {
     ]
 }
 
-/// Responses on the disk of a cache that could not be used.
+/// Unusable responses on the disk of a cache.
 fn damaged(figures: &CacheFigures) -> u64 {
     let disk = figures.disk.as_ref();
     disk.map_or(0, |it| it.damaged + it.failed_reads)
@@ -160,7 +159,7 @@ impl PastCache {
         }
     }
 
-    /// Begins with what the process before has counted.
+    /// Starts with the counts of the process before.
     pub(super) fn begin(&mut self, all: &Figures, figures: &CacheFigures) {
         let got = got_by_all(all, &figures.name);
         self.series.begin(asked(got));
@@ -169,7 +168,7 @@ impl PastCache {
         self.damaged.begin(damaged(figures));
     }
 
-    /// Notes the figures of a cache among all figures, in rows of the look.
+    /// Notes the figures of a cache, in rows of the look.
     pub(super) fn note(
         &mut self,
         all: &Figures,
@@ -229,7 +228,7 @@ impl PastCache {
     }
 }
 
-/// Requests for which a cache was asked; the errors are the unanswered ones.
+/// Requests that asked a cache; the errors are the unanswered ones.
 fn asked([hits, stale, revalidated, misses, ..]: Got) -> Counted {
     let errors = revalidated + misses;
     Counted {

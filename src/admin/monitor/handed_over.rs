@@ -1,10 +1,10 @@
-//! A past that begins after an upgrade: what the process before has counted is in the
-//! figures, and in none of the seconds that are shown.
+//! A past that starts after an upgrade. The figures have the counts of the process before, but no
+//! second of the plots has them.
 
 use super::*;
 
 impl Past {
-    /// Begins with what that process has counted. To be called before the first look.
+    /// Starts with the counts of that process. To be called before the first look.
     pub(super) fn begin(&mut self, figures: Figures) {
         for (past, cache) in self.caches.iter_mut().zip(&figures.caches) {
             past.begin(&figures, cache);
@@ -32,14 +32,14 @@ impl Past {
 }
 
 impl Grown {
-    /// Begins with what others have counted, whenever that was.
+    /// Starts with inherited counts, of unknown times.
     pub(super) fn begin(&mut self, count: u64) {
         self.count = count;
     }
 }
 
 impl PastTimes {
-    /// Begins with times that are no part of this minute.
+    /// Starts with times that do not belong to this minute.
     fn begin(&mut self, before: Distribution) {
         self.before = before;
     }

@@ -1,6 +1,5 @@
-//! What was counted in the last minute and the last hour, of one listener,
-//! route, upstream or endpoint: numbers for plots, and distributions for
-//! percentiles.
+//! The last minute and hour of one listener, route, upstream or endpoint: numbers for plots, and
+//! distributions for percentiles.
 
 use std::collections::VecDeque;
 
@@ -11,16 +10,15 @@ use crate::metrics::histogram::Distribution;
 /// Points of a plot: seconds of a minute, minutes of an hour.
 pub(super) const POINTS: usize = 60;
 
-/// Parts that a window moves by.
+/// Parts of a window; it moves by a part at a time.
 const PARTS: usize = 6;
-/// Looks, of which there is one a second, in a part of the last minute's
-/// window and of the last hour's.
+/// Looks in a part of the window of a minute, and of an hour. There is one look a second.
 const PART_OF_MINUTE: u32 = (POINTS / PARTS) as u32;
 const PART_OF_HOUR: u32 = PART_OF_MINUTE * POINTS as u32;
 
-/// The distribution of what came lately: six parts, of which the last is still
-/// being filled. The oldest is dropped whole when a seventh begins: so it
-/// covers five to six sixths of its time, and all of it at the end of a part.
+/// A distribution over a recent time. It has six parts, the last of which is still growing. When
+/// a seventh starts, the oldest is dropped. So it covers five to six sixths of its time, and all
+/// of it at the end of a part.
 #[derive(Debug)]
 pub(super) struct Window {
     looks_per_part: u32,
@@ -31,7 +29,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Of the last minute.
+    /// A window of a minute.
     pub(super) fn minute() -> Self {
         Window::of(PART_OF_MINUTE)
     }
@@ -46,7 +44,7 @@ impl Window {
         }
     }
 
-    /// Adds what came since the last look.
+    /// Adds the values since the last look.
     pub(super) fn add(&mut self, news: &Distribution) {
         if self.looks == self.looks_per_part {
             self.begin_part();
@@ -67,13 +65,13 @@ impl Window {
         }
     }
 
-    /// The value below which a part of them lie, rounded.
+    /// A quantile of the values, rounded.
     pub(super) fn quantile(&self, part: f64) -> u32 {
         self.all.quantile(part).round() as u32
     }
 }
 
-/// A second, or a minute.
+/// A point: a second, or a minute.
 #[derive(Debug, Clone, Copy, Default)]
 struct Point {
     requests: u32,
@@ -82,7 +80,7 @@ struct Point {
     p99_us: u32,
 }
 
-/// Points as the page takes them, the oldest first.
+/// Points in the form of the page, the oldest first.
 #[derive(Debug, Serialize)]
 pub(super) struct Plot {
     #[serde(flatten)]
@@ -91,14 +89,14 @@ pub(super) struct Plot {
     p99: Vec<u32>,
 }
 
-/// The same without what they took.
+/// The same without durations.
 #[derive(Debug, Serialize)]
 pub(super) struct Counts {
     requests: Vec<u32>,
     errors: Vec<u32>,
 }
 
-/// Which points.
+/// The points of a plot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::admin) enum HistorySpan {
     /// Sixty seconds.
@@ -107,7 +105,7 @@ pub(in crate::admin) enum HistorySpan {
     Hour,
 }
 
-/// What was counted by now.
+/// Counts so far.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     pub(super) requests: u64,
@@ -115,21 +113,21 @@ pub(super) struct Counted {
     pub(super) total_us: Distribution,
 }
 
-/// The past of one thing that is counted.
+/// The past of one counted object.
 ///
-/// Most of thousands of routes and endpoints are quiet: they keep a number.
+/// Most of thousands of routes and endpoints are quiet: they keep only a number.
 #[derive(Debug)]
 pub(super) enum Series {
     /// Nothing was counted so far.
     Quiet {
-        /// Seconds for which that is so.
+        /// Seconds of quiet.
         seconds: usize,
     },
-    /// Something was counted.
+    /// There are counts.
     Active(Box<ActiveSeries>),
 }
 
-/// The past of what has counted something.
+/// The past of an object with counts.
 #[derive(Debug)]
 pub(super) struct ActiveSeries {
     before: Counted,
@@ -155,7 +153,7 @@ impl Series {
         Series::Quiet { seconds: 0 }
     }
 
-    /// Begins with what was counted by others, which no second of this past has.
+    /// Starts with inherited counts, which are in no second of this past.
     pub(super) fn begin(&mut self, counted: Counted) {
         if !counted.is_nothing() {
             let mut active = ActiveSeries::after(0);
@@ -164,7 +162,7 @@ impl Series {
         }
     }
 
-    /// Notes what was counted by now, a second after the last time.
+    /// Notes the counts so far, a second after the last time.
     pub(super) fn note(&mut self, now: Counted) {
         match self {
             Series::Quiet { seconds } if now.is_nothing() => *seconds += 1,
@@ -195,7 +193,7 @@ impl Series {
         (last.requests, last.errors)
     }
 
-    /// Median and 99th percentile of what came since the look before.
+    /// Median and 99th percentile of the durations since the look before.
     pub(super) fn last_times(&self) -> [u32; 2] {
         let last = self.last_point();
         [last.p50_us, last.p99_us]
@@ -206,8 +204,8 @@ impl Series {
         self.active().map_or((0, 0), |it| it.in_minute)
     }
 
-    /// Median and 99th percentile of what exchanges took, in microseconds: in
-    /// the last minute, then in the last hour.
+    /// Median and 99th percentile of the durations in microseconds: in the last minute, then in
+    /// the last hour.
     pub(super) fn times(&self) -> [u32; 4] {
         let Some(active) = self.active() else {
             return [0; 4];
@@ -221,7 +219,7 @@ impl Series {
         ]
     }
 
-    /// Most requests that were seen in a second.
+    /// Most requests within a second.
     pub(super) fn most_requests(&self) -> u32 {
         self.active().map_or(0, |it| it.most_requests)
     }
@@ -258,7 +256,7 @@ impl Series {
 }
 
 impl ActiveSeries {
-    /// One that was quiet for so many seconds.
+    /// A series after this many seconds of quiet.
     fn after(seconds: usize) -> Self {
         let mut series = ActiveSeries {
             before: Counted::default(),
@@ -270,7 +268,7 @@ impl ActiveSeries {
             seconds: 0,
             most_requests: 0,
         };
-        // After an hour a further one changes nothing.
+        // After an hour, a further second of quiet changes nothing.
         const HOUR: usize = POINTS * POINTS;
         let seconds = match seconds {
             0..=HOUR => seconds,
@@ -315,7 +313,7 @@ impl ActiveSeries {
     }
 }
 
-/// Adds a point, and gives the one that there is no room for any more.
+/// Adds a point. Returns the point that it displaces, if any.
 fn push(points: &mut VecDeque<Point>, point: Point) -> Option<Point> {
     let gone = match points.len() {
         POINTS => points.pop_front(),
@@ -330,8 +328,7 @@ mod tests {
     use super::*;
     use crate::metrics::histogram::Histogram;
 
-    /// Notes a second after the other, in each so many requests of so many
-    /// microseconds.
+    /// Notes seconds, with this many requests of this duration in each.
     struct Clock {
         series: Series,
         histogram: Histogram,
@@ -377,7 +374,7 @@ mod tests {
         assert_near(minute_p50, 1_000.0);
         assert_near(hour_p50, 1_000.0);
 
-        // Slower, and fewer: after a minute nothing else is left of it.
+        // Slower, and fewer: after a minute all other values are gone.
         clock.seconds(61, 1, 64_000);
         assert_eq!(clock.series.last_minute().0, 60);
         let [minute_p50, _, hour_p50, hour_p99] = clock.series.times();

@@ -1,4 +1,4 @@
-//! The past of routes that have limits.
+//! The past of routes with limits.
 
 use super::caching::LastMinute;
 use super::row;
@@ -6,16 +6,16 @@ use crate::limits::active_keys;
 use crate::net::clock;
 use crate::observe::figures::{LimitFigures, Sources};
 
-/// The past of a route that has limits.
+/// The past of a route with limits.
 #[derive(Debug)]
 pub(super) struct PastLimits {
     counts: LastMinute<4>,
-    /// Keys that have used a part of what they may, when they were counted last.
+    /// Keys in use at the last count.
     keys: Option<u64>,
 }
 
-/// Requests that its limits let through, delayed and refused, and those that they would
-/// have.
+/// Requests that the limits let through, delayed and refused, and those that only `dry_run` let
+/// through.
 fn counts(figures: &LimitFigures) -> [u64; 4] {
     [
         figures.allowed,
@@ -42,8 +42,7 @@ impl PastLimits {
         row(&[&counts, &[self.keys.map_or(-1.0, |it| it as f64)]])
     }
 
-    /// Counts the keys of one of these routes with each look, for that goes through a whole
-    /// table.
+    /// Counts the keys of one of these routes with each look, as counting walks a whole table.
     pub(super) fn count_keys<'a>(
         past: impl ExactSizeIterator<Item = &'a mut PastLimits>,
         number: u64,

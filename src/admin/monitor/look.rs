@@ -1,5 +1,5 @@
-//! What the page shows at one moment, as it travels: a row of numbers for each
-//! thing, so that a message holds only the rows that have changed.
+//! The page's data at one moment, in transit: a row of numbers for each object, so that a message
+//! holds only the rows that have changed.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,13 +12,16 @@ use crate::handler;
 use crate::observe::events::Event;
 use crate::observe::figures::{EndpointStatus, Figures};
 
-/// What the rows of a kind mean, in order. Times are in microseconds; -1 stands
-/// for no limit. `requests` and `errors`, `hot` and `cold`, and `reads` are those
-/// of the last second; `requests` of a cache are those for which it was asked, and
-/// `errors` those that it did not answer. Its `hits` to `bypasses`, `evicted` and what its
-/// tiers were asked for are those of the last minute, `saved` bytes a second, and `age_ms`
-/// the mean. Those of limits are of the last minute; `keys` is -1 until they were counted. What ends in `_ms` beside another count is when that grew last, since 1970; 0
-/// where it never did.
+/// Names of the columns of each kind of row, in order.
+///
+/// - Times are in microseconds; -1 stands for no limit.
+/// - `requests` and `errors`, `hot` and `cold`, and `reads` cover the last second. For a cache,
+///   `requests` asked it, and `errors` are those that it did not answer.
+/// - `hits` to `bypasses`, `evicted` and the requests to tiers of a cache cover the last minute.
+///   `saved` is bytes a second, and `age_ms` the mean.
+/// - Counts of limits cover the last minute; `keys` is -1 until the first count.
+/// - A column in `_ms` beside a count is the time of its last growth, since 1970; 0 if it never
+///   grew.
 #[derive(Debug, Serialize)]
 pub(super) struct Columns {
     all: [&'static str; 23],
@@ -179,13 +182,13 @@ const COLUMNS: Columns = Columns {
     probes: ["unix_ms", "passed", "took_us", "answer"],
 };
 
-/// Where a state stands among the words that the column `state` counts through.
+/// The position of a state in the list of words for the column `state`.
 pub(super) fn state_index(state: EndpointStatus) -> usize {
     let at = EndpointStatus::ALL.iter().position(|it| *it == state);
     at.unwrap_or(EndpointStatus::ALL.len())
 }
 
-/// What changes only with names: of the configuration, and of endpoints.
+/// The part that changes only with names, of the configuration and of endpoints.
 #[derive(Debug, Serialize)]
 struct Start<'a> {
     version: &'static str,
@@ -207,13 +210,13 @@ struct Start<'a> {
 #[derive(Debug, Serialize)]
 struct RouteNames<'a> {
     name: &'a str,
-    /// Where it goes.
+    /// Its target.
     to: String,
     /// Whether it serves files.
     files: bool,
 }
 
-/// A route that has a cache.
+/// A route with a cache.
 #[derive(Debug, Serialize)]
 struct CachingNames<'a> {
     name: &'a str,
@@ -221,13 +224,13 @@ struct CachingNames<'a> {
     cache: usize,
 }
 
-/// A route that has limits.
+/// A route with limits.
 #[derive(Debug, Serialize)]
 struct LimitNames<'a> {
     name: &'a str,
-    /// What each of them bounds, in a few words.
+    /// The bound of each limit, in a few words.
     bounds: String,
-    /// Keys that all of them together remember.
+    /// Most keys that all limits together remember.
     entries: u64,
 }
 
@@ -241,7 +244,7 @@ struct DiskNames<'a> {
 #[derive(Debug, Serialize)]
 struct Names<'a> {
     name: &'a str,
-    /// Where it listens.
+    /// Its address.
     to: String,
 }
 
@@ -322,12 +325,12 @@ pub(super) fn start_message(
     json(&start)
 }
 
-/// JSON of what can't fail to be JSON: no map with odd keys is in it.
+/// As JSON. This can't fail, as there is no map with unusual keys.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Everything at one moment: JSON arrays, one for each row.
+/// Everything at one moment, as JSON arrays: one for each row.
 #[derive(Debug, Default)]
 pub(in crate::admin) struct Look {
     /// Counted from 1.
@@ -342,29 +345,28 @@ pub(in crate::admin) struct Look {
     pub(super) caches: Vec<String>,
     /// The states of each cache's tiers.
     pub(super) tiers: Vec<String>,
-    /// Of the routes that have a cache.
+    /// Rows of routes with a cache.
     pub(super) caching: Vec<String>,
-    /// Of the routes that have limits.
+    /// Rows of routes with limits.
     pub(super) limits: Vec<String>,
     pub(super) upstreams: Vec<String>,
-    /// Of one upstream after the other.
+    /// Rows of endpoints, one upstream after another.
     pub(super) endpoints: Vec<String>,
     pub(super) probes: Vec<String>,
     pub(super) events: Arc<Vec<Event>>,
-    /// What the rows are of, as JSON: see [`start_message`].
+    /// The description of the rows, as JSON: see [`start_message`].
     pub(in crate::admin) start: Arc<str>,
 }
 
 impl Look {
-    /// What has changed since an earlier look, as JSON; everything where there
-    /// was none.
+    /// The changes since an earlier look, as JSON; everything without an earlier one.
     pub(in crate::admin) fn message(&self, before: Option<&Look>) -> String {
         let mut text = format!(
             "{{\"number\":{},\"unix_ms\":{},\"all\":{}",
             self.number, self.unix_ms, self.all
         );
         if !self.generations.is_empty() {
-            // Writing to a string does not fail.
+            // Writing to a string can't fail.
             let _ = write!(text, ",\"generations\":{}", self.generations);
         }
         let none = Look::default();
@@ -387,7 +389,7 @@ impl Look {
         let news = self.events.iter().filter(|event| event.seq > known);
         let news: Vec<_> = news.collect();
         if !news.is_empty() {
-            // Writing to a string does not fail.
+            // Writing to a string can't fail.
             let _ = write!(text, ",\"events\":{}", json(&news));
         }
         text.push('}');
@@ -395,7 +397,7 @@ impl Look {
     }
 }
 
-/// Rows that are not as before: index, row, index, row …
+/// The changed rows: index, row, index, row …
 fn push_changed(text: &mut String, name: &str, rows: &[String], before: &[String]) {
     let mut is_first = true;
     for (index, row) in rows.iter().enumerate() {

@@ -1,9 +1,8 @@
-//! Looks at the figures once a second, whether anybody watches or not, and
-//! keeps what the page shows of the past: the last minute by seconds, the last
-//! hour by minutes, and the most that was seen.
+//! Looks at the figures once a second, with or without viewers. Keeps the past for the page: the
+//! last minute by seconds, the last hour by minutes, and maxima.
 //!
-//! Read and written aside of the control thread. Of 1,000 endpoints under load it keeps some
-//! 20 MB.
+//! Read and written aside of the control thread. With 1,000 endpoints under load it keeps some 20
+//! MB.
 
 mod by_name;
 mod caching;
@@ -42,9 +41,9 @@ use look::{json, start_message, state_index};
 use seen::Most;
 pub(super) use seen::{Seen, SeenOfAll, Traffic};
 
-/// Between two looks.
+/// Time between two looks.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
-/// Events that the page shows.
+/// Most events on the page.
 const EVENTS: usize = 100;
 
 /// The past, and the last look.
@@ -60,7 +59,7 @@ struct Past {
     number: u64,
     generation: u32,
     all: Series,
-    /// What came in and went out, of all listeners together.
+    /// Bytes in and out, over all listeners.
     bytes: (u64, u64),
     loop_lag: PastTimes,
     lines_missing: Grown,
@@ -69,17 +68,17 @@ struct Past {
     routes: ByName<PastRoute>,
     disks: ByName<PastDisk>,
     caches: ByName<PastCache>,
-    /// Of the routes that have a cache.
+    /// The past of routes with a cache.
     caching: ByName<PastCaching>,
-    /// Of the routes that have limits.
+    /// The past of routes with limits.
     limits: ByName<PastLimits>,
     upstreams: ByName<PastUpstream>,
     events: Arc<Vec<Event>>,
-    /// What is shown of all of them and changes seldom, as JSON.
+    /// The part of the page that seldom changes, as JSON.
     start: Arc<str>,
 }
 
-/// What was seen of a listener.
+/// The past of a listener.
 #[derive(Debug)]
 struct PastListener {
     series: Series,
@@ -87,7 +86,7 @@ struct PastListener {
     traffic: Traffic,
 }
 
-/// What was seen of a route.
+/// The past of a route.
 #[derive(Debug)]
 struct PastRoute {
     series: Series,
@@ -95,7 +94,7 @@ struct PastRoute {
     files: (u64, u64),
 }
 
-/// What was seen of an upstream.
+/// The past of an upstream.
 #[derive(Debug)]
 struct PastUpstream {
     series: Series,
@@ -105,14 +104,14 @@ struct PastUpstream {
     endpoints: ByName<PastEndpoint>,
 }
 
-/// What was seen of an endpoint.
+/// The past of an endpoint.
 #[derive(Debug)]
 struct PastEndpoint {
     series: Series,
     seen: Seen,
 }
 
-/// What was seen of a disk.
+/// The past of a disk.
 #[derive(Debug)]
 struct PastDisk {
     /// Reads done and refused.
@@ -123,11 +122,11 @@ struct PastDisk {
     service: PastTimes,
 }
 
-/// A count that should not grow.
+/// A count that ideally never grows.
 #[derive(Debug, Clone, Copy, Default)]
 struct Grown {
     count: u64,
-    /// When it grew last, in milliseconds since 1970; 0 where it never did.
+    /// Last growth, in milliseconds since 1970; 0 if it never grew.
     unix_ms: u64,
 }
 
@@ -146,7 +145,7 @@ struct Plots {
     routes: Vec<Counts>,
     caches: Vec<Counts>,
     upstreams: Vec<Counts>,
-    /// Of one upstream after the other.
+    /// The endpoints of one upstream after another.
     endpoints: Vec<Counts>,
 }
 
@@ -161,7 +160,7 @@ struct EndpointDetail {
 }
 
 impl Monitor {
-    /// Without a past.
+    /// Starts without a past.
     pub(super) fn new(sources: &Sources) -> Self {
         let past = Past {
             looked: sources.started.instant,
@@ -188,7 +187,7 @@ impl Monitor {
         }
     }
 
-    /// Looks at the figures: to be called every [`EVERY`].
+    /// Looks at the figures. To be called every [`EVERY`].
     pub(super) fn look(&self, sources: &Sources, phase: Phase) {
         let (figures, now) = (sources.read_with(Detail::Brief), Instant::now());
         let mut past = self.past();
@@ -209,12 +208,12 @@ impl Monitor {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The looks from the last one on. Before the first there is one with the number 0.
+    /// The looks, starting with the last one. Before the first, there is one with the number 0.
     pub(super) fn looks(&self) -> watch::Receiver<Arc<Look>> {
         self.looks.subscribe()
     }
 
-    /// What the looks have found beside these figures.
+    /// The findings of the looks, for these figures.
     pub(super) fn seen_of(&self, figures: &Figures, started: Instant) -> SeenOfAll {
         let past = self.past();
         let mut seen = SeenOfAll::new(figures, started);
@@ -260,8 +259,8 @@ impl Monitor {
         })
     }
 
-    /// An endpoint in detail, as JSON: `index` counts through all upstreams.
-    /// `None` where there is no such endpoint.
+    /// An endpoint in detail, as JSON. `index` counts through all upstreams. `None` if there is
+    /// no such endpoint.
     pub(super) fn detail(&self, sources: &Sources, index: usize) -> Option<String> {
         let past = self.past();
         let mut first = 0;
@@ -286,7 +285,7 @@ impl Monitor {
     }
 }
 
-/// By how much a pair of counts has grown.
+/// The growth of a pair of counts.
 fn grown(now: (u64, u64), before: &mut (u64, u64)) -> (u64, u64) {
     let before = std::mem::replace(before, now);
     let since = |now: u64, before: u64| now.saturating_sub(before);
@@ -294,7 +293,7 @@ fn grown(now: (u64, u64), before: &mut (u64, u64)) -> (u64, u64) {
 }
 
 impl Grown {
-    /// Takes the count as it is now, and gives both as columns.
+    /// Takes the present count, and returns count and growth time as columns.
     fn note(&mut self, count: u64, unix_ms: u64) -> [f64; 2] {
         if count > self.count {
             *self = Grown { count, unix_ms };
@@ -311,7 +310,7 @@ impl PastTimes {
         }
     }
 
-    /// Takes the times so far in, and gives the 99th percentile of the minute's.
+    /// Takes the times so far. Returns the 99th percentile of the last minute.
     fn note(&mut self, now: Distribution) -> f64 {
         self.minute.add(&now.since(&self.before));
         self.before = now;
@@ -402,10 +401,10 @@ impl PastUpstream {
         }
     }
 
-    /// Notes the figures in rows of the look, whose moment is `now`.
+    /// Notes the figures in rows of the look; `now` is its time.
     fn note(&mut self, mut figures: UpstreamFigures, seconds: f64, now: Instant, look: &mut Look) {
         let is_up = is_backend_up(&figures);
-        // Requests wait for an upstream, before they have an endpoint.
+        // Requests wait for an upstream before they have an endpoint.
         let waits = std::mem::take(&mut figures.exchanges.phases.queue_us);
         let wait_p99 = self.waits.note(waits);
         self.series.note(counted(figures.exchanges));
@@ -455,7 +454,7 @@ impl PastEndpoint {
 }
 
 impl Past {
-    /// Brings everything into the order of these figures, by name.
+    /// Puts all records into the order of these figures, by name.
     fn follow(&mut self, sources: &Sources, figures: &Figures, now: Instant) {
         let listeners = figures.listeners.iter().map(|it| &*it.name);
         let mut has_changed = self.listeners.follow(listeners, PastListener::new);
@@ -484,7 +483,7 @@ impl Past {
     }
 
     fn note(&mut self, figures: Figures, phase: Phase, now: Instant) -> Look {
-        // However soon after the last one, such as the first after the start.
+        // The interval may be very short, such as for the first look after the start.
         let seconds = now.duration_since(self.looked).as_secs_f64().max(0.5);
         self.looked = now;
         self.number += 1;
@@ -556,19 +555,19 @@ impl Past {
     }
 }
 
-/// The routes that have a cache: their names, and what they get from it.
+/// Routes with a cache: their names, and their use of it.
 fn cached_routes(figures: &Figures) -> impl Iterator<Item = (&str, &CachingFigures)> + Clone {
     let routes = figures.routes.iter();
     routes.filter_map(|it| Some((&*it.name, it.cache.as_ref()?)))
 }
 
-/// The routes that have limits: their names, and what those did.
+/// Routes with limits: their names, and the effects of the limits.
 fn limited_routes(figures: &Figures) -> impl Iterator<Item = (&str, &LimitFigures)> + Clone {
     let routes = figures.routes.iter();
     routes.filter_map(|it| Some((&*it.name, it.limits.as_ref()?)))
 }
 
-/// Of all listeners: exchanges, bytes in and out, and open connections.
+/// Sums over all listeners: exchanges, bytes in and out, and open connections.
 fn sum_of(figures: &Figures) -> (Counted, (u64, u64), u64) {
     let mut sum = Counted::default();
     let (mut bytes, mut open) = ((0, 0), 0);
@@ -587,7 +586,7 @@ fn sum_of(figures: &Figures) -> (Counted, (u64, u64), u64) {
 fn attempted(figures: &EndpointFigures) -> Counted {
     Counted {
         requests: figures.attempts,
-        // An answer of 5xx is whole, and no failure of the attempt.
+        // A 5xx response is whole, and so no failure of the attempt.
         errors: figures.failures + figures.status.0[5],
         total_us: figures.phases.total_us.clone(),
     }
@@ -601,7 +600,7 @@ fn counted(figures: ExchangeFigures) -> Counted {
     }
 }
 
-/// What every row of exchanges begins with.
+/// The first columns of each row of exchanges.
 fn common(series: &Series, seconds: f64) -> [f64; 8] {
     let (requests, errors) = series.last_second();
     let (minute_requests, minute_errors) = series.last_minute();
@@ -618,7 +617,7 @@ fn common(series: &Series, seconds: f64) -> [f64; 8] {
     ]
 }
 
-/// A second's part of a count.
+/// A count as a rate per second.
 fn rate(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
 }
@@ -632,7 +631,7 @@ fn row(parts: &[&[f64]]) -> String {
     let mut text = String::with_capacity(96);
     for number in parts.iter().copied().flatten() {
         text.push(if text.is_empty() { '[' } else { ',' });
-        // Writing to a string does not fail.
+        // Writing to a string can't fail.
         let _ = write!(text, "{}", (number * 10.0).round() / 10.0);
     }
     text.push(']');

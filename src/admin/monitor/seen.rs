@@ -1,4 +1,4 @@
-//! What looking once a second has found of each thing, beside what is counted.
+//! Findings of the looks once a second for each object, beside the counts.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,14 @@ use super::history::Series;
 use super::rate;
 use crate::observe::figures::Figures;
 
-/// The most that was seen at once since the start.
+/// Maxima since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(in crate::admin) struct Most {
     /// Requests within a second.
     pub(in crate::admin) requests: u32,
-    /// In flight; connections of a listener.
+    /// Exchanges in flight; for a listener, connections.
     pub(in crate::admin) in_flight: u32,
-    /// In the queue.
+    /// Exchanges in the queue.
     pub(in crate::admin) waiting: u32,
 }
 
@@ -28,17 +28,17 @@ impl Most {
     }
 }
 
-/// How much there was to do.
+/// The load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::admin) struct Traffic {
-    /// The most at once.
+    /// The maxima.
     pub(in crate::admin) most: Most,
     /// Requests within the last second.
     pub(in crate::admin) last_second: u32,
 }
 
 impl Traffic {
-    /// Notes a look, `seconds` after the last one, and gives the most so far.
+    /// Notes a look, `seconds` after the last one. Returns the maxima so far.
     pub(super) fn note(
         &mut self,
         series: &Series,
@@ -53,15 +53,15 @@ impl Traffic {
     }
 }
 
-/// Since when something is up or down, and what of its time it was down.
+/// The present time up or down, and the total downtime.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::admin) struct Uptime {
     /// Whether it was up at the last look.
     is_up: bool,
     since: Instant,
-    /// How long it was down before that.
+    /// Downtime before the present state.
     down: Duration,
-    /// Times that it went down.
+    /// Number of times that it went down.
     pub(in crate::admin) downs: u32,
 }
 
@@ -86,12 +86,12 @@ impl Uptime {
         self.since = now;
     }
 
-    /// How long it has been up, or down, without a break.
+    /// Time in the present state, up or down.
     pub(in crate::admin) fn unchanged(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
-    /// How long it was down in all.
+    /// Total downtime.
     pub(in crate::admin) fn downtime(&self, now: Instant) -> Duration {
         if self.is_up {
             self.down
@@ -101,7 +101,7 @@ impl Uptime {
     }
 }
 
-/// What was found of an upstream or an endpoint.
+/// The findings for an upstream or an endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::admin) struct Seen {
     pub(in crate::admin) traffic: Traffic,
@@ -109,7 +109,7 @@ pub(in crate::admin) struct Seen {
 }
 
 impl Seen {
-    /// Of one that was up since `began`, and had nothing to do.
+    /// The findings for an object that was up since `began`, without load.
     pub(super) fn new(began: Instant) -> Self {
         Seen {
             traffic: Traffic::default(),
@@ -118,7 +118,7 @@ impl Seen {
     }
 }
 
-/// What was found of everything, with the indices of the figures.
+/// The findings for everything, with the indices of the figures.
 #[derive(Debug, Clone)]
 pub(in crate::admin) struct SeenOfAll {
     pub(in crate::admin) listeners: Vec<Traffic>,
@@ -127,7 +127,7 @@ pub(in crate::admin) struct SeenOfAll {
 }
 
 impl SeenOfAll {
-    /// Nothing yet of what these figures are of.
+    /// No findings yet, for the objects of these figures.
     pub(in crate::admin) fn new(figures: &Figures, started: Instant) -> Self {
         let nothing = Seen::new(started);
         let upstreams = figures.upstreams.iter();

@@ -1,7 +1,7 @@
 //! The status page: one document with its style and its script, without
 //! outside resources.
 
-/// The document; `$NONCE` stands where the nonce of its answer belongs.
+/// The document; `$NONCE` is replaced by the nonce of each answer.
 pub(super) fn document() -> &'static str {
     concat!(
         include_str!("head.html"),

@@ -31,7 +31,7 @@ const SEGMENT: &str = "segment-";
 /// Of a file that gets its name when it is whole.
 const UNFINISHED: &str = ".new";
 
-/// Least length at which the log of purges is written anew.
+/// Least length at which the log of purges is compacted.
 const LONG_LOG_BYTES: u64 = 1 << 20;
 
 /// Why a store can't be opened.
@@ -251,8 +251,8 @@ impl Folder {
         fs::remove_file(self.segment_path(segment))
     }
 
-    /// The log of purges. If it is damaged, purges may be missing: all segments are
-    /// removed, and the log begins anew.
+    /// The log of purges. If it is damaged, purges may be missing: all segments are removed, and
+    /// the log begins again, empty.
     ///
     /// # Errors
     /// If it can't be read, or segments can't be removed.
@@ -323,8 +323,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Whether nobody has something in a folder: only what the making of a store leaves that
-/// was broken off.
+/// Whether a folder is empty. Files of a store whose making was broken off do not count.
 fn check_is_empty(path: &Path) -> Result<(), CannotOpen> {
     let read = fs::read_dir(path).map_err(|error| CannotOpen::io(path, "open", error))?;
     for entry in read {
@@ -342,8 +341,8 @@ fn check_is_empty(path: &Path) -> Result<(), CannotOpen> {
     Ok(())
 }
 
-/// Up to where the shared log of purges was applied to the store in a folder. `None` if that
-/// is not known.
+/// The place up to which the shared log of purges was applied to the store in a folder. `None` if
+/// it is not known.
 pub(super) fn shared_position(folder: &Path) -> Option<ledger::Position> {
     let bytes = fs::read(folder.join(SHARED)).ok()?;
     read_shared_position(&bytes).ok()
@@ -356,22 +355,22 @@ pub(super) struct PurgeLog {
     file: File,
     /// Length up to the end of the last purge.
     len: u64,
-    /// Length at which it is written anew.
+    /// Length at which it is compacted.
     compact_at: u64,
 }
 
 impl PurgeLog {
-    /// Notes up to where the shared log of purges was applied. All purges up to there are on
-    /// the disk already. So this need not be synced: an older place has some purges applied
-    /// twice.
+    /// Notes the place up to which the shared log of purges was applied. All purges up to there
+    /// are on the disk already. So this need not be synced: an older place has some purges
+    /// applied twice.
     pub fn note_shared(&self, position: ledger::Position) -> io::Result<()> {
         let path = self.path.join(SHARED);
         let file = options().create(true).truncate(false).open(path)?;
         file.write_all_at(&layout::shared_position(position), 0)
     }
 
-    /// Appends purges, which are on the disk when this returns without error. `purges` are
-    /// those from before them.
+    /// Appends purges, which are on the disk when this returns without error. `purges` are the
+    /// earlier ones.
     pub fn append(&mut self, marked: &[Marked], purges: &Purges) -> io::Result<()> {
         if self.len >= self.compact_at {
             self.compact(purges)?;
@@ -388,7 +387,7 @@ impl PurgeLog {
         Ok(())
     }
 
-    /// Writes the log anew, with the purges that still count.
+    /// Writes the log again, with only the purges that still count.
     fn compact(&mut self, purges: &Purges) -> io::Result<()> {
         let mut bytes = purge_log::head(purges.count());
         for marked in purges.marked() {

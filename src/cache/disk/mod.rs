@@ -52,8 +52,8 @@ use reading::{Fetched, Reading};
 use spool::Spools;
 use writer::Writer;
 
-/// Heads of long responses that were confirmed, and are kept in memory. Of more, the endpoint
-/// is asked again.
+/// Most heads of confirmed long responses that are kept in memory. For more, the endpoint is
+/// asked again.
 const MOST_RENEWED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// Settings of a store.
@@ -67,7 +67,7 @@ pub struct Settings {
     pub reads: Bounds,
 }
 
-/// A store on a disk. Dropped, it ends what it is writing, and gives up its folder.
+/// A store on a disk. Dropped, it finishes the present write, and gives up its folder.
 #[derive(Debug)]
 pub struct DiskStore {
     shared: Arc<Shared>,
@@ -93,7 +93,7 @@ struct Shared {
     queue: Queue,
     /// `None` until the store has its folder.
     log: Mutex<Option<PurgeLog>>,
-    /// Bytes of the store that files take, or may take, which are no segments.
+    /// Bytes that other files than segments take, or may take, of the store.
     reserved: AtomicU64,
     counters: Counters,
 }
@@ -180,7 +180,7 @@ impl DiskStore {
     /// `None` also if the disk has too much to do.
     ///
     /// # Cancellation
-    /// A read that nobody waits for any more is not begun.
+    /// A read that nobody waits for is not begun.
     pub async fn fetch(&self, key: &Key, candidates: Candidates, now: Instant) -> Option<Found> {
         if candidates.is_empty() {
             // The lookup has counted it.
@@ -217,8 +217,8 @@ impl DiskStore {
         None
     }
 
-    /// An endpoint has confirmed a long response: this is its head from now on. It is kept
-    /// in memory; after a restart the endpoint is asked again.
+    /// An endpoint has confirmed a long response: this is its head from now on. The head is kept
+    /// in memory. After a restart the endpoint is asked again.
     pub fn renew(&self, position: Position, object: Object) {
         self.renewed().put(position, object);
     }
@@ -254,7 +254,7 @@ impl DiskStore {
     /// has too much to do.
     ///
     /// # Cancellation
-    /// What nobody waits for any more is not read.
+    /// A read that nobody waits for is not begun.
     pub async fn read_part(&self, part: &FilePart, from: u64, len: usize) -> Option<Arc<[u8]>> {
         let (file, offset) = (part.file.clone(), part.offset + from);
         let place = (Arc::as_ptr(&file) as usize, offset);
@@ -285,9 +285,9 @@ impl DiskStore {
         self.shared.queue.remove(&self.shared.index, key);
     }
 
-    /// Purges what is there now and what was asked for before, in the memory above too.
-    /// When it returns without error no such object comes back, whatever happens to the
-    /// process. Blocks: not for workers.
+    /// Purges present responses, and responses of requests under way, also in the memory above.
+    /// When it returns without error, no such object comes back, whatever happens to the process.
+    /// Blocks: not for workers.
     ///
     /// # Errors
     /// If the purge can't be written to the disk. It counts until the process ends.
@@ -308,13 +308,13 @@ impl DiskStore {
         }
     }
 
-    /// Up to where the log of purges was applied here that machines share, if that is
+    /// The place up to which the log of purges that machines share was applied here, if it is
     /// known. Blocks.
     pub fn shared_position(&self) -> Option<ledger::Position> {
         folder::shared_position(&self.folder)
     }
 
-    /// Keeps up to where that log was applied, for the next process. Blocks.
+    /// Keeps the place up to which that log was applied, for the next process. Blocks.
     pub fn note_shared_position(&self, position: ledger::Position) {
         // Without its folder a store has purges that only this process knows.
         if let Some(log) = &*self.shared.log()
@@ -324,7 +324,7 @@ impl DiskStore {
         }
     }
 
-    /// Gives up the folder to a process that waits for it: writes what waits, seals the
+    /// Gives up the folder to a process that waits for it: writes waiting objects, seals the
     /// segment and unlocks. Nothing is found from then on.
     pub fn hand_over(&self) {
         self.shared.queue.stop();

@@ -22,7 +22,7 @@ use super::figures::{NotWritten, Phase};
 /// Most bytes of objects that wait, unless the store is small.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Most removals that wait, where the disk can't be written. Of more all that there is is
+/// Most removals that wait, where the disk can't be written. If there are more, everything is
 /// removed.
 const MAX_REMOVALS: usize = 1 << 20;
 
@@ -32,7 +32,7 @@ pub(super) struct Job {
     /// Hash of its key.
     pub key: u128,
     pub object: Object,
-    /// Where its body lies, if that is too long for memory.
+    /// The spool with its body, if that is too long for memory.
     pub spooled: Option<Spooled>,
 }
 
@@ -181,7 +181,7 @@ impl Queue {
             writing,
             ..
         } = &mut *state;
-        // They are dropped once the lock is free: others may follow the fetch of one.
+        // Objects are dropped once the lock is free: others may follow the fetch of one.
         let mut removed = Vec::new();
         while let Some(at) = objects.iter().position(|job| job.key == key.hash) {
             removed.extend(objects.remove(at));
@@ -297,8 +297,8 @@ impl Queue {
         }
     }
 
-    /// The store is written from now on, or is not. One that is to stop, stops. Objects
-    /// that wait go where they can't be written; gives how many.
+    /// Has the store be written from now on, or not. A store that is to stop, stops. Waiting
+    /// objects are dropped where they can't be written; gives their number.
     pub fn set_phase(&self, phase: Phase) -> usize {
         let mut state = self.lock();
         let mut gone = VecDeque::new();

@@ -35,7 +35,7 @@ pub struct Found {
     pub object: Object,
     /// The body of a long one. It was compared with its sums.
     pub body: Option<FilePart>,
-    /// Where such a one lies.
+    /// The position of a long one.
     pub position: Position,
 }
 
@@ -49,8 +49,8 @@ impl Found {
         }
     }
 
-    /// Whether it is the same version of a response as another object: both were new at the
-    /// same moment, to the nanosecond.
+    /// Whether it is the same version of a response as another object. Both were new at the same
+    /// moment, to the nanosecond.
     pub fn is_same(&self, other: &Object) -> bool {
         let len = self
             .body

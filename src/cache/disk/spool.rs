@@ -1,8 +1,8 @@
 //! Bodies that are too long for memory, on their way to a store.
 //!
-//! A thread writes each of them to a file of its own while it arrives, so that those who
-//! follow it can read its beginning there. When all of it is written, the store's writer
-//! copies it to a segment. The file has no name: a process that ends leaves nothing of it.
+//! A thread writes each body to a file of its own while it arrives, so that followers can read
+//! its beginning there. When all of it is written, the store's writer copies it to a segment. The
+//! file has no name: a process that ends leaves nothing of it.
 //!
 //! Invariant: these files and the segments together are no longer than the store may be.
 
@@ -28,14 +28,14 @@ use super::{DiskStore, Shared};
 /// A body whose length is not known takes room of the store in such steps, in bytes.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// For how long a body waits for a disk that takes nothing, before it is given up.
+/// How long a body waits for a disk that takes nothing, before it is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// All of a store.
+/// All spools of a store.
 #[derive(Debug)]
 pub(super) struct Spools {
     tasks: Sender<Task>,
-    /// Those that may be open.
+    /// Spools that may be open.
     files: Mutex<Vec<Weak<SpoolFile>>>,
     /// The longest body, in bytes.
     longest_bytes: u64,

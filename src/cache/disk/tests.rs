@@ -171,7 +171,7 @@ fn folder_bytes(folder: &Path) -> u64 {
         .sum()
 }
 
-/// What a process leaves that is killed now.
+/// The files that a process leaves if it is killed now.
 fn image(folder: &Path) -> TempDir {
     let copy = TempDir::new().unwrap();
     for entry in fs::read_dir(folder).unwrap() {
@@ -202,7 +202,7 @@ fn insert_all(store: &DiskStore) {
 
 fn check_all(store: &DiskStore) {
     for (seed, len) in LENS.into_iter().enumerate() {
-        // The first time from the disk, then what is known of it.
+        // The first time from the disk, then from memory.
         for _ in 0..2 {
             let found = fetch(store, &format!("/{len}"), "").unwrap();
             assert!(whole_body(&found) == bytes(seed as u64, len), "{len}");
@@ -347,7 +347,7 @@ fn purges_hold_from_the_moment_they_return() {
         close(store);
         check(&open_idle(folder.path()));
     }
-    // A soft one makes what is there stale.
+    // A soft purge makes stored responses stale.
     let store = open_idle(folder.path());
     insert(&store, "/soft", ("", ""), b"soft");
     assert!(store.wait_until_idle(DEADLINE));
@@ -413,7 +413,7 @@ fn a_full_store_keeps_its_size_and_what_is_asked_for() {
         assert_eq!(body(&store, "/vary", vary.0).unwrap(), b"de");
         assert_eq!(body(&store, "/soft", "").unwrap(), b"soft");
     }
-    // What a purge made of it is known without the mark, which goes.
+    // The effect of a purge is known without the mark, which goes.
     store.purges().forget(1);
     assert_eq!(store.purges().marked(), []);
     let soft = fetch(&store, "/soft", "").unwrap();
@@ -454,7 +454,7 @@ fn a_folder_has_one_process_and_is_handed_over() {
     let new = object(&second, &asked, "", b"");
     let refused = second.insert(&asked.key(&second.secret()), new);
     assert_eq!(refused, Err(NotWritten::NoFolder));
-    // What is removed and purged meanwhile counts too.
+    // Removals and purges made meanwhile count too.
     remove(&second, "/4000");
     second
         .purge(Purge::Url(b"http://h/100"), Strength::Hard)

@@ -47,7 +47,7 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// For how long a disk is left alone that is full, read-only or failing.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// For how long what waits is written when the store is to stop.
+/// How long a stopping store goes on writing waiting objects.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// A removal is on the disk after so long: a loss of power does not undo it then.
@@ -211,7 +211,7 @@ impl Writer {
             }
             Err(error) => {
                 shared.counters.not_written(NotWritten::Paused);
-                // First: who waits until it is idle then sees that it is paused.
+                // First, so that a caller that waits until it is idle then sees it paused.
                 self.pause(&error);
                 shared.queue.not_written();
             }
@@ -330,9 +330,10 @@ impl Writer {
         }
     }
 
-    /// Writes a frame and its record. `fill` is given the offset of the record. It adds to
-    /// the buffer what is to be written there, and writes to the segment what comes after
-    /// that. Nobody finds the record yet.
+    /// Writes a frame and its record. No lookup finds the record yet.
+    ///
+    /// `fill` gets the offset of the record. It adds the bytes for that place to the buffer, and
+    /// writes later bytes to the segment.
     fn write(
         &mut self,
         record: &Record<'_>,
@@ -532,7 +533,7 @@ impl Writer {
         }
     }
 
-    /// Has a disk that has failed tried again by what is to be written next.
+    /// Has the next write try a failed disk again.
     fn retry_if_due(&mut self) {
         if self.retry_at.is_some_and(|at| Instant::now() >= at) {
             self.retry_at = None;

@@ -7,7 +7,7 @@ use evenkeel_metrics::{ReasonCounts, Reasons, figures};
 
 use super::outcome::Outcome;
 
-/// What the tier counts.
+/// The counts of the tier.
 #[derive(Debug)]
 pub(super) struct Counters {
     pub lookups: ReasonCounts,

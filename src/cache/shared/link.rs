@@ -9,7 +9,7 @@
 //!       no connection, or failures in a row, or another log
 //! ```
 //!
-//! One try at a time. While the server is down, whoever asks gets a miss at once.
+//! One try at a time. While the server is down, every lookup is a miss at once.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -36,17 +36,17 @@ use crate::shared_server::Pauses;
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// Time for an answer that no client waits for.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// The server says so often that it is there.
+/// Interval of signs of life from the server.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// After so many lookups in a row that failed, the server is not asked.
+/// After so many failed lookups in a row, the server is not asked.
 const MOST_FAILURES: u32 = 5;
-/// Likewise of responses to be stored.
+/// After so many slow stores in a row, likewise.
 const MOST_SLOW_STORES: u32 = 3;
 /// Responses that are sent to the server at once.
 const STORES_AT_ONCE: usize = 16;
 /// Bytes that a value may have beside head and body: key, selector and sums.
 const BESIDE_BYTES: usize = 192 * 1024;
-/// What a lookup finds.
+/// The result of a lookup.
 #[derive(Debug)]
 pub(super) enum Looked {
     Object(Object),
@@ -55,7 +55,7 @@ pub(super) enum Looked {
     Missing(Outcome),
 }
 
-/// Starts the thread. It ends when nobody can ask any more.
+/// Starts the thread. It ends when no handle to it is left.
 pub(super) fn start(
     tier: Arc<Tier>,
     asks: mpsc::Receiver<Ask>,
@@ -84,7 +84,7 @@ struct Link {
     stores: mpsc::Receiver<Store>,
 }
 
-/// Nobody can ask any more.
+/// No handle to the thread is left.
 struct Ended;
 
 impl Link {
@@ -116,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Waits, and refuses meanwhile what is asked for.
+    /// Waits, and refuses all requests meanwhile.
     async fn refusing<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Ended> {
         let mut wait = std::pin::pin!(wait);
         loop {
@@ -124,10 +124,10 @@ impl Link {
                 done = &mut wait => return Ok(done),
                 ask = self.asks.recv() => match ask.ok_or(Ended)? {
                     Ask::Look { answer, .. } => {
-                        // Whoever asked may be gone.
+                        // The asker may be gone.
                         let _ = answer.send(Looked::Missing(Outcome::Down));
                     }
-                    // Becomes a purge.
+                    // A dropped removal becomes a purge.
                     Ask::Remove(removal) => drop(removal),
                 },
                 Some(_) = self.stores.recv() => {
@@ -143,7 +143,7 @@ impl Link {
 enum Log {
     /// For the first time.
     First,
-    /// It goes on where it was left, with so many purges of others.
+    /// It goes on from its last place, with so many purges of others.
     Continued { missed: usize },
     /// Purges may be missing.
     Broken,
@@ -187,7 +187,7 @@ impl Tier {
         }
     }
 
-    /// Has the stores of this machine purge something. `position` is that of the log then.
+    /// Purges the stores of this machine. `position` is that of the log then.
     async fn purge_stores(
         self: &Arc<Self>,
         orders: Vec<Order>,
@@ -201,7 +201,7 @@ impl Tier {
             tier.stores.note_position(position);
             tier.stores.purge_count()
         };
-        // It goes on where nobody waits for it any more.
+        // The purge goes on even if nobody waits for it any more.
         let count = spawn_blocking(purge).await;
         let mut ledger = self.ledger();
         match count {
@@ -214,7 +214,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Waits until the log was applied up to here: it was read by another connection.
+    /// Waits until the log was applied up to here: another connection has read it.
     async fn caught_up(&self, last: Position) {
         loop {
             let moved = self.log_moved.notified();
@@ -626,10 +626,10 @@ async fn catch_up(tier: &Arc<Tier>, connection: &Connection) -> Result<Log, Fail
         }
         entries.extend(more);
     }
-    // From here on nothing is lost: what is applied is purged, whoever waits for that.
+    // From here on nothing is lost: applied purges are made even if nobody waits for them.
     let newest = entries.last().ok_or_else(|| log_failure("is empty"))?;
     let newest = newest.position;
-    // What is stored here may be from a process before, which has applied some of it.
+    // Stored responses may be from an earlier process, which has applied a part of the log.
     let applied = match known.filter(|_| continues) {
         Some(known) => Some(known),
         None => {

@@ -1,11 +1,11 @@
-//! What becomes of a lookup, or of a response that is to be stored: one word for each,
-//! the same in counters and in the event log.
+//! Outcomes of lookups and of responses to be stored: one word for each, the
+//! same in counters and in the event log.
 
 /// Gives the type, and its words.
 macro_rules! outcomes {
     ($($(#[doc = $about:literal])+ $name:ident => $word:literal,)+) => {
-        /// What became of a lookup, of a response that was to be stored, or of the
-        /// connection to the server.
+        /// The outcome of a lookup, of a response that was to be stored, or of
+        /// the connection to the server.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Outcome {
             $($(#[doc = $about])+ $name,)+
@@ -28,7 +28,7 @@ macro_rules! outcomes {
 outcomes! {
     /// A response was found.
     Hit => "hit",
-    /// There is none.
+    /// No response was found.
     Absent => "absent",
     /// It was purged.
     Purged => "purged",
@@ -36,7 +36,7 @@ outcomes! {
     Stored => "stored",
     /// A response lives too short to be worth it.
     Short => "short",
-    /// A response, or what lies in its place, is longer than the limit.
+    /// A response, or another value in its place, is longer than the limit.
     Long => "long",
     /// A response was asked for too long ago to be compared with all purges.
     Old => "old",
@@ -68,17 +68,17 @@ outcomes! {
     Tls => "tls",
     /// The server speaks another protocol.
     Protocol => "protocol",
-    /// It reads its own store (`-LOADING`).
+    /// The server loads its own store (`-LOADING`).
     Loading => "loading",
-    /// It wants another password (`-NOAUTH`, `-WRONGPASS`).
+    /// The server wants another password (`-NOAUTH`, `-WRONGPASS`).
     Password => "password",
-    /// It forbids a command (`-NOPERM`).
+    /// The server forbids a command (`-NOPERM`).
     Forbidden => "forbidden",
-    /// It is a replica, or can't write (`-READONLY`, `-MISCONF`).
+    /// The server is a replica, or can't write (`-READONLY`, `-MISCONF`).
     ReadOnly => "read_only",
-    /// It is out of memory (`-OOM`).
+    /// The server is out of memory (`-OOM`).
     Memory => "memory",
-    /// It refuses a command for another reason.
+    /// The server refuses a command for another reason.
     Refused => "refused",
 }
 

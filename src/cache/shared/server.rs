@@ -1,6 +1,6 @@
-//! What the server is asked: each command with its answer, and what is wrong with it.
+//! Commands to the server: each with its answer, and the mistakes in it.
 //!
-//! Knows Redis' words and none of the tier's decisions. Bounds no time: callers do.
+//! Knows Redis' words and none of the tier's decisions. Sets no time limit: callers do.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::outcome::Outcome;
 use super::value::{NAMES_START, Names, REMOVED_VALUE};
 use crate::shared_server::{ConnectFault, Server, in_words};
 
-/// Purges that the log keeps, about. A machine that missed more purges all that it has.
+/// Purges that the log keeps, about. A machine that missed more purges everything that it has.
 const LOG_LENGTH: u32 = 10_000;
 /// Entries of the log that are read at once.
 pub(super) const PAGE: usize = 512;
-/// How long a removal keeps responses away that were asked for before it.
+/// How long a removal keeps away responses that were asked for before it.
 const REMOVED_TIME: Duration = Duration::from_secs(30);
 
 /// Begins the log where there is none: `epoch`.
@@ -37,9 +37,9 @@ redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], string.format('%.0f-0', numb
   last[2][1], last[2][2], unpack(ARGV, 2))
 return number";
 
-/// Stores a response: value, when it goes, longest time in milliseconds; where it has
-/// names in `Vary`, their value without nonce, a new nonce, and the selector's hash.
-/// Gives 1, or 0 where responses were removed a moment ago, or -1 where it is late.
+/// Stores a response: value, expiry, longest time in milliseconds. A response with names in
+/// `Vary` adds their value without nonce, a new nonce, and the selector's hash. Gives 1, or 0
+/// where responses were removed a moment ago, or -1 where it is late.
 const STORE: &str = "\
 local time = redis.call('TIME')
 local left = tonumber(ARGV[2]) - (tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
@@ -63,7 +63,7 @@ end
 redis.call('SET', KEYS[1] .. ':' .. nonce .. ':' .. ARGV[7], ARGV[1], 'PX', left)
 return 1";
 
-/// Something that was not answered as it should have been.
+/// A command without a proper answer.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub outcome: Outcome,
@@ -81,7 +81,7 @@ impl Failure {
 
     /// An answer that no such server gives.
     fn protocol(answer: &Value) -> Self {
-        // It may be long, and of anybody.
+        // The answer may be long, and of any server.
         let shown: String = format!("{answer:?}").chars().take(80).collect();
         Failure::new(Outcome::Protocol, format!("unexpected answer {shown}"))
     }
@@ -145,7 +145,7 @@ fn checked(value: Value) -> Result<Value, Failure> {
     }
 }
 
-/// What a lookup finds.
+/// The result of a lookup.
 #[derive(Debug)]
 pub(super) struct Found {
     /// The time that the value has left; `None` where it has no end.
@@ -156,7 +156,7 @@ pub(super) struct Found {
     pub last: Option<Position>,
 }
 
-/// What a wait for the log brings.
+/// The result of a wait for the log.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub entries: Vec<Entry>,
@@ -170,9 +170,9 @@ pub(super) struct Watched {
 #[derive(Debug)]
 pub(super) struct Store<'a> {
     pub value: &'a [u8],
-    /// When it goes, by the server's clock.
+    /// When it expires, by the server's clock.
     pub expiry: Duration,
-    /// The longest that anything is kept.
+    /// The longest time that any value is kept.
     pub longest: Duration,
     /// The names in its `Vary`; empty for none.
     pub names: &'a [u8],
@@ -196,7 +196,7 @@ impl Connection {
         checked(self.0.clone().req_packed_command(command).await?)
     }
 
-    /// Asks several things at once. Each answer may be an error of its own.
+    /// Sends several commands at once. Each answer may be an error of its own.
     async fn ask_all<const N: usize>(&self, commands: [Cmd; N]) -> Result<[Value; N], Failure> {
         let mut pipe = redis::pipe();
         for command in commands {
@@ -224,7 +224,7 @@ impl Connection {
         entries(self.ask(&command).await?)
     }
 
-    /// Waits until the log has something after a number, or for so long.
+    /// Waits until the log has an entry after a number, or for so long.
     pub async fn watch_log(
         &self,
         names: &Names,
@@ -289,11 +289,11 @@ impl Connection {
     pub async fn look(&self, names: &Names, name: &[u8], most: usize) -> Result<Found, Failure> {
         let mut left = cmd("PTTL");
         left.arg(name);
-        // Bounded: others may have put anything there.
+        // Bounded: another program may have put any value there.
         let mut value = cmd("GETRANGE");
         value.arg(name).arg(0).arg(most);
-        // In this order, a purge that the value does not know of is seen, and a value
-        // that was replaced meanwhile seems older than it is.
+        // In this order, a purge is seen even if the value was stored before it. A value that was
+        // replaced meanwhile seems older than it is.
         let commands = [left, value, last(names)];
         let [left, value, last] = self.ask_all(commands).await?;
         let left = match checked(left)? {
@@ -325,8 +325,8 @@ impl Connection {
         }
     }
 
-    /// Removes the responses of a name, and keeps those away for a moment that were
-    /// asked for before.
+    /// Removes the responses of a name. For a moment, keeps away responses that were asked for
+    /// before.
     pub async fn remove(&self, name: &[u8]) -> Result<(), Failure> {
         let mut command = cmd("SET");
         command.arg(name).arg(&REMOVED_VALUE[..]);
@@ -350,7 +350,7 @@ fn last(names: &Names) -> Cmd {
     command
 }
 
-/// Where that is.
+/// The position of the newest entry.
 fn position(last: Value) -> Result<Option<Position>, Failure> {
     let mut entries = entries(checked(last)?)?;
     Ok(entries.pop().map(|it| it.position))
@@ -421,7 +421,7 @@ fn entry(answer: &Value) -> Option<Entry> {
                 _ => Strength::Hard,
             },
         },
-        // Whatever it is, it purges no more than this.
+        // An entry of unknown kind purges no more than this.
         None => Order::everything(Strength::Hard),
     };
     let by = Author {

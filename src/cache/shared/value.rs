@@ -1,4 +1,4 @@
-//! What the server keeps: names of its keys, and what their values begin with.
+//! Keys and values at the server: names of keys, and heads of values.
 //!
 //! | name | value |
 //! |---|---|
@@ -21,9 +21,9 @@ use super::outcome::Outcome;
 
 /// The version of names, values and the log.
 const VERSION: u32 = 1;
-/// What every value begins with.
+/// The beginning of every value.
 const MAGIC: &[u8; 4] = b"EvkS";
-/// What follows it.
+/// The kind of value behind it.
 const RESPONSE: u8 = b'o';
 const NAMES: u8 = b'v';
 const REMOVED: u8 = b'r';
@@ -40,7 +40,7 @@ pub(super) fn hash(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-/// Where the server keeps things.
+/// The names of keys at the server.
 #[derive(Debug)]
 pub(super) struct Names {
     prefix: String,
@@ -65,7 +65,7 @@ impl Names {
         name
     }
 
-    /// One of them that was selected.
+    /// A response that was selected by fields of the request.
     pub fn selected(&self, key: &Hash, by: &Selected) -> Vec<u8> {
         let mut name = self.key(key);
         name.push(b':');
@@ -89,7 +89,7 @@ pub(super) fn digits(hash: &Hash) -> [u8; 64] {
     text
 }
 
-/// Which response of a key is asked for.
+/// The response of a key that is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Selected {
     pub nonce: [u8; NONCE_LEN],
@@ -107,9 +107,9 @@ pub(super) enum Value<'a> {
 /// A response as the server has it.
 #[derive(Debug)]
 pub(super) struct Response<'a> {
-    /// Up to where it is known to be alive.
+    /// The place in the log up to which it is known to be alive.
     pub position: Position,
-    /// When it goes, by the server's clock.
+    /// When it expires, by the server's clock.
     pub expiry: Duration,
     record: &'a [u8],
 }
@@ -122,9 +122,9 @@ pub(super) struct VaryNames {
     pub names: Vec<u8>,
 }
 
-/// What stands before the nonce of the names in `Vary`.
+/// The bytes before the nonce of the names in `Vary`.
 pub(super) const NAMES_START: [u8; 5] = start(NAMES);
-/// What is left where responses were removed.
+/// The value that stays where responses were removed.
 pub(super) const REMOVED_VALUE: [u8; 5] = start(REMOVED);
 
 const fn start(kind: u8) -> [u8; 5] {
@@ -160,7 +160,7 @@ pub(super) fn encode(
 /// Reads a value that anybody may have written.
 ///
 /// # Errors
-/// It is something else, or damaged.
+/// The value is foreign, or damaged.
 pub(super) fn decode(bytes: &[u8]) -> Result<Value<'_>, Outcome> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(Outcome::Foreign)?;
     match rest.split_first() {
@@ -199,7 +199,7 @@ impl Response<'_> {
     /// clock at `now`.
     ///
     /// # Errors
-    /// It is damaged, or another version wrote it.
+    /// The response is damaged, or another version wrote it.
     pub fn object(
         &self,
         secret: &evenkeel_cache::Secret,

@@ -1,5 +1,5 @@
-//! Records of ACME that machines without a shared folder have together, by a server of Redis
-//! or Valkey.
+//! Records of ACME that machines without a shared folder share through a server of Redis or
+//! Valkey.
 //!
 //! Keys of the server, where `MARK` tells the key of the cluster apart from others:
 //!
@@ -11,7 +11,7 @@
 //! | `evenkeel:acme:1:MARK:leases/NAME` | the holder of a lease |
 //! | `evenkeel:acme:1:MARK:changed` | a sorted set: `NAME FINGERPRINT` by revision, and the epoch at 0 |
 //!
-//! Invariant: a machine asks nothing else before it has seen that the mark is its own, and
+//! Invariant: a machine sends no other command before it has seen that the mark is its own, and
 //! each mark has records of its own. So a machine with another key overwrites nothing.
 
 use std::collections::BTreeSet;
@@ -44,10 +44,10 @@ use crate::shared_server::{
 const START: &str = "evenkeel:acme:1";
 /// How long a mark lasts: machines with another key wait so long after the last one.
 const MARK_LASTS: Duration = Duration::from_secs(60);
-/// How often a machine sees to the mark, and reads the file of its key again. It is less
-/// than the time between two rounds, so that each of them does.
+/// How often a machine renews the mark, and reads the file of its key again. Less than the time
+/// between two rounds, so that each round does both.
 const MARK_EVERY: Duration = Duration::from_secs(8);
-/// How long the names that have changed are known, after the last change.
+/// How long the names of changed certificates are kept after the last change.
 const CHANGED_LASTS: Duration = Duration::from_secs(400 * 86_400);
 /// The longest value that is read, in bytes.
 const MAX_VALUE: usize = (1 << 20) + 4096;
@@ -55,7 +55,7 @@ const MAX_VALUE: usize = (1 << 20) + 4096;
 const MOST_NAMES: usize = 1000;
 /// The most records of another type that are watched.
 const MOST_MISPLACED: usize = 16;
-/// The record of the names that have changed.
+/// The record of the names of changed certificates.
 const CHANGED_RECORD: &str = "changed";
 /// Begins the member of the sorted set that is its epoch. No name has a blank.
 const EPOCH: &str = "epoch ";
@@ -126,8 +126,7 @@ struct Inner {
     /// Machines with different keys use the server.
     do_keys_differ: AtomicBool,
     link: Mutex<Link>,
-    /// That of the control thread, once something was asked. Leases are released by others,
-    /// too.
+    /// The control thread's runtime, once a command was sent. Other threads release leases, too.
     runtime: OnceLock<Handle>,
 }
 
@@ -137,18 +136,18 @@ struct Link {
     session: Option<Session>,
     /// When the connection was made.
     since: Option<Instant>,
-    /// When the mark was seen to.
+    /// When the mark was renewed.
     marked: Option<Instant>,
     pauses: Pauses,
     /// Why the server can't be used, and until when it is left alone.
     failure: Option<(Unusable, Instant)>,
     /// The last answer that was a refusal.
     refused: Option<Unusable>,
-    /// Records of another type than those of this program, until they are gone.
+    /// Records of a type that this program does not write, until they are gone.
     misplaced: BTreeSet<String>,
 }
 
-/// How the server of the records does, for operators.
+/// The state of the records' server, for operators.
 #[derive(Debug, Clone, Serialize)]
 pub struct AcmeServerFigures {
     /// Whether it is used.
@@ -158,7 +157,7 @@ pub struct AcmeServerFigures {
     pub keys_differ: bool,
 }
 
-/// What a question needs.
+/// The parts that a command needs.
 #[derive(Clone)]
 struct Session {
     connection: MultiplexedConnection,
@@ -167,7 +166,7 @@ struct Session {
 }
 
 impl Records {
-    /// Those at the server of these settings.
+    /// The records at the server of these settings.
     ///
     /// # Errors
     /// Its address can't be used.
@@ -187,7 +186,7 @@ impl Records {
         })))
     }
 
-    /// How the server does.
+    /// The state of the server.
     pub fn figures(&self) -> Option<AcmeServerFigures> {
         Some(AcmeServerFigures {
             standing: self.0.standing.figures()?,
@@ -212,7 +211,7 @@ impl Records {
         let (tell, told) = mpsc::sync_channel(1);
         let (inner, record) = (self.0.clone(), record.to_owned());
         runtime.spawn(async move {
-            // Who has asked waits.
+            // The asker waits.
             let _ = tell.send(inner.ask(&record, work).await);
         });
         told.recv().map_err(ended)?
@@ -243,7 +242,7 @@ impl Inner {
                 let mut link = self.link.lock().await;
                 Err(match &fault {
                     Fault::Ask(error) if is_of_another_type(error) => {
-                        // A script may have stumbled over the other one.
+                        // A script may have met a wrong type in the other record.
                         for record in [record, CHANGED_RECORD] {
                             if link.misplaced.len() < MOST_MISPLACED {
                                 link.misplaced.insert(record.to_owned());
@@ -262,7 +261,7 @@ impl Inner {
         }
     }
 
-    /// A connection to a server whose mark is that of the key.
+    /// A connection to a server with the mark of our key.
     async fn session(&self) -> Result<Session, Unusable> {
         let mut link = self.link.lock().await;
         if let Some((why, until)) = &link.failure
@@ -281,7 +280,7 @@ impl Inner {
                 }
                 Ok(session)
             }
-            // What is there can be read.
+            // Existing records can be read.
             Ok((session, Some(full))) => {
                 self.standing.note_down(&self.server, &Fault::Other(full));
                 Ok(session)
@@ -290,8 +289,7 @@ impl Inner {
         }
     }
 
-    /// Connects where that is needed, and sees to the mark. Gives why nothing can be stored,
-    /// too.
+    /// Connects if necessary, and renews the mark. Gives why nothing can be stored, too.
     async fn begin(&self, link: &mut Link) -> Result<(Session, Option<String>), Fault> {
         let path = self.key_file.clone();
         let read = tokio::task::spawn_blocking(move || SealingKey::read(&path)).await;
@@ -319,7 +317,7 @@ impl Inner {
             _ => fault,
         })?;
         self.note_keys(!waiting.is_empty(), in_use == mark);
-        // Behind that stands the name of the script.
+        // Behind it stands the name of the script.
         let full = full
             .split(" script: ")
             .next()
@@ -342,8 +340,8 @@ impl Inner {
         Ok((session, (!full.is_empty()).then_some(full)))
     }
 
-    /// Notes whether machines with different keys use the server. Those that wait say so as
-    /// long as they do.
+    /// Notes whether machines with different keys use the server. A waiting machine logs it as
+    /// long as it waits.
     fn note_keys(&self, differ: bool, is_ours_in_use: bool) {
         let did_differ = self.do_keys_differ.swap(differ, Relaxed);
         let (server, path) = (&self.server, self.key_file.display());
@@ -360,7 +358,7 @@ impl Inner {
         }
     }
 
-    /// Looks again at records that were of another type, and says which one still is.
+    /// Looks again at records that were of another type, and gives one that still is.
     async fn look_at_misplaced(&self, link: &mut Link, session: &Session) -> Option<String> {
         for record in std::mem::take(&mut link.misplaced) {
             let touched = within(ANSWER_TIME, session.clone().touch(&record)).await;
@@ -388,7 +386,7 @@ impl Inner {
         why
     }
 
-    /// Says why a server that answers does not do what it is asked, unless it was said.
+    /// Logs why a server that answers refuses a command, unless it was logged.
     fn note_refused(&self, link: &mut Link, fault: &Fault) -> Unusable {
         let why = self.why(fault);
         if link.refused.replace(why.clone()).as_ref() != Some(&why) {
@@ -425,7 +423,7 @@ impl Session {
         sealed.ok_or(Fault::Random)
     }
 
-    /// Opens a value; `None` where it was put there by somebody without the key.
+    /// Opens a value; `None` where a program without the key has put it there.
     fn open(&self, record: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let opened = self
             .key
@@ -583,7 +581,7 @@ impl Shared for Records {
                 command.arg(holder);
                 Ok(command.query_async::<()>(&mut session.connection).await?)
             };
-            // It runs out otherwise.
+            // Otherwise the lease runs out.
             let _ = inner.ask(&lease, release).await;
         };
         if let Some(runtime) = self.0.runtime.get() {
@@ -607,7 +605,7 @@ fn is_of_another_type(error: &RedisError) -> bool {
     error.to_string().contains("WRONGTYPE")
 }
 
-/// Says what to do about such a value.
+/// The advice on such a value.
 fn of_another_type(key: &str) -> String {
     format!(
         "another program has put a value of another type at the key {key}: remove it with DEL, and \
@@ -635,7 +633,7 @@ fn member(name: &str, fingerprint: &Fingerprint) -> String {
     format!("{name} {}", digits.collect::<String>())
 }
 
-/// The same back; `None` for what is none.
+/// The reverse; `None` for a malformed member.
 fn changed(member: &str) -> Option<(String, Fingerprint)> {
     let (name, digits) = member.split_once(' ')?;
     let mut fingerprint = [0; 32];

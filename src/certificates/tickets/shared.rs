@@ -27,8 +27,7 @@ use crate::shared_server::{ANSWER_TIME, CONNECT_TIME, Fault, Pauses, Server, Sta
 const SET: &str = "evenkeel:tickets:1";
 /// Time between two questions.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How soon the server is asked after a ticket came whose key is not there, and after a
-/// new key was made.
+/// How soon the server is asked after a ticket with an unknown key, or after a new key was made.
 const SOON: Duration = Duration::from_secs(1);
 /// Most keys that are read.
 const MOST_KEYS: usize = 200;
@@ -172,7 +171,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Stores the keys of this machine, and takes those of the others.
+    /// Stores the keys of this machine, and takes the others' keys.
     async fn exchange(&mut self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
         let Some(key) = &self.key else {
             return Ok(());

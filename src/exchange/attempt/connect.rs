@@ -1,4 +1,4 @@
-//! Attempts of TCP: a connection to the endpoint, and nothing sent yet.
+//! Attempts for TCP: only a connection to the endpoint.
 
 use super::open::open;
 use super::{Attempt, Attempting, UpstreamConnection};
@@ -21,7 +21,7 @@ impl Attempting for Connections {
         _connection: UpstreamConnection,
         watch: &mut ClientWatch,
     ) -> Attempt<Stream> {
-        // Idle ones, which HTTP has left, take part of a limit.
+        // Idle HTTP connections use up a part of the limit.
         slot.counters().displaced.add(slot.make_room());
         match open(exchange, slot, request, watch).await {
             Ok(opened) => Attempt::Finished(opened.stream),

@@ -1,5 +1,5 @@
-//! What follows a response's head: it is relayed, counted, and the endpoint's
-//! connection kept where it can be used again.
+//! The steps after a response's head: relays the response, counts the attempt, and keeps the
+//! endpoint's connection if it can be reused.
 
 use std::pin::Pin;
 
@@ -21,10 +21,10 @@ use crate::observe::access_log::GrpcStatus;
 use crate::observe::sessions::{NO_SESSION, Stage};
 
 impl<'a, 'e> Sent<'a, 'e> {
-    /// Sends the response, and ends the attempt where that takes no wait.
+    /// Sends the response, and ends the attempt if that takes no wait.
     ///
     /// # Errors
-    /// What else there is to be done.
+    /// The future with the remaining work.
     pub(super) fn answer_at_once<'c>(
         mut self,
         begun: Result<Begun, Attempt>,
@@ -69,8 +69,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
     }
 
-    /// Writes a response that is there as a whole; `None` if it is not, or the
-    /// client does not take all of it now: the rest is for [`Self::relay`].
+    /// Writes a response that has arrived whole. `None` if it has not, or the client does not
+    /// read all of it now; then [`Self::relay`] continues.
     fn send_at_once(&mut self, response: &mut Response, buffer: &mut Buffer) -> Option<Relayed> {
         if !response.source.is_done() || self.pump.is_some() || response.coding.is_some() {
             return None;
@@ -88,7 +88,7 @@ impl<'a, 'e> Sent<'a, 'e> {
 
     pub(super) async fn relay(mut self, response: Response, buffer: Buffer) -> Attempt {
         let upstream = self.slot.upstream();
-        // Events are sent as they happen, however slowly.
+        // Events are sent as they happen, however slow they are.
         let (bound, pace) = if response.is_event_stream {
             (None, Pace::default())
         } else {
@@ -127,10 +127,9 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
     }
 
-    /// Gives the slot back, then sends what the client has yet to take of a
-    /// response that is off the endpoint.
+    /// Frees the slot, and sends the rest of a response that is off the endpoint.
     ///
-    /// Invariant: the connection is idle, or closed, before the slot is free.
+    /// Invariant: the connection is idle or closed before the slot is free.
     async fn deliver(self, relayed: Relayed, rest: Box<Rest>) -> Attempt {
         let slot = self.slot;
         let mut watch = *self.watch;
@@ -140,8 +139,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         Attempt::Finished(outcome)
     }
 
-    /// The rest of the request, if more was read than came with its head. Bytes on
-    /// their way are lost, but were received and sent.
+    /// The rest of the request, if more was read than its first buffer. Bytes in transit are
+    /// lost, but count as received and sent.
     #[cold]
     fn take_unread(&mut self) -> Option<Box<Unread>> {
         let unread = match self.pump.take() {
@@ -151,7 +150,7 @@ impl<'a, 'e> Sent<'a, 'e> {
             }
             Some(pump) => self.unread_of(*pump),
             None if self.request.is_whole() => return None,
-            // All of it was sent.
+            // The whole request was sent.
             None => Unread {
                 decoder: BodyDecoder::new(BodyFraming::None),
                 leftover: self.leftover.take(),
@@ -160,11 +159,11 @@ impl<'a, 'e> Sent<'a, 'e> {
         Some(Box::new(unread))
     }
 
-    /// Counts what a pump moved, and gives what it leaves.
+    /// Counts the bytes of a pump, and returns the rest of its body.
     fn unread_of(&mut self, pump: Pump) -> Unread {
         self.count_pump(&pump);
         let unread = pump.into_unread();
-        // It is dropped, or the next request's.
+        // The leftover is dropped, or belongs to the next request.
         let leftover_len = unread.leftover.as_ref().map_or(0, Buffer::len);
         self.exchange.progress.figures.bytes_in -= leftover_len as u64;
         unread
@@ -172,10 +171,9 @@ impl<'a, 'e> Sent<'a, 'e> {
 
     /// Whether a failure says nothing of the endpoint.
     ///
-    /// Invariant: an endpoint is blamed for its own time only. An exchange that
-    /// had less than half of its time left when the endpoint got the request, or
-    /// whose client stopped in the middle of its body or never began it, blames
-    /// nobody.
+    /// Invariant: an endpoint is blamed only for its own time. It is not blamed where less than
+    /// half of the total time was left when it got the request. It is not blamed either where the
+    /// client stopped within its body or never began it.
     #[cold]
     pub(super) fn is_excused(&self, end: End) -> bool {
         match end {
@@ -185,28 +183,28 @@ impl<'a, 'e> Sent<'a, 'e> {
                 is_client_late || clock::since(self.sent_at) < total / 2
             }
             End::Failure(Failure::UpstreamClosed) => self.has_client_stopped(),
-            // Many servers ask for no body: they read it as it comes.
+            // Many servers send no 100 and read the body as it comes.
             End::Failure(Failure::FirstByteTimeout) => self.awaits_continue(),
             _ => false,
         }
     }
 
-    /// Whether the client has stopped in the middle of its body, so that the
-    /// endpoint may have given up waiting for it.
+    /// Whether the client has stopped within its body, so that the endpoint may have given up
+    /// waiting.
     fn has_client_stopped(&self) -> bool {
         let pumping = self.pumping().filter(|_| !self.awaits_continue());
         pumping.is_some_and(|pump| pump.has_source_stopped(self.exchange.context.wheel.now()))
     }
 
-    /// Reports what the response's head says of the endpoint: nothing where it is
-    /// an error and the client has stopped in the middle of its body.
+    /// Reports the verdict of the response's head on the endpoint. Reports nothing for an error
+    /// where the client has stopped within its body.
     fn report(&self, response: &Response) {
         let has_client_stopped = self.has_client_stopped();
         if has_client_stopped && (response.status == 408 || response.status >= 500) {
             return;
         }
         if self.exchange.call().is_some() {
-            // Its status says it, which may come at its end.
+            // The status of a call decides, which may come at its end.
             return;
         }
         let first_byte = self.exchange.progress.figures.times.first_byte;
@@ -219,7 +217,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         self.slot.observe(Observed::Head(answer), now);
     }
 
-    /// Notes the status of a call, and reports what that says of the endpoint.
+    /// Notes the status of a call, and reports its verdict on the endpoint.
     #[cold]
     fn report_call(&mut self) {
         let figures = &mut self.exchange.progress.figures;
@@ -238,8 +236,8 @@ impl<'a, 'e> Sent<'a, 'e> {
         self.slot.observe(Observed::Head(answer), now);
     }
 
-    /// The attempt, where the endpoint has answered a call with nothing but a status that is
-    /// to be tried elsewhere.
+    /// The failed attempt, where the endpoint has answered a call with only a status that has to
+    /// be retried elsewhere.
     #[cold]
     fn refused_call(&mut self, response: &Response) -> Option<Attempt> {
         let status = self.exchange.call()?.status()?;
@@ -249,7 +247,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
         self.report_call();
         Some(Attempt::Failed {
-            // Where it is tried nowhere else, this status is the answer.
+            // Without a retry this status is the answer.
             end: End::Complete,
             retry: Retry::Elsewhere,
             is_blamed: false,
@@ -257,12 +255,12 @@ impl<'a, 'e> Sent<'a, 'e> {
         })
     }
 
-    /// Counts the attempt and keeps the connection if it can be used again.
+    /// Counts the attempt, and keeps the connection if it can be reused.
     pub(super) fn finish(self, relayed: Relayed) -> Attempt {
         Attempt::Finished(self.conclude(relayed).0)
     }
 
-    /// The same, for an exchange that goes on.
+    /// The same, for an exchange that continues.
     fn conclude(mut self, relayed: Relayed) -> (Outcome, &'a mut Exchange<'e>) {
         if relayed.end == End::Complete && self.exchange.call().is_some() {
             self.report_call();
@@ -290,7 +288,7 @@ impl<'a, 'e> Sent<'a, 'e> {
                         .into_iter()
                         .for_each(|it| own.add(client.session, it));
                 }
-                // Nobody else may have it.
+                // No other exchange may have the connection.
                 BelongsTo::Client(_) | BelongsTo::Nobody => {}
             }
         }
@@ -310,8 +308,7 @@ impl<'a, 'e> Sent<'a, 'e> {
             is_error: false,
         };
         self.slot.observe(Observed::Head(answer), self.sent_at);
-        // What is left of the request goes first, as it is, then what was read
-        // behind it.
+        // First the rest of the request, unchanged, then the bytes read after it.
         let behind = if self.request.is_whole() {
             &self.request.bytes[self.request.valid_len..]
         } else {
@@ -341,11 +338,11 @@ impl<'a, 'e> Sent<'a, 'e> {
             from_client: Some(from_client),
             from_upstream: Some(buffer),
         };
-        // A tunnel may take as long as it likes in all.
+        // A tunnel has no limit on its total time.
         self.exchange.total_deadline = u64::MAX;
         let (exchange, stream) = (&mut *self.exchange, &mut self.stream);
         let carried = tunnel::carry(exchange, stream, start, silence, || {}).await;
-        // What went to the client began with the head.
+        // The head is not a part of the body.
         let figures = &mut self.exchange.progress.figures;
         figures.body_bytes_out = figures.body_bytes_out.saturating_sub(head_len as u64);
         self.counters.bytes_out.add(carried.up_bytes);
@@ -356,8 +353,7 @@ impl<'a, 'e> Sent<'a, 'e> {
     }
 }
 
-/// Whether a status shows that something is wrong with the endpoint: not where
-/// it only lacks what was asked for.
+/// Whether a status shows a fault of the endpoint: a missing feature (501, 505) is no fault.
 fn is_server_error(status: u16) -> bool {
     status >= 500 && !matches!(status, 501 | 505)
 }

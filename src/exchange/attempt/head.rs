@@ -1,4 +1,4 @@
-//! Reads the head of an endpoint's response, and decides how it goes to the client.
+//! Reads the head of an endpoint's response, and decides on the form for the client.
 
 use std::cell::RefMut;
 use std::io;
@@ -28,32 +28,32 @@ use crate::observe::counters::status_class;
 use crate::upstream;
 use crate::upstream::http2::Fault;
 
-/// Longest response head that is read, in bytes.
+/// Longest response head, in bytes.
 const MAX_RESPONSE_HEAD_LEN: usize = 64 * 1024;
 
-/// The interim responses of an attempt.
+/// Interim responses of an attempt.
 #[derive(Default)]
 pub(super) struct Interim {
     pub count: u32,
     pub bytes: u32,
-    /// Whether the client was told to send its body (100).
+    /// Whether the client got a 100 (Continue) for its body.
     pub is_continued: bool,
 }
 
-/// What the bytes received so far amount to.
+/// The meaning of the bytes received so far.
 pub(super) enum Received {
     Partial,
-    /// A 1xx head of this length at the front of the buffer, to be passed on.
+    /// A 1xx head of this length at the front of the buffer, to be forwarded.
     Interim(usize),
-    /// The response's head at the front of the buffer, then some of its body.
+    /// The response's head at the front of the buffer, and a part of its body.
     Final(Response),
-    /// The endpoint changed protocols: a head of this length at the front of
-    /// the buffer, then the tunnel's first bytes.
+    /// An upgrade: a head of this length at the front of the buffer, and the first bytes of the
+    /// tunnel.
     Tunnel(usize),
 }
 
 impl Sent<'_, '_> {
-    /// Takes what a read brought of the response.
+    /// Handles the result of a read of the response.
     pub(super) fn receive(
         &self,
         read: io::Result<usize>,
@@ -68,7 +68,7 @@ impl Sent<'_, '_> {
                 buffer.fill(len);
                 self.counters.bytes_in.add(len as u64);
             }
-            // Empty lines are no beginning of an answer.
+            // Leading empty lines are no start of a response.
             _ if buffer.filled().iter().all(u8::is_ascii_whitespace) => {
                 return Err(self.lost_connection(Sending::Something));
             }
@@ -78,8 +78,8 @@ impl Sent<'_, '_> {
             .map_err(|end| self.unreadable(end))
     }
 
-    /// The stream has no response, on a connection of HTTP/2 that goes on. `buffer` has what
-    /// came before.
+    /// The end of a stream without a response, on an HTTP/2 connection that continues. `buffer`
+    /// has the bytes that came before.
     #[cold]
     fn stream_failed(&self, fault: Fault, buffer: &Buffer) -> Attempt {
         match fault {
@@ -105,8 +105,7 @@ impl Sent<'_, '_> {
         })
     }
 
-    /// Looks for a head at the front of `buffer`, and puts the one that the
-    /// client gets in its place.
+    /// Parses a head at the front of `buffer`, and replaces it by the client's head.
     fn parse(&self, buffer: &mut Buffer) -> Result<Received, End> {
         let request = self.request.head;
         let head = &mut *self.exchange.context.response_head.borrow_mut();
@@ -119,7 +118,7 @@ impl Sent<'_, '_> {
                 return Err(ResponseError::HeadTooLarge.into());
             }
             if buffer.room().len() <= TAILROOM {
-                // A small one, because too many large ones are in use.
+                // This is a small buffer, as too many large ones are in use.
                 buffer.enlarge(HEADROOM + MAX_RESPONSE_HEAD_LEN + TAILROOM, HEADROOM);
             }
             return Ok(Received::Partial);
@@ -138,9 +137,9 @@ impl Sent<'_, '_> {
         }
     }
 
-    /// The head that the client gets in the place of the endpoint's, which stands in `bytes`:
-    /// with the route's edits made, with a sticky cookie where the client needs one, and with
-    /// what is left of limits where that is told.
+    /// The head for the client, in place of the endpoint's head in `bytes`. It has the route's
+    /// edits, a sticky cookie if the client needs one, and the remaining quotas of limits where
+    /// configured.
     fn client_head(
         &self,
         bytes: &[u8],
@@ -167,8 +166,8 @@ impl Sent<'_, '_> {
         }
     }
 
-    /// The edits are the last that is done: they are no part of what belongs to the
-    /// connection with the endpoint, even where its `Connection` names their fields.
+    /// Makes the edits last. So the endpoint's `Connection` can't remove an edited field as
+    /// hop-by-hop.
     #[cold]
     fn edited<'c>(
         &'c self,
@@ -195,7 +194,7 @@ impl Sent<'_, '_> {
         out
     }
 
-    /// Decides whether the body gets a content coding on its way.
+    /// Decides whether the body gets a content coding.
     #[cold]
     fn decide_coding(
         &self,
@@ -220,8 +219,8 @@ impl Sent<'_, '_> {
         }
     }
 
-    /// The head as a client gets it whose body has a content coding, or could have one.
-    /// `head` is the endpoint's, of which `replaced` tells what goes to the client.
+    /// The client's head for a body that has, or could have, a content coding. `head` is the
+    /// endpoint's, and `replaced` is its form for the client.
     #[cold]
     fn recoded<'c>(
         &'c self,
@@ -243,8 +242,7 @@ impl Sent<'_, '_> {
         }
     }
 
-    /// Looks for a head that is odd but has one reading at the front of `buffer`,
-    /// and puts it right.
+    /// Parses an odd but unambiguous head at the front of `buffer`, and corrects it.
     #[cold]
     fn parse_odd(&self, buffer: &mut Buffer, head: &mut ResponseHead) -> Result<Parsed, End> {
         let method = self.request.head.method;
@@ -259,8 +257,8 @@ impl Sent<'_, '_> {
         }
     }
 
-    /// Decides how the response goes to the client, and takes the part of its
-    /// body that came with the head.
+    /// Decides on the form of the response for the client, and takes the part of its body that
+    /// came with the head.
     fn prepare(&self, buffer: &mut Buffer, head: &ResponseHead) -> Result<Response, End> {
         let side = &self.exchange.side;
         let decision = match self.exchange.compression() {
@@ -270,7 +268,7 @@ impl Sent<'_, '_> {
         let coding = decision.coding();
         let sink = match coding {
             None => side.body_sink(self.request.head, head.wire.framing),
-            // The content alone, for the encoder.
+            // Plain content for the encoder.
             Some(_) => BodySink::http1(Transcode::Strip),
         };
         let transcode = sink.transcode();
@@ -305,7 +303,7 @@ impl Sent<'_, '_> {
         if let Some(recoding) = decision.recoding(self.request.head.version) {
             replaced = self.recoded(replaced, &bytes[..head.wire.end], recoding);
         }
-        // A head with `Keep-Alive` never stays as it is.
+        // A head with `Keep-Alive` is always replaced.
         let keep_alive = if replaced.len == head.wire.end {
             upstream::keep_alive(head, bytes)
         } else {
@@ -342,8 +340,7 @@ impl Sent<'_, '_> {
         })
     }
 
-    /// Puts the client's head in the place of the endpoint's, and gives its
-    /// length.
+    /// Replaces the endpoint's head by the client's. Returns its length.
     fn replace_head(
         &self,
         buffer: &mut Buffer,
@@ -353,7 +350,7 @@ impl Sent<'_, '_> {
         let mut room = ROOM;
         let request_id = match persistence {
             Persistence::Upgrade => self.response_id(&mut room),
-            // An interim response: the final one says it.
+            // Only the final response has this field.
             _ => None,
         };
         let edits = ResponseEdits {
@@ -394,11 +391,11 @@ impl Sent<'_, '_> {
         self.counters.status[status_class(status)].add(1);
     }
 
-    /// Passes interim responses on until something else comes; HTTP/1.0 knows
-    /// none (RFC 9110 §15.2).
+    /// Forwards interim responses until another message arrives. HTTP/1.0 has none (RFC 9110
+    /// §15.2).
     ///
-    /// Invariant: an endpoint that sends them without end is stopped by their
-    /// number, their bytes, or the deadline of the exchange.
+    /// Invariant: the number of interim responses, their bytes and the exchange's deadline are
+    /// limited, so an endpoint can't send them without end.
     pub(super) async fn pass_interim(
         &mut self,
         mut received: Received,
@@ -412,17 +409,17 @@ impl Sent<'_, '_> {
             if self.interim.is_continued
                 && let Some(pump) = self.pump.as_deref_mut()
             {
-                // It is the client's turn.
+                // Now the client has to send.
                 pump.pace.go_on();
             }
-            // A sign of life: the wait for the response begins anew.
+            // The endpoint is alive: the wait for the response restarts.
             self.set_timeout();
             if self.request.head.version != Version::Http10 {
                 let Exchange { side, progress, .. } = &mut *self.exchange;
                 let head = &buffer.filled()[..len];
                 let taken = side.begin_response(progress, head);
                 let head = &head[taken..];
-                // The timer is that of the wait for the final response.
+                // The timer is already set for the wait for the final response.
                 let passing = self.exchange.write_all(head, 0, Follow::Anything, None);
                 let (sent, written) = passing.await;
                 let figures = &mut self.exchange.progress.figures;
@@ -435,7 +432,7 @@ impl Sent<'_, '_> {
                 return Ok(Received::Partial);
             }
             if buffer.room().len() <= TAILROOM {
-                // Its front is used up by heads that were passed on.
+                // Forwarded heads have used up its front.
                 let mut fresh = response_buffer(self.exchange);
                 let fits = buffer.len() + 2 * TAILROOM <= fresh.room().len();
                 if fits && fresh.append(buffer.filled()) {
@@ -447,20 +444,19 @@ impl Sent<'_, '_> {
         Ok(received)
     }
 
-    /// Whether the wait for the response is over. The end of a window by which the
-    /// client's pace is judged is no such end.
+    /// Whether the wait for the response is over. The end of a window of the client's pace does
+    /// not count.
     fn is_too_late(&mut self) -> bool {
         let context = self.exchange.context;
         let has_fired = self.exchange.has_timed_out();
         let Some(pump) = self.pump.as_deref_mut().filter(|_| has_fired) else {
             return has_fired;
         };
-        // A slow client is for the next wait to find.
+        // The next wait detects a slow client.
         pump.judge_by(context, &self.exchange.timer) == Verdict::Silent
     }
 
-    /// Counts the interim response whose head was parsed last, and holds it
-    /// against the upstream's bounds.
+    /// Counts the interim response with the last head, and checks the upstream's limits.
     fn count_interim(&mut self, len: usize) -> Result<(), End> {
         let most = self.slot.upstream().config().interim;
         let interim = &mut self.interim;
@@ -475,10 +471,10 @@ impl Sent<'_, '_> {
     }
 }
 
-/// Whether a response tells of events as they happen (HTML, server-sent
-/// events): when the first of them comes says nothing of the endpoint.
+/// Whether a response carries events as they happen (HTML, server-sent events). The time of the
+/// first event then says nothing of the endpoint.
 pub(super) fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
-    // Nothing else is without a length and of this type.
+    // Event streams have no length.
     if matches!(
         head.wire.framing,
         BodyFraming::None | BodyFraming::Length { .. }
@@ -490,10 +486,10 @@ pub(super) fn is_event_stream(head: &ResponseHead, bytes: &[u8]) -> bool {
     of_type.is_some_and(|field| field.value.of(bytes).starts_with(b"text/event-stream"))
 }
 
-/// Puts a head in front of what came of its body.
+/// Puts a head in front of the first part of its body.
 fn prepend_head(buffer: &mut Buffer, head: &[u8]) -> Result<(), End> {
     if buffer.headroom() < head.len() {
-        // Edits may make it longer than what is left for heads.
+        // Edits may make a head longer than the usual headroom.
         let headroom = HEADROOM + head.len();
         buffer.enlarge(headroom + buffer.len() + 2 * TAILROOM, headroom);
     }
@@ -504,11 +500,11 @@ fn prepend_head(buffer: &mut Buffer, head: &[u8]) -> Result<(), End> {
     }
 }
 
-/// What edits usually add to a head, in bytes; more takes a larger buffer.
+/// Usual growth of a head by edits, in bytes; more needs a larger buffer.
 const EDITS_ROOM: usize = 1024;
 
 pub(super) fn response_buffer(exchange: &Exchange<'_>) -> Buffer {
-    // It may have to be held while other streams of the client's connection have their turn.
+    // The buffer may be held while other streams of the client's connection have a turn.
     let mut buffer = match &exchange.side {
         ClientSide::Http2(_) => Buffer::small(),
         _ => Buffer::large(),

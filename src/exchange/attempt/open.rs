@@ -1,4 +1,4 @@
-//! Connections to an endpoint: an idle one, or a new one.
+//! Gets a connection to an endpoint: an idle or a new one.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -21,7 +21,7 @@ use crate::observe::counters::EndpointCounters;
 use crate::observe::sessions::Stage;
 use crate::upstream::{HANDSHAKE_TIMEOUT, Reused, Slot};
 
-/// An idle connection, if one is there and may be used.
+/// An idle connection, if there is one that the exchange may use.
 pub(super) fn take_idle(
     exchange: &Exchange<'_>,
     slot: &Slot<'_>,
@@ -48,7 +48,7 @@ pub(super) fn take_idle(
         return Some(opened);
     }
     let counters = slot.counters();
-    // An idle one has told of nobody, or of another client.
+    // An idle connection has named no client, or another one.
     let tells_client = slot.upstream().config().proxy_protocol.is_some();
     if connection == UpstreamConnection::New || tells_client {
         counters.displaced.add(slot.make_room());
@@ -62,13 +62,13 @@ pub(super) fn take_idle(
     })
 }
 
-/// The client's own connection, if it is to this endpoint.
+/// The client's pinned connection, if it is to this endpoint.
 #[cold]
 fn take_pinned(context: &Context, client: &Client, slot: &Slot<'_>) -> Option<Opened> {
     let own = context.pinned.take(client.session, slot.upstream())?;
     let tells_client = slot.upstream().config().proxy_protocol.is_some();
     if tells_client && client.relayed().is_some() {
-        // It may have told of another client of the same proxy.
+        // It may have named another client of the same proxy.
         return None;
     }
     let origin = Origin::Pinned(own.bond());
@@ -90,8 +90,7 @@ fn count_reused(counters: &EndpointCounters, reused: &Reused) {
     }
 }
 
-/// A new connection: encrypted where its upstream says so, within the time of a
-/// connection.
+/// A new connection, with TLS where the upstream has it, within the connect timeout.
 pub(super) async fn open(
     exchange: &mut Exchange<'_>,
     slot: &Slot<'_>,
@@ -143,7 +142,7 @@ pub(super) async fn open(
         Ok(None) => return Err(Failure::ClientGone),
         Ok(Some(Ok(stream))) => {
             if !is_own.get() {
-                // Another exchange has opened it, and counted it.
+                // Another exchange has opened and counted it.
                 counters.reuses.add(1);
                 return Ok(Opened {
                     stream,
@@ -166,7 +165,7 @@ pub(super) async fn open(
         }
         Ok(Some(Err(NotOpened::Connect(error)))) => {
             if is_backlog_full(&error) {
-                // Room may come about here or elsewhere: the endpoint is busy.
+                // Room may appear here or elsewhere: the endpoint is busy.
                 return Err(Failure::Saturated);
             }
             if is_unreachable(&error) {
@@ -181,7 +180,7 @@ pub(super) async fn open(
             let why = if is_handshaking.get() {
                 Some(HANDSHAKE_TIMEOUT)
             } else if slot.config().address.is_unix() {
-                // A backlog that stays full has been counted: see `Slot::connect`.
+                // `Slot::connect` has counted a backlog that stays full.
                 None
             } else {
                 Some("it did not answer in time")
@@ -198,8 +197,8 @@ pub(super) async fn open(
     Err(failure)
 }
 
-/// The PROXY header of a connection that is to be encrypted: it goes out in plain text,
-/// before the handshake. Empty where there is none.
+/// The PROXY header of a connection with TLS. It is sent in plain text before the handshake.
+/// Empty without one.
 fn header_before_tls(
     exchange: &Exchange<'_>,
     slot: &Slot<'_>,

@@ -1,4 +1,4 @@
-//! What comes of the wish for a connection to an endpoint.
+//! The result of asking for a connection to an endpoint.
 
 use std::io;
 
@@ -14,19 +14,19 @@ pub(super) struct Opened {
     pub origin: Origin,
 }
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// It was opened at this moment.
+    /// It was opened at this instant.
     New(Instant),
-    /// It was idle, for anybody.
+    /// It was idle, for any exchange.
     Pool,
     /// It was idle, for this client.
     Pinned(Bond),
 }
 
 impl Origin {
-    /// Whether the endpoint may be closing it.
+    /// Whether the endpoint may have closed it meanwhile.
     pub fn is_idle(self) -> bool {
         !matches!(self, Origin::New(_))
     }
@@ -34,8 +34,8 @@ impl Origin {
 
 /// Why there is no connection.
 pub(super) enum NotOpened {
-    /// The system says so.
+    /// The system has returned this error.
     Connect(io::Error),
-    /// It could not be secured.
+    /// The TLS handshake failed.
     Tls(HandshakeFault),
 }

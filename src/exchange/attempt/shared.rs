@@ -1,4 +1,4 @@
-//! Streams of connections that exchanges share (HTTP/2), and the drivers of these.
+//! Streams of shared connections (HTTP/2), and the drivers of these connections.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -23,24 +23,23 @@ use crate::net::timer::Timer;
 use crate::upstream::http2::{Asking, Http2Connection, Step};
 use crate::upstream::{Endpoint, Slot};
 
-/// How long a connection with exchanges may be silent before its endpoint is asked whether it
-/// is there.
+/// Longest silence of a connection with exchanges before its endpoint gets a PING.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long it has to answer.
+/// Time for the answer to a PING.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// After how long it is asked again that has said nothing else: servers of gRPC take those who
-/// ask more often for an attack.
+/// Time until the next PING to an endpoint that has sent nothing else. gRPC servers take more
+/// frequent ones for an attack.
 const NEXT_QUESTION: Duration = Duration::from_secs(300);
-/// The same where exchanges have begun since, all of which wait.
+/// The same where further exchanges have started since, and all of them wait.
 const NEXT_QUESTION_OF_MORE: Duration = Duration::from_secs(30);
-/// How long an endpoint may take to acknowledge what was sent.
+/// Longest time for an endpoint to acknowledge sent bytes.
 const DEAD_AFTER: Duration = Duration::from_secs(20);
 
-/// What a connection is offered by, and whether it may be one of HTTP/2.
+/// The ALPN offer for a connection, and so whether it may be HTTP/2.
 pub(super) fn alpn(slot: &Slot<'_>, protocol: ClientProtocol, request: &RequestBody<'_>) -> Alpn {
     match (protocol, slot.upstream().config().protocol) {
         (ClientProtocol::Tcp, _) => Alpn::Nothing,
-        // A connection of HTTP/2 becomes no tunnel.
+        // A connection of HTTP/2 can't become a tunnel.
         (ClientProtocol::Http, EndpointProtocol::Either) if request.head.wire.upgrade.is_some() => {
             Alpn::Http1
         }
@@ -48,7 +47,7 @@ pub(super) fn alpn(slot: &Slot<'_>, protocol: ClientProtocol, request: &RequestB
     }
 }
 
-/// A stream of a connection that is open.
+/// A stream of an open connection.
 pub(super) fn take_stream(
     exchange: &Exchange<'_>,
     slot: &Slot<'_>,
@@ -61,13 +60,13 @@ pub(super) fn take_stream(
         stream: stream.stream(asking(exchange, slot, request)),
         origin: match connection {
             UpstreamConnection::AnyIdle => Origin::Pool,
-            // All that were known to be broken are gone.
+            // All connections that are known to be broken are already removed.
             UpstreamConnection::New => Origin::New(clock::now()),
         },
     })
 }
 
-/// What is known of the request that an exchange makes.
+/// The facts about an exchange's request.
 pub(super) fn asking(
     exchange: &Exchange<'_>,
     slot: &Slot<'_>,
@@ -88,9 +87,9 @@ pub(super) fn asking(
     }
 }
 
-/// A stream of a connection that is opened now, by this exchange or by another; of an endpoint
-/// that chooses HTTP/1, a connection of that. Tells whether it is in the handshake, and
-/// whether it opens one itself.
+/// A stream of a connection that this exchange or another one opens now. If the endpoint chooses
+/// HTTP/1, a connection of HTTP/1. Sets the cells to whether it is in the handshake, and whether
+/// it opens one itself.
 pub(super) async fn open_stream(
     worker: &Rc<Worker>,
     slot: &Slot<'_>,
@@ -104,7 +103,7 @@ pub(super) async fn open_stream(
             return Ok(connection.stream(asking));
         }
         if pool.has_refused() {
-            // Each needs one of its own.
+            // Each exchange needs its own connection.
             break None;
         }
         match pool.begin() {
@@ -135,7 +134,7 @@ pub(super) async fn open_stream(
     Ok(connection.stream(asking))
 }
 
-/// Reads and writes a connection, for as long as it is of use.
+/// Reads and writes a connection while it is useful.
 struct Driver {
     worker: Rc<Worker>,
     upstream: String,
@@ -146,30 +145,30 @@ struct Driver {
     timer: Timer,
     /// `None` before the timer was set.
     wait: Option<Wait>,
-    /// Frames that had come.
+    /// Number of received frames.
     frames: u64,
-    /// Whether the endpoint was asked whether it is there, and nothing has come since.
+    /// Whether a PING was sent, and nothing has arrived since.
     is_asked: bool,
-    /// Whether it is known how many streams the endpoint allows.
+    /// Whether the endpoint's stream limit is known.
     knows_limit: bool,
-    /// What had been heard of it when it was asked last.
+    /// The value of `heard` at the last PING.
     heard_before: Option<u64>,
-    /// The last stream at that time.
+    /// The last stream at the last PING.
     last_before: StreamId,
-    /// Whether it is asked sooner, for there were more since.
+    /// Whether the next PING comes sooner, as further streams have started.
     is_hurried: bool,
 }
 
-/// What a driver waits for, and no longer than until its timer fires.
+/// The event that a driver waits for, until its timer fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
-    /// The endpoint takes what is sent.
+    /// The endpoint reads the sent bytes.
     Write,
-    /// The endpoint says something: exchanges wait for it.
+    /// The endpoint sends anything: exchanges wait for it.
     Word,
-    /// It answers a PING.
+    /// The endpoint answers a PING.
     Answer,
-    /// Another exchange.
+    /// Another exchange uses the connection.
     Use,
 }
 
@@ -243,7 +242,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Notes what the endpoint allows, once.
+    /// Notes the endpoint's stream limit, once.
     fn note_limit(&mut self) {
         if self.knows_limit {
             return;
@@ -255,7 +254,7 @@ impl Driver {
         }
     }
 
-    /// Whether a connection without an exchange is of no use.
+    /// Whether an unused connection is superfluous.
     fn is_surplus(&self) -> bool {
         let protocol = self.connection.protocol.borrow();
         let allows_none = protocol.has_settings() && protocol.capacity() == 0;
@@ -264,12 +263,12 @@ impl Driver {
         allows_none || endpoint.is_none_or(|it| it.http2().has_surplus())
     }
 
-    /// Whether nobody has a use for the connection any more.
+    /// Whether the connection is finished.
     fn is_over(&self) -> bool {
         self.connection.is_retired() && self.connection.is_idle()
     }
 
-    /// Sets the timer for what is waited for, and acts where that was too late.
+    /// Sets the timer for the present wait. Acts if the timer has fired.
     fn look_at_timer(&mut self, has_written: bool) {
         let frames = self.connection.protocol.borrow().frames();
         let has_news = frames != self.frames;
@@ -313,7 +312,7 @@ impl Driver {
         self.worker.set_timeout(&self.timer, timeout);
     }
 
-    /// Whether the next question is far away, and an exchange has begun since the last one.
+    /// Whether the next PING is far away, and an exchange has started since the last one.
     fn is_to_be_asked_sooner(&self) -> bool {
         !self.is_hurried
             && self.heard_before == Some(self.connection.heard())

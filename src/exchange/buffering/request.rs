@@ -17,14 +17,13 @@ use crate::observe::access_log::Phase;
 use crate::observe::sessions::Stage;
 use crate::upstream::Upstream;
 
-/// Longest call that may be made again where nothing else is said, in bytes.
+/// Longest gRPC call that is kept for a retry by default, in bytes.
 const CALL_LEN: usize = 64 * 1024;
 
-/// Room for a request's body at first, in bytes.
+/// First room for a request's body, in bytes.
 const FIRST_READ_LEN: usize = 16 * 1024;
 
-/// Whether a request's body is read before it takes a slot, beyond what came
-/// with the head.
+/// Whether the rest of a request's body is read before it takes a slot.
 pub(in crate::exchange) fn reads_ahead(
     exchange: &Exchange<'_>,
     upstream: &Upstream,
@@ -32,14 +31,14 @@ pub(in crate::exchange) fn reads_ahead(
 ) -> bool {
     let most = most_ahead(exchange, upstream);
     let head = request.head;
-    // A client that expects 100 (Continue) sends nothing before it has come. A
-    // tunnel may begin before the body ends.
+    // A client that waits for 100 (Continue) sends nothing yet. A tunnel may begin before the
+    // body ends.
     let is_due = !head.wire.expect_continue && head.wire.upgrade.is_none();
     is_due && request.bytes.len() - head.wire.end < most
 }
 
-/// How much of a body is read before its request takes a slot, in bytes. Of a call that may be
-/// made again a message is to be there.
+/// Most bytes of a body to read before its request takes a slot. A gRPC call that may be retried
+/// needs a message.
 fn most_ahead(exchange: &Exchange<'_>, upstream: &Upstream) -> usize {
     let is_repeatable = exchange.call().is_some() && !upstream.config().grpc_retry_on.is_empty();
     match exchange.buffer(upstream) {
@@ -51,38 +50,38 @@ fn most_ahead(exchange: &Exchange<'_>, upstream: &Upstream) -> usize {
 
 /// A request whose body was read ahead of its slot.
 pub(in crate::exchange) struct ReadAhead {
-    /// Begins with the head; the first `filled` bytes count.
+    /// Begins with the head; the first `filled` bytes are used.
     bytes: Vec<u8>,
     filled: usize,
-    /// Length of what is valid of it, behind which the decoder stands.
+    /// Length of the valid part, at whose end the decoder is.
     valid_len: usize,
     decoder: BodyDecoder,
     reserved: Reserved,
 }
 
-/// What a read brought.
+/// The result of a read.
 enum Read {
     Some,
-    /// Nothing is there now.
+    /// No bytes for now.
     Nothing,
 }
 
-/// A body on its way into memory.
+/// A body that is being read into memory.
 struct Reading<'a, 'e> {
     exchange: &'a mut Exchange<'e>,
     request: &'a RequestBody<'a>,
-    /// Up to which length it is read, head included.
+    /// Length to read up to, including the head.
     target_len: usize,
     ahead: ReadAhead,
 }
 
 impl ReadAhead {
-    /// Reads on until the body is whole, or `buffer.request` of it is there, or
-    /// no memory is left for it; of a call, what is there at this moment. `None` where there is none from the start. The
-    /// time that this takes is part of receiving the request.
+    /// Reads until the body is whole, or `buffer.request` of it is there, or no memory is left.
+    /// Of a gRPC call it reads only what is there now. `None` if no memory was left from the
+    /// start. The time counts as part of receiving the request.
     ///
     /// # Errors
-    /// The end with which to refuse, and what was read of the body.
+    /// The end for a refusal, and the body as far as it was read.
     pub async fn read(
         exchange: &mut Exchange<'_>,
         upstream: &Upstream,
@@ -132,11 +131,10 @@ impl ReadAhead {
         Ok(ahead)
     }
 
-    /// Adds where the body stands to a refusal that does not know of more than
-    /// the first part of it.
+    /// Adds the position in the body to a refusal that knows only the first part of the body.
     ///
-    /// Invariant: whoever reads on after a refusal begins behind the last byte
-    /// that was taken. Anything else would take the next request for a body.
+    /// Invariant: after a refusal, reading continues after the last byte that was taken. At any
+    /// other position, the next request would be taken for a body.
     pub fn unanswered(
         unanswered: Unanswered,
         ahead: Option<Self>,
@@ -159,7 +157,7 @@ impl ReadAhead {
         }
     }
 
-    /// The body as it stands now.
+    /// The body as far as it was read.
     pub fn body<'r>(&'r self, first: &RequestBody<'r>) -> RequestBody<'r> {
         RequestBody {
             head: first.head,
@@ -179,8 +177,8 @@ impl ReadAhead {
         }
     }
 
-    /// Says in `outcome` which bytes are the next request's. All of the client's
-    /// buffer belonged to `first`.
+    /// Sets in `outcome` which bytes belong to the next request. The client's whole buffer
+    /// belonged to `first`.
     pub fn settle(self, first: &RequestBody<'_>, outcome: &mut Outcome) {
         outcome.consumed = first.bytes.len();
         let surplus = self.surplus();
@@ -202,8 +200,7 @@ impl Reading<'_, '_> {
         self.ahead.decoder.is_done() || self.ahead.filled >= self.target_len
     }
 
-    /// Sees to it that there is room to read into; `false` where no memory is
-    /// left for it.
+    /// Makes room to read into; `false` if no memory is left.
     fn make_room(&mut self) -> bool {
         let ahead = &mut self.ahead;
         let (len, first) = (ahead.bytes.len(), self.request.bytes);
@@ -232,8 +229,8 @@ impl Reading<'_, '_> {
         true
     }
 
-    /// Reads once, and checks what came. Nobody waits for more of a call: its client may wait
-    /// for an answer to what it has said.
+    /// Reads once, and checks the bytes. Does not wait for more of a gRPC call, as its client may
+    /// wait for an answer to what it has sent.
     async fn read_more(&mut self) -> Result<Read, End> {
         let exchange = &mut *self.exchange;
         let is_call = exchange.call().is_some();

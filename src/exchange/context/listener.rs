@@ -1,8 +1,8 @@
 //! A worker's side of its listeners.
 //!
-//! Per worker, but for [`SharedListener`]. A listener stays by the address that it was
-//! bound to, whatever the configuration changes of it. One that left goes on with the
-//! last generation that had it, for the connections that it has.
+//! Per worker, except [`SharedListener`]. A listener is identified by its bound address, whatever
+//! else a configuration changes. One that left keeps the last generation that had it, for its
+//! open connections.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -20,19 +20,19 @@ use crate::metrics::OpenCount;
 use crate::observe::counters::ListenerCounters;
 use crate::observe::sessions::ListenerId;
 
-/// What the workers share of a listener.
+/// The state of a listener that all workers share.
 #[derive(Debug)]
 pub struct SharedListener {
-    /// Tells it from the others of the process. It names another one only when no
-    /// worker has a side of this one.
+    /// Identifies the listener in the process. Reused only when no worker has a side of the
+    /// listener.
     pub id: ListenerId,
     /// Open connections, over all workers.
     pub open: OpenCount,
-    /// The same by client, once there was a limit on those.
+    /// Open connections by client, once there was a limit on them.
     by_client: OnceLock<InFlightTable>,
 }
 
-/// Clients whose connections are told apart. The table takes 1 MiB.
+/// Clients that are counted apart. The table takes 1 MiB.
 const CLIENTS: usize = 131_072;
 
 impl SharedListener {
@@ -46,18 +46,18 @@ impl SharedListener {
     }
 }
 
-/// How a connection stands to the limit on those of its client.
+/// A connection's standing towards the limit on its client's connections.
 #[derive(Debug)]
 pub(crate) enum OfClient {
-    /// There is no limit.
+    /// There is no limit, so it is not counted.
     NotCounted,
-    /// It is one of those that the client may have.
+    /// It is within the limit.
     Counted(Box<CountedConnection>),
-    /// The client has as many as it may.
+    /// The client is at the limit.
     TooMany,
 }
 
-/// A connection that is counted by its client. Dropping it is its end.
+/// A connection that is counted by client. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct CountedConnection {
     listener: Rc<ListenerSide>,
@@ -74,16 +74,15 @@ impl Drop for CountedConnection {
 
 /// One worker's side of a listener.
 ///
-/// Its connections hold it, so it is there until the last of them is closed.
+/// Connections hold it, so it lives until the last of them is closed.
 #[derive(Debug)]
 pub struct ListenerSide {
     shared: Arc<SharedListener>,
-    /// That with which its next exchanges begin: the newest one, or the last that
-    /// had the listener.
+    /// The generation of its next exchanges: the newest one, or the last that had the listener.
     generation: RefCell<Rc<Generation>>,
-    /// Where it stands in the configuration of that generation.
+    /// Its index in the configuration of that generation.
     position: Cell<usize>,
-    /// Connections that are open here.
+    /// Open connections on this worker.
     open_count: Cell<u64>,
     is_closing: Cell<bool>,
 }
@@ -99,7 +98,7 @@ impl ListenerSide {
         }
     }
 
-    /// What all workers share of it.
+    /// The state that all workers share.
     #[cfg(test)]
     pub fn shared(&self) -> &Arc<SharedListener> {
         &self.shared
@@ -115,7 +114,7 @@ impl ListenerSide {
         &self.shared.open
     }
 
-    /// Counts one more connection of this peer, unless that has as many as a client may.
+    /// Counts one more connection of this peer, unless the client is at its limit.
     pub(crate) fn count_of_client(self: &Rc<Self>, peer: Option<IpAddr>) -> OfClient {
         let limit = self.setting(|it| {
             let is_proxy = || {
@@ -141,37 +140,36 @@ impl ListenerSide {
         }
     }
 
-    /// Whether it takes nothing new: it has left, or the process drains. Its idle
-    /// connections are closed, and others after their exchange.
+    /// Whether it accepts nothing new: it has left, or the process drains. Its idle connections
+    /// are closed, and others after their exchange.
     pub fn is_closing(&self) -> bool {
         self.is_closing.get()
     }
 
-    /// The generation with which its next exchange begins, and its place in that.
+    /// The generation of its next exchange, and its index in that.
     pub(super) fn generation(&self) -> (Rc<Generation>, usize) {
         (self.generation.borrow().clone(), self.position.get())
     }
 
-    /// Whether its next exchange begins with this generation.
+    /// Whether its next exchange has this generation.
     pub(super) fn is_of(&self, generation: &Rc<Generation>) -> bool {
         Rc::ptr_eq(&self.generation.borrow(), generation)
     }
 
-    /// Reads a setting as it is now.
+    /// Reads a setting in the present configuration.
     pub fn setting<T>(&self, read: impl FnOnce(&config::Listener) -> T) -> T {
         let generation = self.generation.borrow();
         read(&generation.config.listeners[self.position.get()])
     }
 
-    /// How TLS begins with its next client; `None` where it speaks plain text.
+    /// The TLS for its next client; `None` for plain text.
     pub fn tls(&self) -> Option<Arc<ServerConfig>> {
         let generation = self.generation.borrow();
         let served = generation.tls[self.position.get()].as_ref()?;
         Some(served.config())
     }
 
-    /// Its certificates, where some are ordered by ACME; `None` where they all come from
-    /// files.
+    /// Its certificates, if any are ordered by ACME; `None` if all come from files.
     pub fn ordering(&self) -> Option<Arc<ServedTls>> {
         let generation = self.generation.borrow();
         let served = generation.tls[self.position.get()].as_ref()?;
@@ -192,20 +190,20 @@ impl ListenerSide {
         served.is_some_and(|it| it.forwards_certificates())
     }
 
-    /// This worker's counters of it, under the name that it has now.
+    /// This worker's counters of it, under its present name.
     pub fn counters(&self) -> Arc<ListenerCounters> {
         let generation = self.generation.borrow();
         generation.counters.listeners[self.position.get()].clone()
     }
 
-    /// Counts a connection in, which has a place of the listener's limit.
+    /// Counts a connection that has a place within the listener's limit.
     pub fn opened(&self) {
         self.open_count.update(|it| it + 1);
         let gauge = &self.counters().open;
         gauge.set(gauge.value() + 1);
     }
 
-    /// Counts a connection out, and gives its place back.
+    /// Ends the count of a connection, and frees its place.
     pub fn closed(&self) {
         self.open_count.update(|it| it - 1);
         let gauge = &self.counters().open;
@@ -213,12 +211,12 @@ impl ListenerSide {
         self.shared.open.remove();
     }
 
-    /// Goes on as the configuration of this generation says.
+    /// Switches to the configuration of this generation.
     fn follow(&self, generation: &Rc<Generation>, position: usize) {
         let before = self.counters();
         self.generation.replace(generation.clone());
         self.position.set(position);
-        // Open connections are counted under the name of today.
+        // Open connections count under the present name.
         let (now, open) = (self.counters(), self.open_count.get());
         before.open.set(before.open.value() - open);
         now.open.set(now.open.value() + open);
@@ -229,15 +227,15 @@ impl ListenerSide {
     }
 }
 
-/// A worker's sides of its listeners: those of the newest generation, and those that
-/// left and have connections.
+/// A worker's sides of its listeners: those of the newest generation, and those that left and
+/// have connections.
 #[derive(Debug, Default)]
 pub struct ListenerSides(RefCell<Vec<Rc<ListenerSide>>>);
 
 impl ListenerSides {
-    /// Has the listeners of this generation, in the order of its configuration, follow
-    /// it. Gives them, and whether tasks of connections have to look again: other listeners
-    /// left, or a client may wait for a certificate that others order now.
+    /// Switches the listeners of this generation to it. Returns them in the order of the
+    /// configuration, and whether the tasks of connections have to look again: because other
+    /// listeners left, or because a client may wait for a certificate that others order now.
     pub(super) fn follow(
         &self,
         generation: &Rc<Generation>,
@@ -269,35 +267,35 @@ impl ListenerSides {
         (current, must_look)
     }
 
-    /// All of them.
+    /// All sides.
     pub fn all(&self) -> Vec<Rc<ListenerSide>> {
         self.0.borrow().clone()
     }
 
-    /// The name of the one with this id.
+    /// The name of the listener with this id.
     pub fn name(&self, id: ListenerId) -> Option<String> {
         let sides = self.0.borrow();
         let side = sides.iter().find(|it| it.id() == id)?;
         Some(side.setting(|it| it.name.clone()))
     }
 
-    /// How many begin their next exchange with this generation.
+    /// Number of sides whose next exchange has this generation.
     pub(super) fn count_of(&self, generation: &Rc<Generation>) -> usize {
         let sides = self.0.borrow();
         sides.iter().filter(|it| it.is_of(generation)).count()
     }
 
-    /// Connections that are open in the process, by whichever listener.
+    /// Open connections in the process, over all listeners.
     pub fn open_connections(&self) -> u32 {
         self.0.borrow().iter().map(|it| it.open().value()).sum()
     }
 
-    /// Has all of them take nothing new: see [`ListenerSide::is_closing`].
+    /// Has all of them accept nothing new: see [`ListenerSide::is_closing`].
     pub(super) fn close(&self) {
         self.0.borrow().iter().for_each(|it| it.close());
     }
 
-    /// Forgets those that left and have no connection and no socket any more.
+    /// Removes sides that left and have neither connections nor a socket.
     pub fn forget_gone(&self) {
         let mut sides = self.0.borrow_mut();
         sides.retain(|it| !it.is_closing() || Rc::strong_count(it) > 1);

@@ -1,6 +1,6 @@
-//! The error pages of a generation that come from upstreams, as one worker has them.
+//! Error pages of a generation that come from upstreams, for one worker.
 //!
-//! Invariant: however many errors there are, a page is fetched once at a time, and once in
+//! Invariant: however many errors there are, there is one fetch of a page at a time, and one in
 //! [`KEPT`].
 
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use super::{Context, ListenerSide};
 use crate::config::PageSource;
 use crate::net::{clock, tasks};
 
-/// How long a page answers further errors, and a failed fetch keeps others from trying.
+/// Time for which a page answers further errors, and for which a failed fetch is not repeated.
 const KEPT: Duration = Duration::from_secs(1);
 
 /// A page of an upstream.
@@ -28,21 +28,21 @@ pub struct FetchedPage {
     pub body: Vec<u8>,
 }
 
-/// A page that is to be fetched.
+/// A page to fetch.
 #[derive(Debug)]
 pub struct WantedPage {
-    /// The worker, and the generation that has the page.
+    /// The worker, and the generation with the page.
     pub context: Context,
-    /// The listener of the exchange that wants it first.
+    /// The listener of the exchange that first wants it.
     pub listener: Rc<ListenerSide>,
-    /// Where it comes from.
+    /// The upstream and path of the page.
     pub source: PageSource,
 }
 
-/// Fetches a page; `None` where none comes in time.
+/// Fetches a page; `None` if none arrives in time.
 pub type FetchPage = fn(WantedPage) -> Pin<Box<dyn Future<Output = Option<FetchedPage>>>>;
 
-/// The pages that were fetched, or are.
+/// The pages that were fetched or are being fetched.
 #[derive(Debug, Default)]
 pub(super) struct FetchedPages(RefCell<HashMap<PageKey, KeptPage>>);
 
@@ -51,11 +51,11 @@ type PageKey = (usize, String);
 
 #[derive(Debug, Default)]
 struct KeptPage {
-    /// The last one that came.
+    /// The last page that arrived.
     page: Option<Rc<FetchedPage>>,
-    /// When the last fetch ended.
+    /// End of the last fetch.
     fetched: Option<Instant>,
-    /// Who waits for the fetch in flight; `None` without one.
+    /// The exchanges that wait for the fetch in flight; `None` without one.
     waiting: Option<Vec<oneshot::Sender<()>>>,
 }
 
@@ -64,14 +64,14 @@ fn key_of(source: &PageSource) -> PageKey {
 }
 
 impl Context {
-    /// The last page that came of this source.
+    /// The last page from this source.
     pub(in crate::exchange) fn last_page(&self, source: &PageSource) -> Option<Rc<FetchedPage>> {
         let pages = self.generation().fetched_pages.0.borrow();
         pages.get(&key_of(source))?.page.clone()
     }
 
-    /// The end of the fetch that is to be waited for; `None` where the page is fresh. Begins
-    /// a fetch where there is none.
+    /// The end of the fetch to wait for; `None` if the page is fresh. Starts a fetch if there is
+    /// none.
     pub(in crate::exchange) fn fetch_of_page(
         &self,
         listener: &Rc<ListenerSide>,
@@ -103,7 +103,7 @@ impl Context {
             if let Some(page) = page {
                 kept.page = Some(Rc::new(page));
             }
-            // They wake up, and find it.
+            // They wake up, and find the page.
             kept.waiting = None;
         });
         Some(receiver)

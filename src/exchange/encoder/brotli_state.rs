@@ -1,5 +1,4 @@
-//! The encoder of Brotli, without a writer: one that is dropped in the middle of a body
-//! does no more work.
+//! The Brotli encoder, without a writer. Dropped within a body, it does no more work.
 
 use brotli::enc::StandardAlloc;
 use brotli::enc::encode::{
@@ -12,14 +11,14 @@ use brotli::enc::interface::{
 
 use super::EncoderFailed;
 
-/// Bytes that are taken from the encoder at once.
+/// Bytes of output to take at once.
 const PIECE_LEN: usize = 16 * 1024;
 
-/// The state of a body that Brotli encodes.
+/// The state of a Brotli body.
 pub(super) struct BrotliState(BrotliEncoderStateStruct<StandardAlloc>);
 
 impl BrotliState {
-    /// At the beginning of a body.
+    /// Starts a body.
     pub fn new(quality: u32, window: u32) -> Self {
         let mut state = BrotliEncoderStateStruct::new(StandardAlloc::default());
         state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_QUALITY, quality);
@@ -27,10 +26,10 @@ impl BrotliState {
         BrotliState(state)
     }
 
-    /// Takes `input`, does what `operation` says, and appends what comes of it to `out`.
+    /// Takes `input`, executes `operation`, and appends the output to `out`.
     ///
     /// # Errors
-    /// The body has ended before.
+    /// The body has already ended.
     pub fn run(
         &mut self,
         operation: BrotliEncoderOperation,

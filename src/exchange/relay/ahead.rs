@@ -17,21 +17,20 @@ use crate::exchange::{Context, Exchange, WriteFailure};
 use crate::metrics::end::End;
 use crate::net::stream::Follow;
 
-/// Unit in which a response is held, in bytes.
+/// Length of the pieces that hold a response, in bytes.
 const PIECE_LEN: usize = 16 * 1024;
-/// Most that the framing of what is read adds to it: a chunk's size, the ends
-/// of the chunk and of the body.
+/// Most framing that is added to a read: a chunk's size, and the ends of the chunk and of the
+/// body.
 const FRAMING_LEN: usize = 2 * TAILROOM;
 
-/// Bytes of a response that wait for their client, in pieces of
-/// [`PIECE_LEN`].
+/// Bytes of a response that wait for their client, in pieces of [`PIECE_LEN`].
 ///
-/// Invariant: `reserved` covers all pieces, those that are to be made included.
+/// Invariant: `reserved` covers all pieces, including those still to be made.
 #[derive(Debug)]
 pub(in crate::exchange) struct Backlog {
     reserved: Reserved,
     pieces: VecDeque<Vec<u8>>,
-    /// Bytes of the first piece that were written.
+    /// Written bytes of the first piece.
     written: usize,
     len: usize,
 }
@@ -46,25 +45,25 @@ impl Backlog {
         }
     }
 
-    /// Bytes that it holds.
+    /// Number of held bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes that fit into what is reserved.
+    /// Number of bytes that fit into the reserved memory.
     fn room_len(&self) -> usize {
         let made = self.pieces.len() * PIECE_LEN;
         let last = self.pieces.back().map_or(0, |last| PIECE_LEN - last.len());
         self.reserved.len() - made + last
     }
 
-    /// Reserves room for `len` bytes; `false` where no memory is left.
+    /// Reserves room for `len` bytes; `false` if no memory is left.
     pub(super) fn reserve(&mut self, len: usize) -> bool {
         let lacking = len.saturating_sub(self.room_len());
         lacking == 0 || self.reserved.grow(lacking.next_multiple_of(PIECE_LEN))
     }
 
-    /// Adds bytes that there is room for.
+    /// Adds bytes, for which there is room.
     pub(super) fn append(&mut self, mut bytes: &[u8]) {
         debug_assert!(bytes.len() <= self.room_len(), "room was reserved");
         self.len += bytes.len();
@@ -82,8 +81,8 @@ impl Backlog {
         }
     }
 
-    /// Writes as much as the client takes; ready when all is written. `follow`
-    /// is what follows the last byte.
+    /// Writes as much as the client reads. Ready when all is written. `follow` is what follows
+    /// the last byte.
     pub(super) fn poll_write(
         &mut self,
         cx: &TaskContext<'_>,
@@ -120,30 +119,29 @@ impl Backlog {
         }
     }
 
-    /// Gives back what is reserved beyond its pieces.
+    /// Releases the reserved memory beyond its pieces.
     pub(super) fn trim(&mut self) {
         let spare = self.reserved.len() - self.pieces.len() * PIECE_LEN;
         self.reserved.shrink(spare);
     }
 }
 
-/// The part of a response that its client has yet to take, when the endpoint
-/// has no part in it any more.
+/// The rest of a response for the client, when the endpoint is done.
 #[derive(Debug)]
 pub(in crate::exchange) struct Rest {
     backlog: Backlog,
     response: Response,
-    /// Bytes sent of the response.
+    /// Sent bytes of the response.
     sent: u64,
 }
 
 /// How taking a response ahead of its client ended.
 pub(in crate::exchange) enum Ahead {
-    /// The client has taken all that there is, or no memory is left.
+    /// The client has everything so far, or no memory is left.
     CaughtUp,
-    /// The endpoint is through with the response, and this is how it ended.
+    /// The endpoint is done with the response, which ended so.
     OffEndpoint(Backlog, PumpEnd),
-    /// The exchange is over.
+    /// The exchange has ended.
     Stopped(Stop),
 }
 
@@ -158,16 +156,15 @@ impl Rest {
     }
 }
 
-/// How much of a response is taken off an endpoint ahead of its client, in
-/// bytes; `None` for nothing.
+/// Most bytes of a response that are taken ahead of its client; `None` for nothing.
 pub(in crate::exchange) fn response_bound(buffer: Option<BufferSettings>) -> Option<usize> {
     let bound = buffer?.response_bytes;
     (bound > 0).then_some(bound)
 }
 
-/// Whether a response whose client takes nothing now is taken off the endpoint
-/// within `bound`. One that is known to be longer streams on until the rest of
-/// it fits: to take a part of it would not free the slot any sooner.
+/// Whether a response can be taken off its endpoint within `bound`, while its client does not
+/// read. A longer one streams on until its rest fits, as taking a part of it would not free the
+/// slot any sooner.
 pub(in crate::exchange) fn fits(pump: &Pump, bound: usize) -> bool {
     let held = pump.held_len();
     held <= bound && pump.unseen_len() <= (bound - held) as u64
@@ -181,8 +178,8 @@ struct Taking<'r, 'a, 'e> {
     bound: usize,
 }
 
-/// Takes a response off the endpoint, up to `bound`, while the client takes it
-/// at its own pace; `sent` bytes went to it before those of the pump.
+/// Takes a response off the endpoint, up to `bound`, while the client reads at its own pace.
+/// `sent` bytes went to the client before those of the pump.
 pub(in crate::exchange) async fn take_ahead(
     relay: &mut Relay<'_, '_>,
     pump: &mut Pump,
@@ -248,14 +245,14 @@ pub(in crate::exchange) async fn take_ahead(
 /// The outcome of one turn of writing and reading.
 enum Turn {
     Again,
-    /// The endpoint is through, and the client has not taken all.
+    /// The endpoint is done, and the client lacks a part.
     OffEndpoint(PumpEnd),
     Ended(Ahead),
 }
 
 impl Taking<'_, '_, '_> {
-    /// Reserves room for `len` bytes; `false` where no memory is left. The rest of
-    /// the response streams then, once the client has taken all that is held.
+    /// Reserves room for `len` bytes; `false` if no memory is left. The rest of the response then
+    /// streams, once the client has read all held bytes.
     fn reserve(&mut self, len: usize) -> bool {
         let is_reserved = self.backlog.reserve(len);
         if !is_reserved {
@@ -267,16 +264,16 @@ impl Taking<'_, '_, '_> {
         is_reserved
     }
 
-    /// Moves what the pump holds into the backlog.
+    /// Moves the bytes of the pump into the backlog.
     ///
     /// # Errors
-    /// Bytes are lost that were in a pipe.
+    /// Bytes in a pipe are lost.
     fn store(&mut self) -> io::Result<()> {
         let Taking { pump, backlog, .. } = self;
         pump.move_held(|bytes| backlog.append(bytes))
     }
 
-    /// Writes what the client takes, then reads once.
+    /// Writes as much as the client reads, and then reads once.
     fn poll_turn(&mut self, cx: &mut TaskContext<'_>) -> Poll<Turn> {
         let follow = self.pump.follow();
         let before = self.backlog.len;
@@ -292,7 +289,7 @@ impl Taking<'_, '_, '_> {
             Poll::Pending if self.relay.is_request_done() => {
                 return Poll::Ready(Turn::OffEndpoint(PumpEnd::Done));
             }
-            // A request that is still sent needs the endpoint's connection.
+            // A request in transit still needs the endpoint's connection.
             Poll::Pending => return Poll::Pending,
         };
         Poll::Ready(Turn::Ended(Ahead::Stopped(ended)))
@@ -317,14 +314,14 @@ impl Taking<'_, '_, '_> {
             Ok(()) if self.store().is_err() => PumpEnd::SourceCut,
             Ok(()) => return Poll::Ready(Turn::Again),
         };
-        // The client gets the bytes that came before.
+        // The client still gets the earlier bytes.
         Poll::Ready(Turn::OffEndpoint(ended))
     }
 }
 
 impl Rest {
-    /// Sends what is left to the client, which holds no slot any more, and puts
-    /// what came of it into the outcome of the exchange.
+    /// Sends the rest to the client, which no longer holds a slot. Puts the result into the
+    /// exchange's outcome.
     pub async fn deliver(
         mut self: Box<Self>,
         exchange: &mut Exchange<'_>,
@@ -335,7 +332,7 @@ impl Rest {
         let follow = if outcome.end == End::Complete {
             exchange.follow(self.response.persistence)
         } else {
-            // A part does not end as the whole does.
+            // A cut response does not end as a whole one does.
             Follow::Anything
         };
         let before = exchange.progress.figures.bytes_out;

@@ -1,16 +1,15 @@
 //! Responses that get a content coding on their way to the client.
 //!
-//! The body comes through the pump as content alone, and goes through an encoder. What
-//! comes of it goes to the client, or, where the client takes nothing now, into a backlog
-//! within the bound of the upstream, so that the endpoint is free.
+//! The pump delivers the plain content of the body, which goes through an encoder. The output
+//! goes to the client. While the client does not read, the output goes into a backlog, so that
+//! the endpoint is free. The upstream's settings bound the backlog.
 //!
 //! ```text
 //! endpoint ─▶ pump ─▶ encoder ─▶ [ backlog ]──[ out ] ─▶ client
 //! ```
 //!
-//! Invariant: `out` comes behind the backlog. A turn gives the encoder no more than
-//! [`SLICE_LEN`] bytes. An endpoint that pauses has the encoder flushed, so that the
-//! client has all that was sent so far.
+//! Invariant: `out` follows the backlog. A turn gives the encoder at most [`SLICE_LEN`] bytes.
+//! When the endpoint pauses, the encoder is flushed, so that the client has everything so far.
 
 use std::future::poll_fn;
 use std::task::{Context as TaskContext, Poll, ready};
@@ -28,12 +27,12 @@ use crate::net::buffer::Buffer;
 use crate::net::stream::Follow;
 use crate::observe::sessions::Stage;
 
-/// Bytes from which on what was encoded is written before more is.
+/// Length of encoded output, in bytes, at which it is written before more is encoded.
 const OUT_MIN: usize = 16 * 1024;
 
-/// What a read costs of a turn beside its bytes: one may bring nothing but framing.
+/// Cost of a read beside its bytes, as a share of a turn: a read may bring only framing.
 const READ_COST: usize = 256;
-/// By how much a body shrinks at least, as far as it is to be guessed.
+/// Assumed least factor by which a body shrinks.
 const SHRINKS_BY: u64 = 2;
 
 /// A response on its way through an encoder.
@@ -41,27 +40,27 @@ struct CodedResponse<'c> {
     pump: Pump,
     body: CodedBody<'c>,
     out: Vec<u8>,
-    /// Bytes at the front of `out` that were written.
+    /// Written bytes at the front of `out`.
     written: usize,
     backlog: Backlog,
-    /// How the body ended, if it did; what is left is to be written.
+    /// How the body ended, if it has; the remaining output is to be written.
     ended: Option<PumpEnd>,
-    /// Whether the endpoint had paused when others had their turn.
+    /// Whether the endpoint had paused before other tasks had their turn.
     has_paused: bool,
-    /// What comes on the connection behind the last byte.
+    /// What follows the last byte on the connection.
     follow: Follow,
 }
 
-/// What encoding came to.
+/// Why encoding stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// There is enough to write.
+    /// Enough output to write.
     Full,
-    /// The endpoint has nothing more now.
+    /// The endpoint sends nothing more for now.
     Pauses,
-    /// Others have a turn.
+    /// Other tasks get a turn.
     Yields,
-    /// The body is at its end.
+    /// The body has ended.
     Ended,
 }
 
@@ -72,8 +71,8 @@ impl From<EncoderFailed> for Stop {
 }
 
 impl<'a> Relay<'_, 'a> {
-    /// Sends the response with this coding to its end, or as far as both sides go along;
-    /// or until it is off the endpoint, and the client is to take the rest without it.
+    /// Relays the response with this coding to its end, or until a side stops. Also stops once
+    /// the response is off the endpoint; the client then gets the rest without it.
     pub async fn coded_response(
         mut self,
         coding: Coding,
@@ -114,7 +113,7 @@ impl<'a> Relay<'_, 'a> {
         self.ended(stop, response, pump, held).await
     }
 
-    /// `sent` bytes have gone to the client before.
+    /// `sent` bytes went to the client before.
     async fn run_coded(&mut self, coded: &mut CodedResponse<'a>, sent: u64) -> Stop {
         let mut is_timed = false;
         poll_fn(|cx| {
@@ -144,7 +143,7 @@ impl<'a> Relay<'_, 'a> {
         .await
     }
 
-    /// Encodes and writes as much as both sides and a turn allow.
+    /// Encodes and writes as much as both sides and a turn permit.
     fn poll_coded(
         &mut self,
         cx: &mut TaskContext<'_>,
@@ -159,7 +158,7 @@ impl<'a> Relay<'_, 'a> {
             let has_written = match coded.poll_write(cx, &mut self.exchange.side.carrier()) {
                 Poll::Ready(Err(end)) => return Poll::Ready(Stop::Response(end)),
                 Poll::Ready(Ok(())) => true,
-                // The client gets it later, and the endpoint goes on.
+                // The client gets it later, and the endpoint continues.
                 Poll::Pending if self.set_aside(coded) => false,
                 Poll::Pending => return Poll::Pending,
             };
@@ -172,17 +171,17 @@ impl<'a> Relay<'_, 'a> {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                // A request that is still sent needs the endpoint's connection.
+                // A request in transit still needs the endpoint's connection.
                 (Turn::Ended | Turn::Pauses, _) => return Poll::Pending,
             }
         }
     }
 
-    /// Encodes until there is enough to write, or no more comes. `budget` is what of the
-    /// turn is left, in bytes.
+    /// Encodes until there is enough to write, or no more input. `budget` is the rest of the
+    /// turn, in bytes.
     ///
     /// # Errors
-    /// The encoder can't go on.
+    /// The encoder can't continue.
     fn encode(
         &mut self,
         cx: &mut TaskContext<'_>,
@@ -223,7 +222,7 @@ impl<'a> Relay<'_, 'a> {
                     coded.ended = Some(end);
                 }
                 Poll::Pending if !body.is_holding() => return Ok(Turn::Pauses),
-                // More may have come when others have had their turn: a flush costs bytes.
+                // More may arrive while other tasks run, and a flush costs bytes.
                 Poll::Pending if !coded.has_paused => {
                     coded.has_paused = true;
                     return Ok(Turn::Yields);
@@ -236,8 +235,8 @@ impl<'a> Relay<'_, 'a> {
         }
     }
 
-    /// Puts what was encoded into the backlog; `false` where that may hold no more, or
-    /// the response is too long for it.
+    /// Moves the output into the backlog; `false` if the backlog is full, or the response is too
+    /// long for it.
     fn set_aside(&mut self, coded: &mut CodedResponse<'_>) -> bool {
         let Some(bound) = self.bound else {
             return false;
@@ -262,7 +261,7 @@ impl<'a> Relay<'_, 'a> {
     }
 }
 
-/// The length of the body that goes through a pump, where it is known at its beginning.
+/// The length of a pump's body, where it is known at the start.
 fn known_len(pump: &Pump) -> Option<u64> {
     let held = pump.held_len() as u64;
     match pump.decoder() {
@@ -281,10 +280,10 @@ impl CodedResponse<'_> {
         }
     }
 
-    /// Writes all that there is to write.
+    /// Writes all output.
     ///
     /// # Errors
-    /// The client takes nothing more.
+    /// The client accepts nothing more.
     fn poll_write(
         &mut self,
         cx: &TaskContext<'_>,

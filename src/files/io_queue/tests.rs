@@ -285,7 +285,7 @@ fn other_bounds_hold_from_then_on() {
     assert_eq!(queue.load(), load(3, 1));
     queue.set_bounds(bounds(3));
     assert_eq!(queue.load(), load(1, 3));
-    // What is in flight beyond it is finished.
+    // Work in flight beyond the bound ends normally.
     queue.set_bounds(bounds(1));
     assert_eq!(queue.load(), load(1, 3));
     let mut done = 0;

@@ -35,7 +35,7 @@ pub(super) fn held_up<'e>(
     Some(box_cold(verify(exchange, basic, users, credentials)))
 }
 
-/// Verifies the password of a client that is not remembered.
+/// Verifies the password of a client that was not verified recently.
 async fn verify(
     exchange: &mut Exchange<'_>,
     basic: &BasicAuth,
@@ -54,7 +54,7 @@ async fn verify(
             return None;
         }
         Ok(Ok(false)) => return Some(unauthorized(exchange, basic).await),
-        // It was not verified: nobody is let in by that.
+        // An unverified password lets nobody in.
         Ok(Err(_)) => Failure::AuthBusy,
         Err(Gone::Client) => Failure::ClientGone,
         Err(Gone::TimedOut) => context.cut_off().unwrap_or(Failure::AuthBusy),
@@ -62,7 +62,7 @@ async fn verify(
     Some(refuse(exchange, failure).await)
 }
 
-/// Asks the client for a user and a password.
+/// Asks the client for user and password.
 async fn unauthorized(exchange: &mut Exchange<'_>, basic: &BasicAuth) -> Outcome {
     let end = End::Failure(Failure::Unauthorized);
     let challenge = ("WWW-Authenticate".to_owned(), basic.challenge.clone());

@@ -23,12 +23,12 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Those of a request: it has one `Authorization`, by Basic, in UTF-8 and without
-    /// control characters.
+    /// The credentials of a request with exactly one `Authorization`, by Basic, in UTF-8 and
+    /// without control characters.
     pub fn of(head: &RequestHead, bytes: &[u8]) -> Option<Self> {
         let mut fields = head.fields.iter();
         let field = fields.find(|it| it.kind == FieldKind::Authorization)?;
-        // Two could be read as either by an endpoint.
+        // An endpoint might read either of two fields.
         if fields.any(|it| it.kind == FieldKind::Authorization) {
             return None;
         }
@@ -54,7 +54,7 @@ impl Credentials {
         &self.text[..self.colon]
     }
 
-    /// Both.
+    /// User and password.
     pub fn pair(&self) -> Pair<'_> {
         Pair {
             user: self.user(),

@@ -1,5 +1,5 @@
-//! Another server decides: each request is shown to it first (forward auth, as in nginx's
-//! `auth_request` and Traefik's `ForwardAuth`).
+//! Forward auth: another server decides on each request first, as in nginx's `auth_request` and
+//! Traefik's `ForwardAuth`.
 //!
 //! ```text
 //! request ─▶ GET to the upstream of `auth` ─▶ 2xx: goes on, with fields of that answer
@@ -7,8 +7,8 @@
 //!                                          └▶ none: 502 or 504, never the route
 //! ```
 //!
-//! The question is an exchange of its own, so that it uses the upstream's balancer, queue,
-//! slots, connections, TLS and health, and counts in its figures.
+//! The question is an exchange of its own. It uses the upstream's balancer, queue, slots,
+//! connections, TLS and health, and counts in its figures.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -30,9 +30,9 @@ use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::observe::sessions::Track;
 
-/// Longest body of an answer that is passed on to the client, in bytes.
+/// Longest body of an answer that is forwarded to the client, in bytes.
 const MAX_BODY: usize = 1 << 20;
-/// Most bytes of fields that are copied.
+/// Most bytes of copied fields.
 const MAX_COPIED: usize = 16 * 1024;
 
 /// See [`held_up`](super::held_up).
@@ -62,16 +62,16 @@ async fn decide(exchange: &mut Exchange<'_>, auth: &ForwardAuth) -> Option<Outco
     Some(refuse(exchange, failure).await)
 }
 
-/// What the upstream is asked.
+/// The question to the upstream.
 struct Question {
     head: Box<RequestHead>,
     bytes: Vec<u8>,
-    /// Fields that say what the client asked for.
+    /// Fields that describe the client's request.
     told: Rc<[SetField]>,
 }
 
 impl Question {
-    /// A GET with the client's fields, but for those of the body, of conditions and of the
+    /// A GET with the client's fields, except those of the body, of conditions and of the
     /// connection. `None` if it is too long.
     fn of(exchange: &Exchange<'_>, auth: &ForwardAuth) -> Option<Self> {
         let (head, from) = (exchange.head, exchange.bytes);
@@ -96,7 +96,7 @@ impl Question {
     }
 }
 
-/// Whether the upstream sees a field of the request.
+/// Whether the upstream gets a field of the request.
 fn is_shown(field: &Field, bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
     let is_of_message = field.kind.is_of_one_message() || field.kind == FieldKind::MaxForwards;
@@ -107,8 +107,8 @@ fn is_shown(field: &Field, bytes: &[u8]) -> bool {
     !is_of_message && !is_withheld(name) && !begins(b"content-") && !begins(b"if-")
 }
 
-/// What the client asked for, in the fields that others' servers look for: those of Traefik
-/// and Caddy, and those of nginx. A client's own are replaced.
+/// Describes the client's request in the fields that auth servers expect: those of Traefik and
+/// Caddy, and those of nginx. They replace the client's own.
 fn told(exchange: &Exchange<'_>) -> Rc<[SetField]> {
     let (head, bytes) = (exchange.head, exchange.bytes);
     let method = head.method_span.of(bytes);
@@ -133,10 +133,10 @@ fn told(exchange: &Exchange<'_>) -> Rc<[SetField]> {
     .into()
 }
 
-/// Asks the upstream, as an exchange of its own. Gives its whole answer.
+/// Asks the upstream, as an exchange of its own. Returns its whole answer.
 ///
 /// # Errors
-/// How that exchange ended without one.
+/// The end of that exchange, if there is no answer.
 fn ask<'a>(
     exchange: &Exchange<'a>,
     auth: &ForwardAuth,
@@ -173,7 +173,7 @@ fn ask<'a>(
         asking.conclude_fetch(outcome.end);
         match (outcome.end, side.response()) {
             (End::Complete, Some(response)) => Ok(response),
-            // Its body was too long.
+            // The body was too long.
             (End::Complete | End::Failure(Failure::ClientGone), _) => {
                 Err(Failure::AuthFailed.into())
             }
@@ -182,7 +182,7 @@ fn ask<'a>(
     }
 }
 
-/// Lets a request go on, with fields of the answer.
+/// Lets a request pass, with fields of the answer.
 async fn go_on(
     exchange: &mut Exchange<'_>,
     auth: &ForwardAuth,
@@ -211,7 +211,7 @@ async fn go_on(
     None
 }
 
-/// Refuses a request on which the upstream has said nothing.
+/// Refuses a request without an answer from the upstream.
 async fn unanswered(exchange: &mut Exchange<'_>, end: End) -> Outcome {
     use Failure::{AuthFailed, AuthTimeout, GenerationTimeout, Stopped};
     let failure = match end {
@@ -219,7 +219,7 @@ async fn unanswered(exchange: &mut Exchange<'_>, end: End) -> Outcome {
         _ if end.status() == 504 => AuthTimeout,
         _ => AuthFailed,
     };
-    // Its own word says more.
+    // The exchange's own word says more.
     let detail = match end {
         End::Failure(AuthFailed) => "its answer is too long",
         end => end.word(),
@@ -232,7 +232,7 @@ async fn failed(exchange: &mut Exchange<'_>, end: End, detail: &str) -> Outcome 
     answer::refuse_with(exchange, end, end.status(), &detail, &[], None).await
 }
 
-/// Answers with what the upstream has said: a page to log in, or a redirect there.
+/// Forwards the upstream's answer: a login page, or a redirect there.
 async fn pass_on(exchange: &mut Exchange<'_>, response: &KeptResponse) -> Outcome {
     let KeptResponse { head, body } = response;
     let status = head.status;

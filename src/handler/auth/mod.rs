@@ -1,6 +1,6 @@
-//! Routes with `auth`: a request goes on once its client has shown who it is.
+//! Routes with `auth`: a request continues once its client is authenticated.
 //!
-//! A client that was verified a while ago takes no wait. Everything else is cold.
+//! A client that was verified recently does not wait. Everything else is cold.
 
 mod basic;
 mod credentials;
@@ -11,8 +11,8 @@ use std::pin::Pin;
 use crate::config::Auth;
 use crate::exchange::{Exchange, Outcome};
 
-/// Asks who the client is, where the route wants to know. What is left to do where it has
-/// not shown that yet: `None` where it goes on, or its outcome where it is refused.
+/// Authenticates the client, where the route requires it. Returns a future where that is not done
+/// at once. The future gives `None` where the request continues, or the outcome of its refusal.
 ///
 /// # Cancellation
 /// Safe: a client that leaves is not verified.

@@ -1,5 +1,5 @@
-//! Fetches for a cache: each is an exchange on a task of its own, with the cache in the
-//! place of a client.
+//! Fetches for a cache. Each fetch is an exchange on its own task, with the cache in place of a
+//! client.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,11 +19,11 @@ use crate::net::{clock, tasks};
 use crate::observe::access_log::Times;
 use crate::observe::sessions::Track;
 
-/// A fetch that was begun for a client.
+/// A fetch that a client's request has started.
 pub(super) struct Begun(Rc<RefCell<FetchNotes>>);
 
 impl Begun {
-    /// Puts what the fetch has come to so far into the line of its client's exchange.
+    /// Puts the state of the fetch into the log line of its client's exchange.
     pub fn note(&self, exchange: &mut Exchange<'_>) {
         let notes = self.0.borrow();
         let Some(fetched) = &notes.figures else {
@@ -46,8 +46,8 @@ impl Begun {
     }
 }
 
-/// Begins to fetch what an exchange asks for. `answering` is what is stored and would
-/// answer it.
+/// Starts the fetch that an exchange needs. `answering` is a stored response that would answer
+/// the exchange.
 pub(super) fn begin(
     exchange: &Exchange<'_>,
     cached: &Cached<'_>,
@@ -58,7 +58,7 @@ pub(super) fn begin(
     let notes = Rc::<RefCell<FetchNotes>>::default();
     let request = request(exchange, answering, &purpose.asked_about);
     let Some(request) = request.map(Rc::new) else {
-        // The fetch is dropped, and has failed.
+        // The fetch is dropped, and so has failed.
         return Begun(notes);
     };
     let (cache, caching) = (cached.cache.clone(), cached.caching.clone());
@@ -116,8 +116,8 @@ pub(super) fn begin(
     Begun(notes)
 }
 
-/// The request that fetches for a client: a GET with the client's fields, but for
-/// conditions and ranges, which the cache answers itself. `None` if it is too long.
+/// The request of a fetch: a GET with the client's fields, except conditions and ranges, which
+/// the cache answers itself. `None` if it is too long.
 fn request(
     exchange: &Exchange<'_>,
     answering: Option<&Object>,

@@ -38,16 +38,15 @@ use crate::net::clock;
 use fetch::Begun;
 use send::Told;
 
-/// Rounds of asking before a request goes to an endpoint on its own: each one follows a
-/// fetch that says nothing for it.
+/// Most rounds of lookup and fetch before a request goes to an endpoint on its own. Each further
+/// round follows a fetch whose result is of no use to the request.
 const MAX_ROUNDS: u32 = 3;
 
-/// Bodies from this length on are sent from the disk where they lie there too, although
-/// memory has them, in bytes: the kernel sends files without copying them.
+/// Bodies from this length on, in bytes, are sent from the disk if they are there too, although
+/// memory has them. The kernel sends files without a copy.
 const FILE_LEN: u64 = 1024 * 1024;
 
-/// Longest wait for the disk of a cache. After it a request goes on as if nothing were
-/// there.
+/// Longest wait for a cache's disk. After it the request continues as if nothing were stored.
 const DISK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A request on a route that has a cache.
@@ -58,16 +57,16 @@ struct Cached<'a> {
     cache: &'a Arc<Cache>,
 }
 
-/// Which way a request goes on a route that has a cache.
+/// The way of a request on a route with a cache.
 pub(super) enum Way {
-    /// To an endpoint, as without a cache.
+    /// To an endpoint, as on a route without a cache.
     Past,
-    /// By way of the cache, with the key where it is known already.
+    /// Through the cache, with the key where it is known already.
     Through(Option<Key>),
 }
 
-/// Which way a request goes, as far as that takes no wait: the one without the cache costs
-/// next to nothing.
+/// The way of a request, as far as it can be known without a wait. A request that goes past the
+/// cache pays next to nothing for it.
 pub(super) fn way(exchange: &mut Exchange<'_>, caching: &Arc<Caching>) -> Way {
     let request = view(exchange);
     if request.head.method != Method::Get {
@@ -93,12 +92,12 @@ pub(super) fn way(exchange: &mut Exchange<'_>, caching: &Arc<Caching>) -> Way {
     }
 }
 
-/// Answers the request from the route's cache, or by way of it. `key` is that of the
-/// request, if it is known already.
+/// Answers the request from the route's cache, or through it. `key` is the request's key, where
+/// it is known already.
 ///
 /// # Cancellation
-/// Dropping the future abandons the exchange. A fetch that was begun for it goes on as the
-/// route says.
+/// Dropping the future abandons the exchange. A fetch that it has started continues as the route
+/// says.
 pub(super) async fn handle(
     exchange: &mut Exchange<'_>,
     route: usize,
@@ -131,12 +130,12 @@ fn note(exchange: &mut Exchange<'_>, result: CacheResult, reason: Unanswered) {
     figures.unanswered = Some(reason);
 }
 
-/// Whether a request says who asks.
+/// Whether a request identifies its user.
 fn is_known(request: &Request<'_>) -> bool {
     request.is_authorized() || request.has(b"cookie")
 }
 
-/// Why a request goes past the cache. `None` where it does not.
+/// Why a request goes past the cache; `None` where it goes through the cache.
 fn bypassed(
     caching: &Caching,
     request: &Request<'_>,
@@ -154,34 +153,34 @@ fn bypassed(
     }
 }
 
-/// What a cache would do with a request, for `explain`.
+/// A cache's action on a request, for `explain`.
 pub(crate) struct CachePlan {
-    /// What the answer is stored under: the URL, and what the route adds.
+    /// The parts of the cache key: the URL, and the route's additions.
     pub key: Vec<u8>,
     /// Why the cache is not asked.
     pub bypassed: Option<Unanswered>,
-    /// What there is at this moment, in a running process.
+    /// The present state of the cache, in a running process.
     pub now: Option<CacheNow>,
 }
 
-/// What a cache has for a request.
+/// The state of a cache for a request.
 pub(crate) enum CacheNow {
-    /// A response of this age, and for how many seconds it is fresh still; below zero for
-    /// one that is stale.
+    /// A response of this age, and its remaining freshness in seconds; below zero for a stale
+    /// one.
     Stored {
         age: Duration,
         ttl_s: i64,
         usable: Usable,
     },
-    /// Nothing in memory, and a response on the disk, which was not read for this.
+    /// Nothing in memory, and a response on the disk, which was not read.
     OnDisk,
-    /// Nothing, and the last answer was not stored.
+    /// Nothing: the last response was not stored.
     NotStored(NotStored),
     /// Nothing.
     Nothing,
 }
 
-/// Says what `handle` would do with a request. `cache` is that of a running process.
+/// The action of `handle` on a request. `cache` is the one of a running process.
 pub(crate) fn plan(
     caching: &Caching,
     cache: Option<&Cache>,
@@ -240,7 +239,8 @@ impl Cached<'_> {
             self.caching.rules.key.key(secret, &request)
         });
         let mut is_confirmable = true;
-        // What was fetched for this very request answers it, whatever it says of others.
+        // A response that was fetched for this very request answers it, whatever it says of
+        // reuse.
         let mut fetched = None;
         for _ in 0..MAX_ROUNDS {
             let now = exchange.progress.arrived();
@@ -344,16 +344,15 @@ impl Cached<'_> {
             .await
     }
 
-    /// Whether the kernel sends an object's body without copying it, if it lies on the disk
-    /// too.
+    /// Whether the kernel sends the object's body without a copy, if it is on the disk too.
     fn is_better_sent_from_disk(&self, object: &Object) -> bool {
         object.body_len() >= FILE_LEN && self.cache.disk().is_some()
     }
 
-    /// What the disk has for a request.
+    /// The response on the disk for a request.
     ///
     /// # Errors
-    /// How the exchange ended meanwhile.
+    /// The end of the exchange, if it ends meanwhile.
     async fn find_on_disk(
         &self,
         exchange: &mut Exchange<'_>,
@@ -372,7 +371,7 @@ impl Cached<'_> {
         }
     }
 
-    /// What an object that was found is good for.
+    /// The use of a stored object for a request.
     fn use_for(&self, object: &Object, asked: &RequestDirectives, key: &Key, now: Instant) -> Use {
         match self.caching.rules.usable(&object.stored(now), asked) {
             Usable::Fresh => Use::Serve(Told::hit(object, now)),
@@ -396,8 +395,8 @@ impl Cached<'_> {
         self.caching.rules.usable(&object.stored(now), &nothing) == Usable::Fresh
     }
 
-    /// Why a request that nothing stored answers goes to an endpoint without the cache.
-    /// `None` where it does not.
+    /// Why a request without a usable stored response goes to an endpoint without a shared fetch.
+    /// `None` where it fetches.
     fn goes_alone(
         &self,
         request: &Request<'_>,
@@ -419,7 +418,7 @@ impl Cached<'_> {
         is_rare.then_some(Unanswered::MinUses)
     }
 
-    /// Has an object validated for which nobody waits, unless somebody does that already.
+    /// Starts the validation of an object in the background, unless a fetch is under way.
     fn refresh(&self, exchange: &Exchange<'_>, key: &Key, found: &Found) {
         let Some(fetch) = self.cache.fetches.lead(key) else {
             return;
@@ -435,8 +434,8 @@ impl Cached<'_> {
         fetch::begin(exchange, self, fetch, Some(&found.object), purpose);
     }
 
-    /// What an endpoint may be asked to confirm: what memory has, and before it a response
-    /// that was found on the disk alone; and that one, if its body lies in a file.
+    /// The responses that an endpoint may confirm: the variants in memory, after a response found
+    /// only on the disk. Returns the latter too, if its body is in a file.
     fn asked_about(&self, key: &Key, found: Option<&Found>) -> (Vec<Object>, Option<Found>) {
         let mut asked_about = self.cache.memory.variants(key);
         let is_in_memory = |found: &&Found| asked_about.iter().any(|it| found.is_same(it));
@@ -448,7 +447,7 @@ impl Cached<'_> {
         (asked_about, long)
     }
 
-    /// Passes the request on, past the cache.
+    /// Forwards the request past the cache.
     async fn forward(
         &self,
         exchange: &mut Exchange<'_>,
@@ -465,7 +464,7 @@ impl Cached<'_> {
         forward(exchange, self.proxying).await
     }
 
-    /// What the response to a request that goes past the cache may mean for it.
+    /// The effect on the cache of the response to a request that goes past it.
     fn effect(&self, request: &Request<'_>) -> Option<CacheEffect> {
         let head_of = match request.head.method {
             Method::Get => return None,
@@ -479,7 +478,7 @@ impl Cached<'_> {
         Some(CacheEffect::new(cache, caching, head_of))
     }
 
-    /// Waits for the head of a response that is fetched, and answers with it.
+    /// Waits for the head of a fetched response, and answers with it.
     async fn follow(
         &self,
         exchange: &mut Exchange<'_>,
@@ -489,7 +488,7 @@ impl Cached<'_> {
     ) -> Followed {
         let Following { follower, begun } = following;
         let _counted = self.cache.follow();
-        // Whoever began the fetch has no other way, unless there is something stale.
+        // The client that started the fetch has no other way, unless there is a stale response.
         let patience = match (&begun, fallback) {
             (Some(_), None) => Duration::MAX,
             _ => self.caching.wait,
@@ -537,7 +536,7 @@ impl Cached<'_> {
             Released::Renewed { .. } => Followed::LookAgain,
             Released::Failed(code) => match (fallback, failure_of(code)) {
                 (None, Some(end)) => {
-                    // It fails as it would have without the cache.
+                    // The failure is the same as without the cache.
                     let figures = &mut exchange.progress.figures;
                     figures.upstream = Some(self.proxying.upstream as u32);
                     figures.is_fetched = true;
@@ -549,7 +548,7 @@ impl Cached<'_> {
         }
     }
 
-    /// Answers with a response that arrives.
+    /// Answers with a response as it arrives.
     async fn answer_arriving(
         &self,
         exchange: &mut Exchange<'_>,
@@ -564,7 +563,7 @@ impl Cached<'_> {
             return Followed::Alone(Unanswered::Forward(Forward::VaryMiss));
         }
         if is_partial(&request) {
-            // What parts a client gets is known once all is there.
+            // The parts for the client are known only once the whole body is there.
             exchange.set_timeout(self.caching.wait);
             let end = std::future::poll_fn(|cx| follower.poll_end(cx.waker()));
             return match exchange.while_client_stays(end).await {
@@ -582,32 +581,32 @@ impl Cached<'_> {
     }
 }
 
-/// What becomes of an object that was found.
+/// The use of a stored object.
 enum Use {
     Serve(Told),
-    /// It is served, and validated meanwhile.
+    /// Serve it, and validate it in the background.
     Refresh(Told),
     Validate(OnError),
 }
 
-/// One who waits for a response that is fetched.
+/// A request that follows a fetch.
 struct Following {
     follower: Follower,
-    /// The fetch that was begun for it, if it is the first one.
+    /// The fetch that the request has started, if it is the first.
     begun: Option<Begun>,
 }
 
-/// What following came to.
+/// The result of following a fetch.
 enum Followed {
     Answered(Outcome),
-    /// The endpoints fail: this one is served.
+    /// The endpoints fail: serve this stale response.
     Stale(Found),
-    /// The request goes to an endpoint on its own, for this reason.
+    /// The request goes to an endpoint alone, for this reason.
     Alone(Unanswered),
     LookAgain,
-    /// What was fetched is stored; it was new at this moment.
+    /// The fetched response is stored; it was new at this moment.
     Stored(Born),
-    /// The endpoint is to be asked without conditions.
+    /// Ask the endpoint again, without conditions.
     AskPlainly,
 }
 
@@ -617,13 +616,13 @@ fn gone(exchange: &Exchange<'_>) -> Outcome {
     Outcome::new(end, Next::Close, exchange.bytes.len())
 }
 
-/// Whether a request has conditions or ranges that the cache answers.
+/// Whether a request has conditions or ranges, which the cache answers itself.
 fn is_partial(request: &Request<'_>) -> bool {
     let mut fields = request.head.fields.iter();
     fields.any(|field| is_withheld(field.name.of(request.bytes)))
 }
 
-/// Why a fetch failed, where that holds for all who wait.
+/// Why a fetch failed, where the failure holds for all followers.
 fn failure_of(code: Option<u16>) -> Option<End> {
     use Failure::{ClientGone, GenerationTimeout, Stopped};
     let end = End::all().nth(code?.into())?;

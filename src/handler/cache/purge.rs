@@ -1,4 +1,4 @@
-//! The method PURGE: drops stored responses, for those who may.
+//! The method PURGE: drops stored responses for clients that may purge.
 
 use evenkeel_cache::ledger::Order;
 use evenkeel_cache::object::split_tags;
@@ -9,14 +9,14 @@ use crate::exchange::answer::Answer;
 use crate::exchange::{Exchange, Outcome};
 use crate::handler::respond;
 
-/// Whether a request is one.
+/// Whether a request is a PURGE.
 pub(super) fn is_purge(exchange: &Exchange<'_>) -> bool {
     exchange.head.method_span.of(exchange.bytes) == b"PURGE"
 }
 
-/// Purges what the request names: the tags in its `Surrogate-Key` or `Cache-Tag`, all below
-/// a path that ends in `*`, or else its URL. With `Soft-Purge: 1` what is stored becomes
-/// stale, and is not dropped.
+/// Purges what the request names: the tags in `Surrogate-Key` or `Cache-Tag`, all URLs below a
+/// path that ends in `*`, or else its URL. With `Soft-Purge: 1`, responses become stale and are
+/// not dropped.
 pub(super) async fn answer(cached: &Cached<'_>, exchange: &mut Exchange<'_>) -> Outcome {
     let request = view(exchange);
     let key = (cached.caching.rules.key).key(cached.cache.memory.secret(), &request);

@@ -1,4 +1,4 @@
-//! Sends what a cache has: stored responses, and such that still arrive.
+//! Sends responses of a cache: stored ones, and ones that still arrive.
 
 mod coded;
 
@@ -29,33 +29,32 @@ use crate::metrics::end::{End, Failure};
 use crate::net::stream::Follow;
 use coded::Outgoing;
 
-/// Bodies up to this length are copied behind their heads, which saves a system call, in
-/// bytes.
+/// Bodies up to this length, in bytes, are copied behind their heads, which saves a system call.
 const COPIED_LEN: usize = 32 * 1024;
 
-/// What is sent of a file before other connections have a turn, in bytes.
+/// Most bytes of a file that are sent before other connections have a turn.
 const SLICE_LEN: u64 = 1024 * 1024;
 
-/// Longest wait for a piece of a body, once its head was sent.
+/// Longest wait for a piece of a body after its head.
 const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most that is read at once of a response that arrives, in bytes.
+/// Most bytes that are read at once from an arriving response.
 const READ_LEN: usize = 64 * 1024;
 
-/// What this cache calls itself in `Cache-Status`.
+/// Name of this cache in `Cache-Status`.
 const CACHE_NAME: &str = "Evenkeel";
 
-/// What an answer says of how it came about.
+/// The origin of an answer, for `Cache-Status` and the log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Told {
     result: CacheResult,
-    /// Why it was no hit.
+    /// Why the answer is not a hit.
     reason: Option<Unanswered>,
     status: CacheStatus<'static>,
 }
 
 impl Told {
-    /// It was stored, and fresh.
+    /// The response was stored and fresh.
     pub fn hit(object: &Object, now: Instant) -> Self {
         Told {
             result: CacheResult::Hit,
@@ -67,7 +66,7 @@ impl Told {
         }
     }
 
-    /// It was fetched for the request, and stored.
+    /// The response was fetched for this request, and is stored.
     pub fn fetched(object: &Object, now: Instant, why: Forward, is_first: bool) -> Self {
         Told {
             result: if is_first {
@@ -87,7 +86,7 @@ impl Told {
         }
     }
 
-    /// It was stored, and stale.
+    /// The response was stored and stale.
     pub fn stale(object: &Object, now: Instant) -> Self {
         Told {
             result: CacheResult::Stale,
@@ -95,7 +94,7 @@ impl Told {
         }
     }
 
-    /// It was stored, and the endpoint has confirmed it.
+    /// The response was stored, and an endpoint has confirmed it.
     pub fn renewed(object: &Object, now: Instant, why: Forward, is_first: bool) -> Self {
         Told {
             result: CacheResult::Revalidated,
@@ -110,7 +109,7 @@ impl Told {
         }
     }
 
-    /// It is fetched.
+    /// The response is arriving.
     pub fn arriving(follower: &Follower, arrival: &Arrival, why: Forward, is_first: bool) -> Self {
         let passing = follower.passing();
         let reason = passing.map_or(Unanswered::Forward(why), Unanswered::NotStored);
@@ -141,12 +140,12 @@ impl Told {
     }
 }
 
-/// What the route wants of its cache.
+/// The route's cache settings.
 fn caching<'a>(exchange: &Exchange<'a>) -> Option<&'a Caching> {
     exchange.route()?.cache.as_deref()
 }
 
-/// Answers with a stored response, or with what of it the request asks for.
+/// Answers with a stored response, or with the parts of it that the request asks for.
 pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &Told) -> Outcome {
     let Found { object, body, .. } = found;
     let request = view(exchange);
@@ -193,7 +192,7 @@ pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &To
 
 struct Sending<'a> {
     object: &'a Object,
-    /// The body, where it lies in a file.
+    /// The body, where it is in a file.
     body: Option<&'a FilePart>,
     body_len: u64,
     age: Duration,
@@ -287,7 +286,7 @@ impl Sending<'_> {
         self.put_last(exchange, &multipart.end, 0).await
     }
 
-    /// Sends a part of the body, which `follow` follows.
+    /// Sends a part of the body, followed by `follow`.
     async fn part(
         &self,
         exchange: &mut Exchange<'_>,
@@ -350,7 +349,7 @@ impl Sending<'_> {
     }
 }
 
-/// Sends a part of a body that lies in a file.
+/// Sends a part of a body that is in a file.
 async fn file_part(
     exchange: &mut Exchange<'_>,
     body: &FilePart,
@@ -381,7 +380,7 @@ async fn file_part(
     Ok(())
 }
 
-/// Reads a piece of a body that the disk has to be asked for.
+/// Reads a piece of a body from the disk.
 async fn read_part(
     exchange: &mut Exchange<'_>,
     body: &FilePart,
@@ -465,10 +464,10 @@ pub(super) async fn arriving(
             follower.poll_read(&mut body, READ_LEN, cx.waker())
         });
         let read = if head_len > 0 || outgoing.is_holding() {
-            // What is there already goes out with the head.
+            // Bytes that have arrived go out with the head.
             match read_now(&mut follower, &mut body) {
                 Some(read) => Ok(read),
-                // More may have come when others have had their turn: a flush costs bytes.
+                // More may arrive while other tasks run, and a flush costs bytes.
                 None if outgoing.is_holding() && !has_paused => {
                     has_paused = true;
                     tokio::task::yield_now().await;
@@ -551,7 +550,7 @@ pub(super) async fn arriving(
     }
 }
 
-/// What has come already; `None` where that is nothing.
+/// Bytes that have arrived; `None` if there are none.
 fn read_now(follower: &mut Follower, body: &mut Vec<u8>) -> Option<Read> {
     body.clear();
     match follower.poll_read(body, READ_LEN, std::task::Waker::noop()) {
@@ -576,14 +575,14 @@ impl Framing {
         self.end(out);
     }
 
-    /// Appends what comes before a part of the body.
+    /// Appends the framing before a part of the body.
     fn begin(self, out: &mut Vec<u8>, len: u64) {
         if matches!(self, Framing::Chunks) {
             out.extend_from_slice(format!("{len:x}\r\n").as_bytes());
         }
     }
 
-    /// Appends what comes after it.
+    /// Appends the framing after a part of the body.
     fn end(self, out: &mut Vec<u8>) {
         if matches!(self, Framing::Chunks) {
             out.extend_from_slice(b"\r\n");

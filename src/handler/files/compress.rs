@@ -1,5 +1,5 @@
-//! Files that are compressed when they are asked for: by a thread, once for all
-//! who wait for it; the worker keeps what comes of it.
+//! Files that are compressed on demand: by a thread, once for all waiting requests. The worker
+//! keeps the result.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -17,21 +17,19 @@ use crate::exchange::Exchange;
 use crate::files::{Compressed, HeldBytes, WHOLE_LEN};
 use crate::metrics::end::{End, Failure};
 
-// Each file is compressed once for many answers, but the first of them waits. A
-// megabyte of text takes some 15 ms with gzip, 50 ms with Brotli and 10 ms with
-// zstd at these levels; who wants more of it compresses the files once, and puts
-// the copies beside them.
+// A file is compressed once for many answers, but the first answer waits. At these levels a
+// megabyte of text takes some 15 ms with gzip, 50 ms with Brotli and 10 ms with zstd. For higher
+// levels, compress the files in advance, and put the copies beside them.
 const GZIP_LEVEL: u32 = 5;
 const BROTLI_QUALITY: i32 = 5;
 const ZSTD_LEVEL: i32 = 3;
 
 /// Largest window of Brotli, as a power of two: that of its own default.
 const BROTLI_WINDOW: u32 = 22;
-/// Smallest that costs nothing worth saving.
+/// Smallest window that wastes nothing worth saving.
 const BROTLI_SMALLEST_WINDOW: u32 = 16;
 
-/// Compresses bytes. The same bytes always come to the same, as the entity tag
-/// says.
+/// Compresses bytes. Equal bytes have an equal result, as the entity tag says.
 fn compress(bytes: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
     match coding {
         Coding::Gzip => {
@@ -57,7 +55,7 @@ fn compress(bytes: &[u8], coding: Coding) -> io::Result<Vec<u8>> {
 }
 
 impl Sending<'_> {
-    /// The coding that suits the client best, where the file gains by any.
+    /// The best coding for the client, where compression suits the file.
     pub fn wanted_coding(&self, exchange: &Exchange<'_>) -> Option<Coding> {
         let FileRequest {
             settings,
@@ -78,8 +76,8 @@ impl Sending<'_> {
         content_type.is_ok_and(|it| is_compressible(compression, it, self.file.id.len))
     }
 
-    /// Sends the file compressed, or what the request's conditions leave of
-    /// that; of ranges all of it. `false` where it is to be sent as it is.
+    /// Sends the compressed file, or what the request's conditions leave of it; ranges are
+    /// ignored. Returns `false` where the plain file is to be sent.
     ///
     /// # Errors
     /// As for [`whole`](Self::whole).
@@ -94,7 +92,7 @@ impl Sending<'_> {
             _ => Precondition::Met,
         };
         if condition == Precondition::NotModified {
-            // It does not take the bytes to know that.
+            // Conditions do not need the bytes.
             return self.unsent(304, coding, exchange).await;
         }
         let Some(bytes) = self.bytes_in(coding, exchange).await? else {
@@ -121,8 +119,7 @@ impl Sending<'_> {
         conditions.precondition(exchange.bytes, &validators)
     }
 
-    /// The file in this coding; `None` where it does not get smaller, or no
-    /// thread has the time.
+    /// The file in this coding; `None` where it does not get smaller, or no thread is free.
     async fn bytes_in(
         &self,
         coding: Coding,
@@ -140,7 +137,7 @@ impl Sending<'_> {
                 match from_disk(exchange, making).await {
                     Ok(Ok(compressed)) => compressed,
                     Ok(Err(Errno::STALE)) => return Err(Failure::FileChanged.into()),
-                    // What is wrong with it shows when it is sent as it is.
+                    // Sending the plain file shows the error.
                     Ok(Err(_)) => Compressed::NotSmaller,
                     Err(Failure::DiskBusy) => {
                         exchange.progress.figures.source = source;
@@ -156,7 +153,7 @@ impl Sending<'_> {
         })
     }
 
-    /// Sends all of what was compressed.
+    /// Sends the whole compressed file.
     async fn whole_in(
         &self,
         coding: Coding,
@@ -190,7 +187,7 @@ impl Sending<'_> {
             .map_err(End::Failure)
     }
 
-    /// Sends a head without content.
+    /// Sends a head without a body.
     async fn unsent(
         &self,
         status: u16,
@@ -210,7 +207,7 @@ impl Sending<'_> {
         Ok(true)
     }
 
-    /// The fields that do not describe the bytes, with an entity tag of its own.
+    /// The fields that do not describe the bytes, with the entity tag of the compressed file.
     fn push_shared(&self, out: &mut Vec<u8>, status: u16, coding: Coding) {
         let fields = self.fields();
         let shared = fields.shared(status);
@@ -230,8 +227,8 @@ impl Sending<'_> {
     }
 }
 
-/// Writes the entity tag of a file that is compressed here: the file's, with the
-/// coding's name behind it, within the quotes; nothing where the file has none.
+/// Writes the entity tag of a file that is compressed here: the file's own, with the coding's
+/// name appended within the quotes. Writes nothing where the file has none.
 fn push_entity_tag(out: &mut Vec<u8>, tag: &[u8], coding: Coding) {
     let Some(tag) = tag.strip_suffix(b"\"") else {
         return;

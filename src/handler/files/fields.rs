@@ -1,4 +1,4 @@
-//! The fields of answers with a file, made once for as long as it is open.
+//! Fields of answers with a file, built once while the file is open.
 
 use std::ops::Range;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use crate::config::{self, Compression};
 use crate::files::{Fields, OpenFile};
 use crate::observe::calendar::{Moment, unix_time};
 
-/// What a client may compare with what it has.
+/// The validators of a file, for a client's conditions.
 pub(super) fn validators(fields: &Fields) -> Validators<'_> {
     Validators {
         entity_tag: fields.entity_tag(),
@@ -19,11 +19,11 @@ pub(super) fn validators(fields: &Fields) -> Validators<'_> {
     }
 }
 
-/// Makes them for a file that is compressed in this way. `path` is that of the
-/// file in its folder, without the coding's ending.
+/// Builds the fields of a file with this coding. `path` is the file's path in its folder, without
+/// the ending of the coding.
 ///
-/// Invariant: `ETag` and `Last-Modified` change with the contents. Where the time
-/// of the last change says nothing of them, the file has neither field.
+/// Invariant: `ETag` and `Last-Modified` change with the contents. Where the time of the last
+/// change says nothing, the file has neither field.
 pub(super) fn make(
     settings: &config::Files,
     path: &[u8],
@@ -33,7 +33,7 @@ pub(super) fn make(
     let (modified_ns, len) = (file.id.modified_ns(), file.id.len);
     let now_s = unix_time(SystemTime::now()).as_secs();
     let modified_s = modified_ns.map(|ns| ns / 1_000_000_000);
-    // RFC 9110 §8.8.2.1: no answer is older than what it says of the file.
+    // RFC 9110 §8.8.2.1: an answer is never older than its `Last-Modified`.
     let modified = modified_s.filter(|&modified| modified <= now_s);
     let mut text = Vec::with_capacity(ROOM);
     let content_type = content_type(settings, path);
@@ -77,7 +77,7 @@ pub(super) fn make(
     }
 }
 
-/// Writes the line of `ETag`, and says where its value stands.
+/// Writes the line of `ETag`, and returns the range of its value.
 fn push_entity_tag(
     text: &mut Vec<u8>,
     modified_ns: u64,
@@ -124,7 +124,7 @@ pub(super) fn is_compressible(compression: &Compression, content_type: &str, len
             .any(|it| content_type.starts_with(it.as_str()))
 }
 
-/// Whether what is sent depends on `Accept-Encoding`.
+/// Whether the answer depends on `Accept-Encoding`.
 fn is_negotiated(settings: &config::Files, content_type: &str, len: u64) -> bool {
     let is_compressible = |it| is_compressible(it, content_type, len);
     !settings.precompressed.is_empty() || settings.compression.as_ref().is_some_and(is_compressible)
@@ -140,9 +140,8 @@ fn cache_control<'a>(settings: &'a config::Files, path: &[u8]) -> Option<&'a str
     found.map(|(_, value)| value.as_str())
 }
 
-/// Types of what web servers serve that the library does not have as they are
-/// registered with IANA: by another name, of another thing that ends like it, or
-/// not at all.
+/// Types registered with IANA for common endings of web files, where the library differs: it has
+/// another name, another kind of file with that ending, or no type.
 fn registered(ending: &str) -> Option<&'static str> {
     Some(match ending {
         "3mf" => "model/3mf",
@@ -179,8 +178,7 @@ fn registered(ending: &str) -> Option<&'static str> {
     })
 }
 
-/// The type of a file by the ending of its name: the configured one, or that
-/// which is registered for it.
+/// The type of a file by the ending of its name: the configured or the registered one.
 fn content_type<'a>(settings: &'a config::Files, path: &[u8]) -> std::borrow::Cow<'a, str> {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let ending = match name.iter().rposition(|&byte| byte == b'.') {
@@ -194,8 +192,8 @@ fn content_type<'a>(settings: &'a config::Files, path: &[u8]) -> std::borrow::Co
     let Some(content_type) = known else {
         return settings.default_type.as_str().into();
     };
-    // Browsers take text without a character set for that of a language; XML says
-    // it itself, which it could not against this field (RFC 7303 §3).
+    // Browsers guess the charset of text by language where none is given. XML declares its own,
+    // and this field would override it (RFC 7303 §3).
     let is_text = content_type.starts_with("text/") && content_type != "text/xml";
     if is_text {
         format!("{content_type}; charset=utf-8").into()

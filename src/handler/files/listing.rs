@@ -1,4 +1,4 @@
-//! Lists of what is in a folder, as pages for people.
+//! Listings of folders, as pages for people.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,17 +16,16 @@ use crate::observe::calendar::Moment;
 
 const STYLE: &str = include_str!("listing.css");
 
-/// Where a folder is for clients.
+/// The place of a folder, as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ListingPlace {
-    /// The decoded path, without its leading slash; ends in one unless it is
-    /// empty.
+    /// The decoded path, without its leading slash. It ends in a slash unless it is empty.
     path: Vec<u8>,
-    /// How much of it is that of the route's folder itself.
+    /// Length of the part for the route's folder.
     root_len: usize,
 }
 
-/// Answers with a list of what is in the folder at `path` beneath the root.
+/// Answers with a listing of the folder at `path` beneath the root.
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
@@ -67,7 +66,7 @@ pub(super) async fn answer(
     outcome(exchange, persistence, sent)
 }
 
-/// Makes the page, and room for a descriptor where there is none.
+/// Makes the page. Makes room where there is no free descriptor.
 async fn make_with_room(
     request: &FileRequest<'_>,
     path: &[u8],
@@ -124,8 +123,7 @@ async fn make(
     from_disk(exchange, listing).await
 }
 
-/// What a page's style is known by. Clients that get the same page get the same
-/// one.
+/// A new nonce for a page's style. Clients that get the same page get the same nonce.
 ///
 /// # Errors
 /// The system gives no random bytes.
@@ -158,14 +156,14 @@ fn page(place: &ListingPlace, contents: &Contents, nonce: &str) -> Page {
     }
 }
 
-/// Drawn once, used by every row.
+/// An icon that is defined once and used by every row.
 const SYMBOLS: &str = "<svg class=\"symbols\" aria-hidden=\"true\">\
     <symbol id=\"d\" viewBox=\"0 0 16 16\"><path d=\"M1 3.5A1.5 1.5 0 0 1 2.5 2h3.2l1.8 2h6A1.5 1.5 0 0 1 15 5.5v7a1.5 1.5 0 0 1-1.5 1.5h-11A1.5 1.5 0 0 1 1 12.5z\"/></symbol>\
     <symbol id=\"f\" viewBox=\"0 0 16 16\"><path d=\"M3 1.5h6.5L13 5v9.5H3zM9.5 1.5V5H13\"/></symbol>\
     <symbol id=\"u\" viewBox=\"0 0 16 16\"><path d=\"M8 14V3M3.5 7.5 8 3l4.5 4.5\"/></symbol>\
     </svg>\n";
 
-/// The path, each folder of it with its link.
+/// The path, with a link for each folder in it.
 fn push_crumbs(out: &mut String, place: &ListingPlace) {
     out.push_str("<h1>");
     let path = place.path.as_slice();
@@ -184,7 +182,7 @@ fn push_crumbs(out: &mut String, place: &ListingPlace) {
     out.push_str("</h1>\n");
 }
 
-/// A folder of the path that ends at `end`; all but the last are links.
+/// The folders of the path that ends at `end`; all but the last are links.
 fn push_crumb(out: &mut String, path: &[u8], end: usize, name: &[u8]) {
     if end == path.len() {
         out.push_str("<span class=\"here\">");
@@ -313,15 +311,14 @@ fn human_size(len: u64) -> String {
     }
 }
 
-/// Writes a name as text of its own direction: one in Hebrew turns no other
-/// around.
+/// Writes a name with its own text direction, so that a name in Hebrew turns no other around.
 fn push_name(out: &mut String, name: &[u8]) {
     out.push_str("<bdi>");
     push_text(out, name);
     out.push_str("</bdi>");
 }
 
-/// Writes text for HTML; what can't be shown becomes U+FFFD.
+/// Writes text for HTML. Characters that can't be shown become U+FFFD.
 fn push_text(out: &mut String, text: &[u8]) {
     for letter in String::from_utf8_lossy(text).chars() {
         match letter {
@@ -336,8 +333,8 @@ fn push_text(out: &mut String, text: &[u8]) {
     }
 }
 
-/// Writes a path for a link: only letters that mean themselves wherever they
-/// stand are left (RFC 3986 §2.3), so a name with a colon is no scheme.
+/// Writes a path for a link. Only unreserved characters stay unescaped (RFC 3986 §2.3), so that a
+/// name with a colon is not a scheme.
 fn push_link(out: &mut String, path: &[u8]) {
     for &byte in path {
         match byte {

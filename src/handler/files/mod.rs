@@ -1,7 +1,7 @@
-//! Files: which one answers a request, and with what.
+//! Files: chooses the file that answers a request, and the form of the answer.
 //!
-//! Owns HTTP's side of it: paths, conditions, ranges, codings, fields. What is
-//! in memory, and waiting for the disk, is `crate::files`; sending is `send`.
+//! Owns the side of HTTP: paths, conditions, ranges, codings, fields. `crate::files` owns files
+//! in memory and waits for the disk; `send` owns sending.
 
 mod compress;
 mod fields;
@@ -66,13 +66,13 @@ impl Handler for config::Files {
     }
 }
 
-/// What files would be looked for.
+/// The files that a request would look for.
 pub(crate) struct FilesPlan<'a> {
     pub settings: &'a config::Files,
     pub wanted: WantedFile<'a>,
 }
 
-/// A request as files see it, beside its exchange.
+/// The file side of a request, beside its exchange.
 #[derive(Clone, Copy)]
 struct FileRequest<'a> {
     /// Index of the route.
@@ -82,8 +82,7 @@ struct FileRequest<'a> {
 }
 
 impl FileRequest<'_> {
-    /// Says which file of the folder could not be read, and why, or the folder
-    /// itself.
+    /// Logs which file of the folder could not be read, and why; or the folder itself.
     #[cold]
     fn complain(&self, context: &Context, path: Option<&[u8]>, error: &dyn std::fmt::Display) {
         let now = context.wheel.now();
@@ -92,33 +91,33 @@ impl FileRequest<'_> {
     }
 }
 
-/// What was found for a request.
+/// The file that answers a request.
 struct Representation<'a> {
     /// The path of the file in its folder, without the coding's ending.
     path: Cow<'a, [u8]>,
     found: Found,
-    /// How its bytes are compressed.
+    /// The coding of its bytes.
     coding: Option<Coding>,
     status: u16,
 }
 
-/// What a request comes to.
+/// The kind of answer to a request.
 enum Answering<'a> {
-    /// A file is sent.
+    /// A file.
     File(Representation<'a>),
-    /// The folder is asked for as a file is: the client is told to come back.
+    /// A redirect to the folder: its path lacked the slash at the end.
     ToFolder,
-    /// A list of what is in the folder at this path.
+    /// A listing of the folder at this path.
     Listing(Vec<u8>),
-    /// Something is wrong.
+    /// A refusal.
     Refused(Failure),
 }
 
-/// Answers with a file of the folder of the route, or by the upstream behind it.
+/// Answers with a file of the route's folder, or by the upstream behind it.
 ///
 /// # Cancellation
 /// Dropping the future abandons the exchange.
-// Not an `async fn`: that would hold its arguments twice.
+// Not an `async fn`, which would hold its arguments twice.
 fn answer<'a>(
     request: FileRequest<'a>,
     exchange: &mut Exchange<'a>,
@@ -152,7 +151,7 @@ fn answer<'a>(
     }
 }
 
-/// Sends a file. `None`: it has changed before anything was sent, and is to be found again,
+/// Sends a file. `None`: the file has changed before anything was sent, and is to be found again,
 /// where it `may_be_found_again`.
 // Not an `async fn`, as `answer`.
 fn send<'a>(
@@ -172,7 +171,7 @@ fn send<'a>(
         };
         let sent = respond(&sending, representation.status, exchange).await;
         if sent == Err(Failure::FileChanged.into()) {
-            // It was cut off since it was opened: who comes next gets it anew.
+            // The file was truncated after it was opened: the next request opens it again.
             sending.file.doubt();
         }
         Some(match sent {
@@ -183,7 +182,7 @@ fn send<'a>(
                 box_cold(refuse(exchange, failure)).await
             }
             sent => {
-                // The word is the same whatever page says it.
+                // The log's word does not depend on the page.
                 let complete = match representation.status {
                     404 => Failure::NoFile.into(),
                     _ => End::Complete,
@@ -195,19 +194,19 @@ fn send<'a>(
     }
 }
 
-/// What becomes of the exchange after what was sent.
+/// The outcome of the exchange after its answer.
 fn outcome(exchange: &Exchange<'_>, persistence: Persistence, sent: Result<End, End>) -> Outcome {
     match sent {
         Err(end @ End::Failure(Failure::ClientGone)) => {
             Outcome::after_head(exchange, end, Next::Close)
         }
-        // What is missing must not be taken for the end.
+        // Abort, so that the client does not take a cut body for a whole one.
         Err(end) => Outcome::after_head(exchange, end, Next::Abort),
         Ok(end) => answer::outcome(exchange, end, persistence),
     }
 }
 
-/// Sends what the request's conditions leave of the answer.
+/// Sends the answer that the request's conditions leave.
 async fn respond(
     sending: &Sending<'_>,
     status: u16,
@@ -268,7 +267,7 @@ async fn find<'a>(request: &FileRequest<'a>, exchange: &mut Exchange<'a>) -> Ans
     box_cold(missing(request, exchange)).await
 }
 
-/// The file that stands for a folder.
+/// The index file of a folder.
 async fn in_folder<'a>(
     request: &FileRequest<'a>,
     exchange: &mut Exchange<'_>,
@@ -281,7 +280,7 @@ async fn in_folder<'a>(
     if lacks_slash {
         path.push(b'/');
     }
-    // What the page refers to is beneath the folder.
+    // Relative links in the page are beneath the folder.
     let is_to_come_back = lacks_slash && candidate.is_path_alone();
     for index in &settings.index {
         let path = [&path, index.as_bytes()].concat();
@@ -299,7 +298,7 @@ async fn in_folder<'a>(
     }
 }
 
-/// What answers where there is no file: the configured one, or nothing.
+/// The answer where there is no file: the configured file, or nothing.
 async fn missing<'a>(request: &FileRequest<'a>, exchange: &mut Exchange<'_>) -> Answering<'a> {
     let settings = request.settings;
     if let (Some(path), None) = (&settings.not_found, &settings.fallback) {
@@ -353,7 +352,7 @@ fn open<'a>(
     }
 }
 
-/// Opens the file beside `path` that is compressed as the client likes it best.
+/// Opens the compressed file beside `path` in the coding that suits the client best.
 async fn open_compressed(
     request: &FileRequest<'_>,
     exchange: &mut Exchange<'_>,
@@ -367,7 +366,7 @@ async fn open_compressed(
         let sibling = [path, coding.ending().as_bytes()].concat();
         match open_file(request, exchange, 1 + coding as u8, &sibling).await {
             Ok(Some(found)) => return Ok(Some((found, coding))),
-            // The file itself may be readable.
+            // The plain file may still be readable.
             Ok(None) | Err(Failure::NoFile | Failure::FileForbidden | Failure::FileFailed) => {}
             Err(failure) => return Err(failure),
         }
@@ -376,7 +375,7 @@ async fn open_compressed(
     Ok(None)
 }
 
-/// Opens a file, at once or by way of the disk; `None` is a folder.
+/// Opens a file, from memory or through the disk; `None` is a folder.
 async fn open_file(
     request: &FileRequest<'_>,
     exchange: &mut Exchange<'_>,
@@ -409,11 +408,11 @@ async fn open_file(
     }
 }
 
-/// How often who waits for the disk comes after those who don't: when it has
-/// answered, and with the next request, which will likely wait for it too.
+/// Wake-ups for which a request that waited for the disk yields to requests that did not: for the
+/// disk's answer, and for the next request, which will likely wait too.
 const COLD_WAKES: u8 = 2;
 
-/// Waits for the disk, as long as the client does.
+/// Waits for the disk, while the client stays.
 async fn from_disk<T>(
     exchange: &mut Exchange<'_>,
     fetching: impl Future<Output = Result<T, Refused>>,
@@ -454,7 +453,7 @@ fn failure_of(
     }
 }
 
-/// Sends the client to the same path with a slash at its end.
+/// Redirects the client to the same path with a slash at its end.
 async fn to_folder(exchange: &mut Exchange<'_>) -> Outcome {
     let location = folder_location(exchange.head, exchange.bytes);
     let answer = Answer {
@@ -466,7 +465,7 @@ async fn to_folder(exchange: &mut Exchange<'_>) -> Outcome {
 }
 
 async fn refuse(exchange: &mut Exchange<'_>, failure: Failure) -> Outcome {
-    // It came from neither.
+    // The answer comes from neither memory nor disk.
     exchange.progress.figures.source = None;
     super::refuse(exchange, failure).await
 }

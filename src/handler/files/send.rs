@@ -1,5 +1,5 @@
-//! Sends files: short ones in one piece with their heads, long ones in slices
-//! that give way to other connections.
+//! Sends files: short ones in one piece with their heads, long ones in slices between which other
+//! connections have a turn.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::metrics::end::{End, Failure};
 use crate::net::buffer::{Buffer, SMALL_LEN};
 use crate::net::stream::Follow;
 
-/// Files up to this length are copied behind their heads, which takes one system
-/// call less than to send them from where they are, in bytes.
+/// Files up to this length, in bytes, are copied behind their heads. That takes one system call
+/// less than sendfile or splice.
 const COPIED_LEN: u64 = 2 * 1024;
-/// What is sent of a long file before other connections have a turn, in bytes.
+/// Most bytes of a long file that are sent before other connections have a turn.
 const SLICE_LEN: u64 = 256 * 1024;
-/// What is read of a file where slow clients hold much already, in bytes.
+/// Length of a slice in bytes, while slow clients hold much memory.
 const SHORT_SLICE_LEN: u64 = 16 * 1024;
 
-/// Where a slice of a file is.
+/// The source of a slice of a file.
 enum Slice {
-    /// Nobody has looked.
+    /// Not known yet.
     Unknown,
     /// In memory.
     InMemory,
@@ -36,10 +36,10 @@ enum Slice {
     Read(ReadSlice),
 }
 
-/// A slice that is held until the client has taken it.
+/// A slice that is held until the client has received it.
 struct ReadSlice {
     bytes: FileBytes,
-    /// How long it should be, in bytes.
+    /// Expected length in bytes.
     wanted: u64,
     _holding: Holding,
 }
@@ -50,16 +50,16 @@ impl ReadSlice {
     }
 }
 
-/// Why a file could not be put into a buffer.
+/// Why a file could not be copied into a buffer.
 enum Uncomposed {
     /// The disk has to be asked.
     Cold,
-    /// It is shorter or longer than it was.
+    /// The file has become shorter or longer.
     Changed,
     Failed(std::io::Error),
 }
 
-/// A buffer for so many bytes.
+/// A buffer for this many bytes.
 fn buffer_for(len: usize) -> Buffer {
     if len <= SMALL_LEN {
         return Buffer::small();
@@ -78,9 +78,9 @@ pub(super) struct Sending<'a> {
     /// The path of the file in its folder.
     pub path: &'a [u8],
     pub file: &'a Arc<OpenFile>,
-    /// All of it, where that is known already.
+    /// The whole file, where it is known already.
     pub bytes: Option<&'a [u8]>,
-    /// How its bytes are compressed.
+    /// The coding of its bytes.
     pub coding: Option<Coding>,
     pub persistence: Persistence,
 }
@@ -92,11 +92,11 @@ impl Sending<'_> {
         self.file.fields.get_or_init(make)
     }
 
-    /// Sends all of the file.
+    /// Sends the whole file.
     ///
     /// # Errors
-    /// How the exchange ends: the client left, or took nothing; the file could
-    /// not be read, or changed.
+    /// The end of the exchange: the client has left or does not read, or the file can't be read
+    /// or has changed.
     pub async fn whole(&self, status: u16, exchange: &mut Exchange<'_>) -> Result<(), End> {
         let fields = self.fields();
         let len = self.file.id.len;
@@ -131,8 +131,8 @@ impl Sending<'_> {
         self.put_last(buffer.filled(), head_len, exchange).await
     }
 
-    /// Puts a head and all of the file into a buffer, as far as it is in memory.
-    /// Gives the length of the head too.
+    /// Puts a head and the whole file into a buffer, if the file is in memory. Returns the length
+    /// of the head too.
     fn compose(
         &self,
         head: impl Fn(&mut Vec<u8>, &Exchange<'_>),
@@ -149,7 +149,7 @@ impl Sending<'_> {
         Ok((buffer, head_len))
     }
 
-    /// Sends a head and what follows it in one piece.
+    /// Sends a head and the following bytes in one piece.
     async fn joined(
         &self,
         head: impl Fn(&mut Vec<u8>, &Exchange<'_>),
@@ -162,8 +162,7 @@ impl Sending<'_> {
         self.put_last(buffer.filled(), head_len, exchange).await
     }
 
-    /// A buffer with a head and room for so many bytes more, and the length of
-    /// the head.
+    /// A buffer with a head and room for this many more bytes, and the length of the head.
     fn begin_with(
         &self,
         head: impl Fn(&mut Vec<u8>, &Exchange<'_>),
@@ -179,7 +178,7 @@ impl Sending<'_> {
         (buffer, scratch.len())
     }
 
-    /// Whether the file stays open.
+    /// Whether the file stays open after the answer.
     fn is_kept(&self) -> bool {
         self.file.is_shared()
     }
@@ -206,8 +205,8 @@ impl Sending<'_> {
         self.send_head(head, exchange).await
     }
 
-    /// Sends parts of the file: one as it is, several as
-    /// `multipart/byteranges` (RFC 9110 §14.6).
+    /// Sends parts of the file: a single part as it is, several as `multipart/byteranges`
+    /// (RFC 9110 §14.6).
     ///
     /// # Errors
     /// As for [`whole`](Self::whole).
@@ -263,7 +262,7 @@ impl Sending<'_> {
     }
 
     pub(super) fn begin(&self, out: &mut Vec<u8>, status: u16, exchange: &Exchange<'_>) {
-        // No clock is asked.
+        // No clock is read.
         let arrived = exchange.progress.arrived();
         begin_head(out, exchange.context, status, arrived);
     }
@@ -359,9 +358,8 @@ impl Sending<'_> {
         self.file.is_in_memory(offset, len, now)
     }
 
-    /// Looks for the first slice of a part of the file, before anything is sent:
-    /// the disk may still refuse, and a file that was open already and is only
-    /// believed to be what it was is looked at.
+    /// Looks for the first slice of a part of the file before anything is sent, as the disk may
+    /// still refuse. Also checks a file that was already open for changes.
     async fn first_slice(
         &self,
         offset: u64,
@@ -379,8 +377,7 @@ impl Sending<'_> {
         reading.await.map(Slice::Read)
     }
 
-    /// Sends a part of the file, after its head. `first` is what is known of its
-    /// first slice.
+    /// Sends a part of the file, after its head. `first` is the first slice, as far as known.
     async fn slices(
         &self,
         offset: u64,
@@ -393,7 +390,7 @@ impl Sending<'_> {
         let end = offset + len;
         while at < end {
             let slice_len = SLICE_LEN.min(end - at);
-            // The rest would be of another file.
+            // The rest would be of another version.
             if matches!(known, Slice::Unknown) && !self.file.has_same_contents() {
                 return Err(Failure::FileChanged.into());
             }
@@ -428,7 +425,7 @@ impl Sending<'_> {
         Ok(())
     }
 
-    /// Sends a slice of the file without copying it.
+    /// Sends a slice of the file without a copy.
     async fn send_file(
         &self,
         offset: u64,
@@ -443,7 +440,7 @@ impl Sending<'_> {
         })
     }
 
-    /// Sends bytes, the first `head_len` of which belong to the head.
+    /// Sends bytes. The first `head_len` belong to the head.
     pub(super) fn put(
         &self,
         bytes: &[u8],
@@ -454,8 +451,7 @@ impl Sending<'_> {
         put_or(exchange, bytes, head_len, follow)
     }
 
-    /// Sends the last bytes of an answer, the first `head_len` of which belong
-    /// to the head.
+    /// Sends the last bytes of an answer. The first `head_len` belong to the head.
     fn put_last(
         &self,
         bytes: &[u8],
@@ -467,11 +463,10 @@ impl Sending<'_> {
     }
 }
 
-/// Sends what is left of an answer, in slices between which other connections
-/// have a turn.
+/// Sends the rest of an answer in slices, between which other connections have a turn.
 ///
 /// # Errors
-/// The client left, or took nothing.
+/// The client has left or does not read.
 pub(super) async fn put_slices(
     exchange: &mut Exchange<'_>,
     bytes: &[u8],
@@ -486,7 +481,7 @@ pub(super) async fn put_slices(
     Ok(())
 }
 
-/// What follows bytes of an answer of which so much is left.
+/// What follows on the connection, with `left` bytes of the answer to go.
 pub(super) fn follow_before(
     left: usize,
     exchange: &Exchange<'_>,

@@ -1,5 +1,4 @@
-//! Which files a request may be answered with: from its method and path alone,
-//! before any is looked for.
+//! The files that may answer a request, by its method and path alone. No file is looked for yet.
 
 use std::borrow::Cow;
 
@@ -9,23 +8,22 @@ use evenkeel_proto::{Method, RequestHead, file_path};
 use crate::config::{self, Candidate, Proxying};
 use crate::metrics::end::Failure;
 
-/// What a request wants of a folder.
+/// The target of a request within a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WantedFile<'a> {
-    /// What stands for this path, without its leading slash and what is
-    /// stripped; `None` where that can be no file's, but another may stand for
-    /// it.
+    /// The file at this path, without its leading slash and the stripped prefix. `None` where no
+    /// file can have the path, but a fallback candidate may answer.
     Path(Option<Cow<'a, [u8]>>),
-    /// What is not beneath what is stripped: no file.
+    /// Nothing: the path is not beneath the stripped prefix.
     Nothing,
-    /// The folder itself, which is asked for with a slash at its end.
+    /// The folder itself, by a path that lacks the slash at its end.
     ToFolder,
-    /// What files are not for.
+    /// A request that files do not serve.
     Refused(Failure),
 }
 
 impl<'a> WantedFile<'a> {
-    /// What the request with this head wants; `bytes` begin with the head.
+    /// The target of the request with this head; `bytes` begin with the head.
     pub fn by(head: &RequestHead, bytes: &'a [u8], settings: &config::Files) -> Self {
         if !matches!(head.method, Method::Get | Method::Head) {
             return WantedFile::Refused(Failure::NoMethod);
@@ -47,19 +45,19 @@ impl<'a> WantedFile<'a> {
     }
 }
 
-/// What is looked for on behalf of one of a route's candidates.
+/// The file to try for one of a route's candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Try<'a> {
-    /// The file with this path, which has no leading slash.
+    /// The file at this path, without a leading slash.
     Path(Cow<'a, [u8]>),
-    /// None: the path has a hidden name, and such are not shown.
+    /// No file: a name in the path is hidden.
     Hidden(Cow<'a, [u8]>),
-    /// None: it is made of the request's path, and that can be no file's.
+    /// No file: the candidate contains the request's path, which no file can have.
     NoFile,
 }
 
 impl<'a> Try<'a> {
-    /// What is tried for a candidate and the path that is wanted.
+    /// The file to try for a candidate and the wanted path.
     pub fn of(
         candidate: &'a Candidate,
         wanted: Option<&Cow<'a, [u8]>>,
@@ -75,14 +73,14 @@ impl<'a> Try<'a> {
     }
 }
 
-/// Who answers in place of files after a failure: the route's upstream, where
-/// there is no file or files are not for the method.
+/// The upstream that answers in place of files: where there is no file, or files do not serve the
+/// method.
 pub(crate) fn fallback(failure: Failure, settings: &config::Files) -> Option<Proxying> {
     let is_for_it = matches!(failure, Failure::NoFile | Failure::NoMethod);
     settings.fallback.filter(|_| is_for_it)
 }
 
-/// What is left of a path behind what is stripped of it.
+/// The rest of a path after the stripped prefix.
 fn stripped<'a>(path: Cow<'a, [u8]>, strip: &str) -> Option<Cow<'a, [u8]>> {
     let Some(strip) = strip.strip_prefix('/') else {
         return Some(path);
@@ -98,16 +96,16 @@ fn stripped<'a>(path: Cow<'a, [u8]>, strip: &str) -> Option<Cow<'a, [u8]>> {
     })
 }
 
-/// Whether a request is for what is stripped and no more: the folder itself,
-/// without the slash at its end.
+/// Whether the path is exactly the stripped prefix: the folder itself, without the slash at its
+/// end.
 fn is_folder_of_strip(asked: &[u8], rest: &[u8], settings: &config::Files) -> bool {
     rest.is_empty()
         && !settings.strip.is_empty()
         && matches!(asked, [.., last] if !b"/.".contains(last))
 }
 
-/// A path to try, without its leading slash; `None` where it is made of that of
-/// the request, and that can be no file's.
+/// A path to try, without its leading slash. `None` where the candidate contains the request's
+/// path, which no file can have.
 fn substituted<'a>(
     candidate: &'a Candidate,
     path: Option<&Cow<'a, [u8]>>,
@@ -121,10 +119,10 @@ fn substituted<'a>(
     })
 }
 
-/// Where a request for a folder is sent: the same path with a slash at its end.
+/// Location of the redirect for a folder: the same path with a slash at its end.
 pub(crate) fn folder_location(head: &RequestHead, bytes: &[u8]) -> String {
-    // At the start of a target two slashes lead to another host.
-    // Browsers take a backslash for a slash.
+    // Two slashes at the start of a target would lead to another host. Browsers take a backslash
+    // for a slash.
     let path = String::from_utf8_lossy(head.path(bytes)).replace('\\', "%5C");
     let mut location = format!("/{}/", path.trim_start_matches('/'));
     if !head.query.is_empty() {

@@ -7,16 +7,16 @@ use evenkeel_policy::Instant;
 use super::line::{Line, two_digits};
 use crate::observe::calendar::{Moment, unix_time};
 
-/// Moments that were taken anyway, relative to one whose time of day is known.
+/// Converts instants to time of day, from one instant whose time of day is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     base: Instant,
-    /// Microseconds since 1970 at that moment.
+    /// Microseconds since 1970 at `base`.
     base_us: u64,
 }
 
 impl Clock {
-    /// Set by the system's.
+    /// A clock that is set from the system's.
     pub fn new() -> Self {
         Clock {
             base: crate::net::clock::now(),
@@ -33,7 +33,7 @@ impl Clock {
     }
 }
 
-/// The text of seconds, made once for all lines of a second.
+/// The text of a second, made once for all its lines.
 #[derive(Debug, Default)]
 pub(super) struct Seconds {
     current: Second,
@@ -43,9 +43,9 @@ pub(super) struct Seconds {
 #[derive(Debug, Default)]
 pub(super) struct Second {
     unix_s: u64,
-    /// As the combined format has it, with a zone of six bytes.
+    /// In the combined format, with a zone of six bytes.
     pub combined: String,
-    /// As RFC 3339 has it, without fraction and zone.
+    /// In RFC 3339, without fraction and zone.
     pub rfc3339: String,
 }
 
@@ -62,7 +62,7 @@ impl Second {
 }
 
 impl Seconds {
-    /// The second that this moment is in, in microseconds since 1970.
+    /// The second with this moment, which is in microseconds since 1970.
     pub fn of(&mut self, unix_us: u64) -> &Second {
         let unix_s = unix_us / 1_000_000;
         if self.current.unix_s != unix_s {

@@ -31,7 +31,7 @@ pub(super) fn write(line: &mut Line<'_>, basics: &Basics<'_>, seconds: &mut Seco
     line.byte(b'\n');
 }
 
-/// The request line, or what came in its place; a connection of TCP has none.
+/// The request line, or the input in place of one. A TCP connection has none.
 pub(super) fn push_request_line(line: &mut Line<'_>, basics: &Basics<'_>) {
     match basics.request {
         LoggedRequest::Refused([]) => line.byte(b'-'),

@@ -1,10 +1,9 @@
 //! Exchanges on their way from a worker to the thread that writes their lines.
 //!
-//! A worker notes what a line will tell, in the form in which it has it, and
-//! the thread makes the lines of many exchanges in a row. To make a line takes
-//! the same instructions in both; but between two requests a worker goes
-//! through so much of the kernel that it would find none of them in the
-//! processor's nearest cache, and wait for them longer than they take.
+//! A worker notes the facts of a line as it has them, and the thread formats the lines of many
+//! exchanges in a row. A line takes the same instructions in both. But between two requests a
+//! worker runs through much of the kernel. It would find none of these instructions in the
+//! processor's nearest cache, and would wait for them longer than they run.
 
 use std::slice;
 use std::sync::Arc;
@@ -20,35 +19,34 @@ use super::texts::{Extras, Texts, push_texts, take_texts};
 use crate::config::AccessLogFormat;
 use crate::config::access_log::{LogField, Part, Template};
 
-/// Entries of this size are handed over, in bytes. Each time costs two changes
-/// of threads, where a worker shares its core with the thread that writes, and
-/// much of what was in the processor's nearest caches.
+/// Size of entries at which they are handed over, in bytes. Where worker and thread share a core,
+/// each hand-over costs two context switches, and much of the processor's nearest caches.
 pub const HAND_OVER_LEN: usize = 1024 * 1024;
 
 /// Exchanges whose lines go to one destination.
 #[derive(Debug, Default)]
 pub struct Entries {
     entries: Vec<LogEntry>,
-    /// Of those whose format shows them, in order.
+    /// Details of the exchanges whose format shows them, in order.
     details: Vec<Details>,
-    /// The texts of all of them, one behind the other.
+    /// The texts of all exchanges, one after another.
     text: Vec<u8>,
 }
 
-/// What the lines of exchanges are made of and from.
+/// Exchanges, with everything needed to format their lines.
 #[derive(Debug)]
 pub struct Batch {
     /// The exchanges.
     pub entries: Entries,
     /// Formats and names.
     pub layout: Arc<Layout>,
-    /// What time it is.
+    /// Converts instants to wall-clock time.
     pub(super) clock: Clock,
 }
 
-/// What `combined` shows of an exchange, and others show too. Its texts are the
-/// client's address, the method, the target or the line that came in place of a
-/// head, the referrer, the user agent and the user.
+/// The facts that all formats show. `combined` shows no others. The texts are the client's
+/// address, the method, the target or the line that came in place of a head, the referrer, the
+/// user agent and the user.
 #[derive(Debug, Clone, Copy)]
 struct LogEntry {
     ended: Instant,
@@ -60,44 +58,44 @@ struct LogEntry {
     version: Option<Version>,
 }
 
-/// What all formats but `combined` show besides: each line of memory that a worker
-/// writes here is one that it has to wait for. Its texts are the host, the
-/// request's id and the trace's, and those that only a template shows.
+/// The facts that all formats except `combined` show too. They are separate because a worker
+/// waits for each cache line that it writes here. The texts are the host, the ids of the request
+/// and of the trace, and the texts that only a template shows.
 #[derive(Debug, Clone, Copy)]
 struct Details {
     figures: Figures,
     /// The last endpoint tried.
     endpoint: Option<EndpointId>,
-    /// Where it took place.
+    /// The stream of the exchange, over HTTP/2.
     place: StreamPlace,
-    /// What was open, where the log's format shows it.
+    /// Open connections and exchanges, where the log's format shows them.
     open: Open,
-    /// Bytes of the texts that only this log's template shows.
+    /// Length of the texts that only this log's template shows.
     extras_len: u32,
 }
 
 impl Entries {
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What they take, in bytes.
+    /// Size of the entries in bytes.
     pub fn size(&self) -> usize {
         size_of_val(&self.entries[..]) + size_of_val(&self.details[..]) + self.text.len()
     }
 
-    /// Whether they are enough to be handed over.
+    /// Whether it is time to hand the entries over.
     pub fn is_full(&self) -> bool {
         self.size() >= HAND_OVER_LEN
     }
 
-    /// Forgets them and keeps their memory.
+    /// Removes the entries, and keeps their memory.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.details.clear();
@@ -158,7 +156,7 @@ impl Entries {
         });
     }
 
-    /// Notes what only a template shows, in the order of its parts. Gives its
+    /// Notes the texts that only a template shows, in the order of its parts. Returns their
     /// length.
     #[inline(never)]
     fn push_extras(&mut self, template: &Template, head: Option<&RequestHead>, buf: &[u8]) -> u32 {
@@ -181,7 +179,7 @@ impl Entries {
 }
 
 impl Batch {
-    /// Reads the exchanges in the order in which they were noted.
+    /// Reads the exchanges in order.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader {
             batch: self,
@@ -192,7 +190,7 @@ impl Batch {
     }
 }
 
-/// Reads what was noted of exchanges, one after the other.
+/// Reads exchanges one after another.
 pub(super) struct Reader<'a> {
     batch: &'a Batch,
     entries: slice::Iter<'a, LogEntry>,
@@ -201,8 +199,8 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The next exchange, and the format of its log. In all formats but `combined`
-    /// its details are to be taken before the exchange behind it.
+    /// The next exchange, and the format of its log. For all formats except `combined`, its
+    /// details have to be read before the next exchange.
     pub fn next(&mut self) -> Option<(&'a AccessLogFormat, Basics<'a>)> {
         let entry = self.entries.next()?;
         let Texts { texts, is_plain } = take_texts(&mut self.text);
@@ -229,7 +227,7 @@ impl<'a> Reader<'a> {
         Some((&self.batch.layout.formats[entry.log as usize], basics))
     }
 
-    /// All of the exchange whose basics were read last.
+    /// The full record of the exchange whose basics were read last.
     pub fn record(&mut self, basics: Basics<'a>) -> Record<'a> {
         let details = self.details.next().expect("its format shows them");
         let Texts { texts, is_plain } = take_texts(&mut self.text);
@@ -265,7 +263,7 @@ mod tests {
     use super::*;
 
     impl Batch {
-        /// So many exchanges that came to nothing.
+        /// This many exchanges without any results.
         pub fn of_nothing(count: usize) -> Self {
             let exchange = Exchange {
                 figures: &Figures::begun(0, 0, crate::net::clock::now()),

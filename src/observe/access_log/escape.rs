@@ -1,4 +1,4 @@
-//! Text from outside, written so that it can't pass for anything of a line.
+//! Escapes text from outside, so that it can't pass for another part of a line.
 
 use super::line::Line;
 
@@ -34,8 +34,7 @@ pub(super) fn push_hashed(line: &mut Line<'_>, value: &[u8]) {
     });
 }
 
-/// What stands between the quotes of a JSON string, in ASCII. Bytes that are no
-/// UTF-8 are shown as Latin-1.
+/// The inside of a JSON string, in ASCII. Invalid UTF-8 is shown as Latin-1.
 pub(super) fn push_json(line: &mut Line<'_>, value: &[u8]) {
     if are_plain(value) {
         return line.bytes(value);
@@ -112,7 +111,7 @@ mod tests {
     use super::super::line::written;
     use super::*;
 
-    /// What a reader gets of the JSON string that a value becomes.
+    /// The value that a reader decodes from the JSON string.
     fn read_as_json(value: &[u8]) -> String {
         let json = written(|line| {
             line.byte(b'"');

@@ -1,6 +1,6 @@
-//! What the fuzz target asserts of the lines that any bytes make: that each is
-//! one line of printable ASCII, that no byte of a request can end what it
-//! stands in, and that JSON says what was sent.
+//! Assertions of the fuzz target on lines from arbitrary bytes. Each line is one line of
+//! printable ASCII. No byte of a request ends the field or string that it is in. JSON has exactly
+//! the bytes of the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::config::access_log::{LogField, Part, Template};
 use crate::metrics::end::End;
 use crate::net::clock;
 
-/// Bytes that stand for numbers, before the request.
+/// Bytes that are read as numbers, before the request.
 const CHOICES_LEN: usize = 24;
 
-/// Any bytes as a request, or what came in its place, with any figures and
+/// Arbitrary bytes as a request, or as input that is not a head, with arbitrary figures and
 /// names.
 pub fn line(data: &[u8]) {
     let Some((choices, buf)) = data.split_at_checked(CHOICES_LEN) else {
@@ -153,7 +153,7 @@ fn nth_end(choice: u8) -> End {
     nth.unwrap_or(End::Complete)
 }
 
-/// A head whose parts are anywhere in the bytes, as no parser would let them.
+/// A head whose parts are anywhere in the bytes, as no parser allows.
 fn head_anywhere(choices: &[u8], buf: &[u8]) -> RequestHead {
     let span = |at: usize| {
         let (start, len) = (usize::from(choices[at]), usize::from(choices[at + 1]));
@@ -207,7 +207,7 @@ fn check_quotes(line: &str, quotes: usize) {
     assert_eq!(line.matches('"').count(), quotes, "{line}");
 }
 
-/// What bytes are in UTF-8, and in Latin-1 where they are none.
+/// Bytes decoded as UTF-8, with Latin-1 for invalid bytes.
 fn letters(mut bytes: &[u8]) -> String {
     let mut letters = String::new();
     while !bytes.is_empty() {

@@ -1,9 +1,8 @@
-//! The format `httplog`: HAProxy's HTTP log format (configuration manual,
-//! section 8.2.3), so that `halog` and every other reader of it reads ours.
+//! The format `httplog`: HAProxy's HTTP log format (configuration manual, section 8.2.3), so that
+//! `halog` and other readers of that format can read our logs.
 //!
-//! Times are in milliseconds, -1 for a phase that was not reached. No cookies
-//! or header fields are captured, so that those fields are `-` or left out, as
-//! HAProxy does.
+//! Times are in milliseconds, -1 for a phase that was not reached. Cookies and header fields are
+//! not captured, so those fields are `-` or absent, as in HAProxy.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
     line.byte(b':');
     line.number(u64::from(figures.client_port));
     line.literal(b" [");
-    // When it began.
+    // The start of the exchange.
     let started_us = record
         .basics
         .unix_us
@@ -66,7 +65,7 @@ fn push_date(line: &mut Line<'_>, seconds: &mut Seconds, unix_us: u64) {
 fn push_times(line: &mut Line<'_>, figures: &Figures) {
     let times = &figures.times;
     let phase = figures.phase;
-    // Where it came to an endpoint, it was through with the queue.
+    // An exchange that reached an endpoint has passed the queue.
     let is_queued = figures.attempts > 0 || phase >= Phase::Queue;
     let head = (phase > Phase::Head).then_some(times.head);
     let queue = is_queued.then(|| times.queue.unwrap_or_default());
@@ -92,8 +91,8 @@ pub(super) fn push_millis(line: &mut Line<'_>, time: Option<Duration>) {
     }
 }
 
-/// `actconn/feconn/beconn/srv_conn/retries srv_queue/backend_queue`. The queue
-/// is the upstream's; an endpoint has none of its own.
+/// `actconn/feconn/beconn/srv_conn/retries srv_queue/backend_queue`. The queue belongs to the
+/// upstream; endpoints have none.
 fn push_counts(line: &mut Line<'_>, record: &Record<'_>) {
     let figures = record.figures;
     let open = record.open;
@@ -108,12 +107,12 @@ fn push_counts(line: &mut Line<'_>, record: &Record<'_>) {
     }
     line.byte(b'/');
     if figures.reason == Some(Reason::Retry) {
-        // As HAProxy tells a retry elsewhere from one in the same place.
+        // HAProxy marks a retry at another server so.
         line.byte(b'+');
     }
     line.number(u64::from(figures.attempts.saturating_sub(1)));
     line.literal(b" 0/");
-    // 0 is who did not wait; the first in the queue is 1.
+    // 0 means no wait; the first in the queue is 1.
     let place = match figures.times.queue {
         Some(_) => u64::from(figures.queued_behind) + 1,
         None => 0,
@@ -128,7 +127,7 @@ fn push_request_line(line: &mut Line<'_>, record: &Record<'_>) {
         version,
     } = record.basics.request
     else {
-        // Of a connection of TCP nothing was bad.
+        // A TCP connection has no bad request.
         let is_none = record.figures.status == 0 && record.basics.request.is_empty();
         return if is_none {
             line.byte(b'-')

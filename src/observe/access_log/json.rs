@@ -1,5 +1,4 @@
-//! The format `json`: one object a line. What an exchange did not come to is
-//! left out.
+//! The format `json`: one object for each line. Missing values are left out.
 
 use std::time::Duration;
 
@@ -57,7 +56,7 @@ pub(super) fn write(line: &mut Line<'_>, record: &Record<'_>, seconds: &mut Seco
             text(line, b",\"target\":\"", target, is_plain);
             word(line, b",\"version\":\"", version.as_str());
         }
-        // A connection of TCP, or a client that sent nothing.
+        // A TCP connection, or a client that sent nothing.
         LoggedRequest::Refused([]) => {}
         LoggedRequest::Refused(raw) => text(line, b",\"raw\":\"", raw, is_plain),
     }

@@ -1,14 +1,13 @@
 //! A line under construction.
 //!
-//! It is put together in room of a fixed size, whose bounds the compiler knows,
-//! and copied behind the other lines at the end: that costs half of what twenty
-//! pieces do that are each appended to a vector. A line that is longer goes
-//! behind the others piece by piece.
+//! A line is built in a buffer of fixed size, whose bounds the compiler knows, and then appended
+//! to the other lines. That costs half as much as twenty appends to a vector. A longer line is
+//! appended piece by piece.
 
 /// Room for most lines, in bytes.
 const ROOM: usize = 2048;
 
-/// Where lines are put together, one after the other.
+/// The buffer in which each line is built.
 #[derive(Debug)]
 pub(super) struct Room(Box<[u8; ROOM]>);
 
@@ -18,8 +17,7 @@ impl Default for Room {
     }
 }
 
-/// A line under construction; it is behind the others when it was
-/// [`end`](Line::end)ed.
+/// A line under construction. [`end`](Line::end) appends it to the other lines.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     room: &'a mut [u8; ROOM],
@@ -28,7 +26,7 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// A line that will be put behind those in `out`.
+    /// A line that will be appended to `out`.
     pub fn new(room: &'a mut Room, out: &'a mut Vec<u8>) -> Self {
         Line {
             room: &mut room.0,
@@ -37,7 +35,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Adds bytes whose number is known when this is compiled.
+    /// Adds bytes of a length that is known at compile time.
     #[inline]
     pub fn literal<const LEN: usize>(&mut self, bytes: &[u8; LEN]) {
         if self.len > ROOM - LEN {
@@ -53,9 +51,8 @@ impl<'a> Line<'a> {
         self.literal(&[byte]);
     }
 
-    /// Adds bytes, of which there are few most of the time: two copies of a
-    /// known length, one from the beginning and one from the end, cost less
-    /// than the call that a copy of any length takes.
+    /// Adds bytes, usually few. Two copies of a known length, one from the start and one from the
+    /// end, cost less than the call for a copy of any length.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         let len = bytes.len();
@@ -79,7 +76,7 @@ impl<'a> Line<'a> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Puts what there is behind the others, to make room for more.
+    /// Appends the present part of the line, to make room.
     #[cold]
     fn spill(&mut self) {
         self.out.extend_from_slice(&self.room[..self.len]);
@@ -110,7 +107,7 @@ impl<'a> Line<'a> {
         self.literal(&four_digits(number));
     }
 
-    /// Puts the line behind the others.
+    /// Appends the line to the others.
     #[inline]
     pub fn end(self) {
         self.out.extend_from_slice(&self.room[..self.len]);
@@ -150,7 +147,7 @@ fn four_digits(number: u64) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// What `write` writes.
+/// The output of `write`.
 pub(super) fn written(write: impl FnOnce(&mut Line<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     let mut room = Room::default();

@@ -51,7 +51,7 @@ pub struct AccessLog {
     /// By the slots of destinations.
     pending: RefCell<Vec<Option<Pending>>>,
     clock: Cell<Clock>,
-    /// The last second for which a `Date` was made, and that.
+    /// The last second with a `Date`, and that `Date`.
     date: Cell<(u64, [u8; 29])>,
 }
 
@@ -64,7 +64,8 @@ struct Pending {
 }
 
 impl Pending {
-    /// The first that goes there since the destination joined.
+    /// The buffer of a destination that has joined. Adds it, or replaces the one of a destination
+    /// that left.
     #[cold]
     fn begin<'a>(
         all: &'a mut Vec<Option<Pending>>,
@@ -94,15 +95,14 @@ impl Default for AccessLog {
 pub struct Logs {
     sender: LogSender,
     layout: RefCell<Arc<Layout>>,
-    /// Of each upstream: they have the endpoints that joined.
+    /// The dispatchers of the upstreams: they have the endpoints that joined later.
     dispatchers: Box<[Arc<Dispatcher>]>,
-    /// Of each log, where the sample stands.
+    /// State of each log's sample.
     samples: Box<[Cell<u32>]>,
 }
 
 impl Logs {
-    /// Those whose lines look like this and go there, with the endpoints of these
-    /// upstreams.
+    /// The logs with this layout and sender, and with the endpoints of these upstreams.
     pub fn new(
         layout: Arc<Layout>,
         sender: LogSender,
@@ -116,7 +116,7 @@ impl Logs {
         }
     }
 
-    /// Has the name of the exchange's endpoint in the layout.
+    /// Makes sure that the layout has the name of the exchange's endpoint.
     fn name_endpoint(&self, exchange: &Exchange<'_>) {
         let upstream = exchange.figures.upstream.map(|index| index as usize);
         if let Some((upstream, endpoint)) = upstream.zip(exchange.endpoint)
@@ -131,15 +131,15 @@ impl Logs {
         layout.names.upstreams[upstream].knows(endpoint.id, endpoint.identity)
     }
 
-    /// The endpoint has joined the upstream since the layout was made. Others may have
-    /// joined with it, and each time takes a copy of the upstream's names.
+    /// Adds an endpoint that joined after the layout was made. Adds all others that joined with
+    /// it, as each time copies the upstream's names.
     #[cold]
     fn learn_endpoint(&self, upstream: usize, endpoint: &EndpointState) {
         let mut layout = Layout::clone(&self.layout.borrow());
         let names = Arc::make_mut(&mut layout.names.upstreams[upstream]);
         let members = self.dispatchers[upstream].members();
         members.endpoints().iter().for_each(|it| names.learn(it));
-        // It may be no member any more.
+        // The endpoint may have left again.
         names.learn(endpoint);
         self.layout.replace(Arc::new(layout));
     }
@@ -159,17 +159,17 @@ impl Logs {
     }
 }
 
-/// What lines look like, and the names in them.
+/// Formats of lines, and the names in them.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// Of each log.
+    /// The format of each log.
     formats: Arc<[AccessLogFormat]>,
     names: Names,
 }
 
 impl Layout {
-    /// That of this configuration, whose upstreams have these members. Endpoints that
-    /// join later are added by the workers that use them.
+    /// The layout of this configuration, whose upstreams have these members. Workers add the
+    /// endpoints that join later.
     pub fn new(config: &Config, members: &[Arc<Members>]) -> Self {
         let logs = config.access_logs.logs.iter();
         Layout {
@@ -180,7 +180,7 @@ impl Layout {
 }
 
 impl AccessLog {
-    /// Without a line.
+    /// Without any log.
     pub fn new() -> Self {
         let log = AccessLog {
             pending: RefCell::default(),
@@ -231,12 +231,12 @@ impl AccessLog {
         pending.layout = generation.layout.borrow().clone();
     }
 
-    /// Follows a clock that was set, and time that passed in suspension.
+    /// Follows changes of the clock, and time in suspension.
     pub fn synchronise_clock(&self) {
         self.clock.set(Clock::new());
     }
 
-    /// Hands over what is there, so that a quiet worker's lines appear.
+    /// Hands over all entries, so that a quiet worker's lines appear.
     pub fn flush(&self, dropped: &Counter) {
         for slot in self.pending.borrow_mut().iter_mut() {
             let Some(pending) = slot else { continue };
@@ -244,7 +244,7 @@ impl AccessLog {
                 self.hand_over(pending, dropped);
             }
             if pending.destination.has_left() {
-                // Its thread ends once no generation has it either.
+                // The thread ends once no generation has the destination.
                 *slot = None;
             }
         }
@@ -297,7 +297,7 @@ pub struct LineMaker {
 }
 
 impl LineMaker {
-    /// Puts the lines of these exchanges behind what is in `out`.
+    /// Appends the lines of these exchanges to `out`.
     pub fn write(&mut self, batch: &Batch, out: &mut Vec<u8>) {
         let mut reader = batch.reader();
         while let Some((format, basics)) = reader.next() {
@@ -384,7 +384,7 @@ mod tests {
             self.log.note(logs, 0, settings, &exchange, &self.dropped);
         }
 
-        /// What all lines have under this key.
+        /// The values of this key in all lines.
         fn values(self, key: &str) -> Vec<String> {
             self.log.flush(&self.dropped);
             assert_eq!(self.writer.finish(Duration::from_secs(5)), 0);

@@ -15,12 +15,12 @@ use crate::config::Config;
 pub struct Name {
     /// `,"key":"name"`, a member of a JSON object.
     pub(super) json: Box<[u8]>,
-    /// What stands between spaces.
+    /// The name as a word between spaces.
     pub(super) word: Box<[u8]>,
 }
 
 impl Name {
-    /// The name of what `key` stands for.
+    /// The name for the member `key`.
     pub fn new(key: &str, name: &str) -> Self {
         Name {
             json: written(|line| {
@@ -57,14 +57,13 @@ pub struct UpstreamNames {
 /// The names of endpoints, by id.
 #[derive(Debug, Clone, Default)]
 struct EndpointNames {
-    /// What tells one endpoint from another that has its id later; 0 where there is
-    /// none.
+    /// Identity of the endpoint under each id, as ids are reused; 0 where there is none.
     identities: Vec<u64>,
     names: Vec<Option<Arc<Name>>>,
 }
 
 impl Names {
-    /// Those of this configuration, whose upstreams have these members.
+    /// The names of this configuration, whose upstreams have these members.
     pub fn new(config: &Config, members: &[Arc<Members>]) -> Self {
         let upstreams = config.upstreams.iter().zip(members);
         let listeners = config.listeners.iter();
@@ -91,7 +90,7 @@ impl UpstreamNames {
         names
     }
 
-    /// Those of an upstream with one endpoint, whose id is 0.
+    /// An upstream with one endpoint, whose id is 0.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn with_one_endpoint(name: Name, endpoint: Name) -> Self {
         UpstreamNames {
@@ -108,7 +107,7 @@ impl UpstreamNames {
         self.endpoints.identities.get(id.index()) == Some(&identity)
     }
 
-    /// Has the name under its id be this endpoint's.
+    /// Sets the name under this endpoint's id.
     pub fn learn(&mut self, endpoint: &EndpointState) {
         if self.knows(endpoint.id(), endpoint.identity()) {
             return;

@@ -1,4 +1,4 @@
-//! What a line tells of an exchange.
+//! The facts of an exchange that a line shows.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -25,16 +25,15 @@ pub struct Exchange<'a> {
     pub buf: &'a [u8],
     /// The request's head; `None` if it was refused.
     pub head: Option<&'a RequestHead>,
-    /// The user, where the client has shown who it is.
+    /// The user, where the client is authenticated.
     pub user: Option<&'a [u8]>,
     /// Its request id, where there is one to log.
     pub request_id: Option<&'a [u8]>,
     /// Id of its trace in hexadecimal, where it is part of one.
     pub trace_id: Option<&'a [u8]>,
-    /// Where it took place on a connection that carries many.
+    /// The stream of the exchange, on a connection with several.
     pub place: StreamPlace,
-    /// Counts what is open besides: asked for by the formats that show it, and
-    /// by no other.
+    /// Counts open connections and exchanges. Called only for formats that show them.
     pub open: &'a dyn Fn() -> Open,
 }
 
@@ -71,7 +70,7 @@ impl<'a> Exchange<'a> {
 /// Longest piece of a refused head that a line shows, in bytes.
 const RAW_LINE_LEN: usize = 256;
 
-/// What a line tells of an exchange but for text; filled in as it goes on.
+/// The facts of an exchange except texts; filled in as the exchange proceeds.
 #[derive(Debug, Clone, Copy)]
 pub struct Figures {
     /// Port of the client; 0 over a Unix socket.
@@ -82,17 +81,17 @@ pub struct Figures {
     pub route: Option<u32>,
     /// Index of the upstream, if the route goes to one.
     pub upstream: Option<u32>,
-    /// Why it went to the endpoint that it went to; `None` where it went to none.
+    /// Why it went to this endpoint; `None` where it went to none.
     pub reason: Option<Reason>,
-    /// Where the file came from, for answers with files.
+    /// Memory or disk, for answers with files.
     pub source: Option<Source>,
-    /// What the route's cache did, where it has one.
+    /// The result of the route's cache, where it has one.
     pub cache: Option<CacheResult>,
     /// Why the cache did not answer, where it did not.
     pub unanswered: Option<Unanswered>,
-    /// How old the stored response was that the client got, in milliseconds.
+    /// Age of the stored response for the client, in milliseconds.
     pub cache_age_ms: u32,
-    /// The status of a call of gRPC.
+    /// The status of a gRPC call.
     pub grpc: GrpcStatus,
     /// Whether the endpoint was asked by a fetch of the cache, which has its own counts.
     pub is_fetched: bool,
@@ -106,25 +105,25 @@ pub struct Figures {
     pub body_bytes_out: u64,
     /// Attempts made.
     pub attempts: u32,
-    /// How long the bandwidth of the route held the response back, in milliseconds.
+    /// Delay of the response by the route's bandwidth, in milliseconds.
     pub paced_ms: u32,
-    /// Requests that waited already when this one joined the queue.
+    /// Queue length when this request joined it.
     pub queued_behind: u32,
     /// The last phase that it reached.
     pub phase: Phase,
-    /// Whether the client got a part of a head, behind which no answer can stand.
+    /// Whether the client got a part of a head, after which no answer can follow.
     pub has_half_head: bool,
     /// How it ended.
     pub end: End,
     /// How long each phase took.
     pub times: Times,
-    /// When the response's head had been received.
+    /// Arrival of the response's head.
     pub responded: Option<Instant>,
     /// When it ended.
     pub ended: Instant,
 }
 
-/// The status of a call of gRPC; none for what is no call, or has none.
+/// The status of a gRPC call; none for other requests, or without a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrpcStatus(u8);
 
@@ -132,7 +131,7 @@ impl GrpcStatus {
     /// No status.
     pub const NONE: Self = GrpcStatus(u8::MAX);
 
-    /// That of a number. One that has no name is as good as another.
+    /// A status by its number. All unknown numbers are alike.
     pub fn of(number: u32) -> Self {
         GrpcStatus(u8::try_from(number).unwrap_or(u8::MAX - 1).min(u8::MAX - 1))
     }
@@ -142,18 +141,16 @@ impl GrpcStatus {
         (self != Self::NONE).then(|| self.0.into())
     }
 
-    /// Whether it shows that something is wrong with a server.
+    /// Whether it shows a fault of a server.
     pub fn is_fault(self) -> bool {
         self.number().is_some_and(grpc::is_server_fault)
     }
 }
 
 impl Figures {
-    /// Whether it counts as an error: its client did not get what it asked for, by
-    /// no fault of its own.
+    /// Whether it counts as an error: the client got no proper response, by no fault of its own.
     ///
-    /// Invariant: an answer that the configuration gives is none, whatever its
-    /// status.
+    /// Invariant: an answer of the configuration is never an error, whatever its status.
     pub fn is_error(&self) -> bool {
         use Failure::{ClientGone, ClientStalled};
         let is_configured = || {
@@ -167,7 +164,7 @@ impl Figures {
         is_fault && !is_configured()
     }
 
-    /// Of an exchange that began now and has come to nothing yet.
+    /// An exchange that starts now, and has no results yet.
     pub fn begun(listener: u32, client_port: u16, now: Instant) -> Self {
         Figures {
             client_port,
@@ -197,21 +194,21 @@ impl Figures {
         }
     }
 
-    /// How old the response was that the cache answered with, in whole seconds.
+    /// Age of the cached response, in whole seconds.
     pub(super) fn cache_age_s(&self) -> Option<u32> {
         let result = self.cache?;
         let is_answered = !matches!(result, CacheResult::Miss | CacheResult::Bypass);
         is_answered.then_some(self.cache_age_ms / 1000)
     }
 
-    /// From the response's head received to the exchange's end.
+    /// Time from the response's head to the exchange's end.
     pub(super) fn transfer(&self) -> Option<Duration> {
         let responded = self.responded?;
         Some(self.ended.duration_since(responded))
     }
 }
 
-/// What `combined` shows of an exchange, and others show too.
+/// The facts that all formats show. `combined` shows no others.
 pub(super) struct Basics<'a> {
     /// When it ended, in microseconds since 1970.
     pub unix_us: u64,
@@ -227,7 +224,7 @@ pub(super) struct Basics<'a> {
     pub is_plain: bool,
 }
 
-/// What a line tells of an exchange, as the formats read it.
+/// All facts of an exchange, for the formats.
 pub(super) struct Record<'a> {
     pub basics: Basics<'a>,
     pub figures: &'a Figures,
@@ -254,26 +251,25 @@ pub(super) enum LoggedRequest<'a> {
         target: &'a [u8],
         version: Version,
     },
-    /// The first line of what came instead.
+    /// The first line of input that is not a head.
     Refused(&'a [u8]),
 }
 
 impl LoggedRequest<'_> {
-    /// Whether nothing came that could be one.
+    /// Whether there was no input that could be a head.
     pub fn is_empty(&self) -> bool {
         matches!(self, LoggedRequest::Refused([]))
     }
 }
 
-/// What was open when an exchange ended, over all workers.
+/// Open connections and exchanges at the end of an exchange, over all workers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Open {
-    /// Connections of clients.
+    /// Connections of all listeners.
     pub connections: u32,
-    /// Those of the listener.
+    /// Connections of the listener.
     pub listener_connections: u32,
-    /// Other exchanges in flight at the upstream or waiting for it; 0 without
-    /// an upstream.
+    /// Other exchanges in flight at the upstream or in its queue; 0 without an upstream.
     pub upstream_exchanges: u32,
     /// Other exchanges in flight at the last endpoint tried; 0 without one.
     pub endpoint_exchanges: u32,
@@ -284,7 +280,7 @@ pub struct Open {
 pub enum Phase {
     /// The request's head is read.
     Head,
-    /// It was read; no endpoint is needed, or was asked for yet.
+    /// The head was read; no endpoint is needed, or none was asked for yet.
     #[default]
     Local,
     /// Waiting for an endpoint.
@@ -297,7 +293,7 @@ pub enum Phase {
     Data,
 }
 
-/// Why an exchange went to the endpoint that it went to.
+/// Why an exchange went to its endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The balancer's first choice had room.
@@ -311,7 +307,7 @@ pub enum Reason {
     /// An idle connection to this endpoint had gone stale; the attempt was
     /// repeated there on a new one.
     Kept,
-    /// The guard had put it out: this exchange shows whether it is well.
+    /// The endpoint was ejected: this exchange is its trial.
     Trial,
     /// A connection to it belongs to the client, which authenticated it.
     Pinned,
@@ -335,10 +331,10 @@ impl Reason {
     }
 }
 
-/// Where a file came from.
+/// The source of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// All that was needed of it was in memory.
+    /// Everything needed was in memory.
     Hot,
     /// A disk had to be asked.
     Cold,
@@ -354,7 +350,7 @@ impl Source {
     }
 }
 
-/// How long the phases of an exchange took; `None` where one was not reached.
+/// Durations of an exchange's phases; `None` for a phase that was not reached.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Times {
     /// From the head's first byte to its last.
@@ -370,7 +366,7 @@ pub struct Times {
     pub total: Duration,
 }
 
-/// A client's address as text, in place: made once for a connection.
+/// A client's address as text, without a pointer: made once for a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct AddressText {
     bytes: [u8; AddressText::CAPACITY],

@@ -1,5 +1,5 @@
-//! Lines by a template of the configuration. What an exchange did not come to
-//! is `-`; text from outside is escaped as in the combined format.
+//! Lines by a template of the configuration. A missing value is `-`. Text from outside is escaped
+//! as in the combined format.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ fn push_word(line: &mut Line<'_>, word: Option<&str>) {
     line.bytes(word.unwrap_or("-").as_bytes());
 }
 
-/// A number of which 0 stands for none.
+/// A number, where 0 means a missing value.
 fn push_place(line: &mut Line<'_>, number: u32) {
     push_count(line, (number > 0).then_some(number.into()));
 }

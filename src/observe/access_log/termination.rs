@@ -70,11 +70,11 @@ fn state(end: End, phase: Phase) -> (u8, u8) {
         | Failure::Denied
         | Failure::Unauthorized => (b'P', b'R'),
         Failure::AuthBusy => (b'R', b'R'),
-        // What is asked is to a route what an endpoint is.
+        // An auth server is to a route as an endpoint is to a request.
         Failure::AuthTimeout => (b's', b'H'),
         Failure::AuthFailed => (b'S', b'H'),
         Failure::NoDescriptor | Failure::AnswerMemory | Failure::Connections => (b'R', b'R'),
-        // The disk is to a file what an endpoint is to a request.
+        // A disk is to a file as an endpoint is to a request.
         Failure::DiskBusy => (b'S', b'Q'),
         Failure::DiskTimeout => (b's', b'H'),
         Failure::FileFailed => (b'S', b'H'),

@@ -1,14 +1,13 @@
-//! Texts of exchanges, one behind the other in a buffer, with their lengths before
-//! them.
+//! Texts of exchanges in a buffer, one after another, with their lengths before them.
 
 use super::escape::are_plain;
 
-/// Stands for the length of a text that is not there.
+/// Stands for an absent text, in place of its length.
 const ABSENT: u8 = u8::MAX;
-/// Stands for a length that follows in four bytes.
+/// Means that the length follows in four bytes.
 const LONG: u8 = ABSENT - 1;
 
-/// Puts texts one behind the other, and their lengths before them.
+/// Appends the lengths of texts, and then the texts.
 pub(super) fn push_texts<const COUNT: usize>(out: &mut Vec<u8>, texts: [Option<&[u8]>; COUNT]) {
     let len_of = |text: &[u8]| text.len().min(usize::from(LONG)) as u8;
     let lens = texts.map(|text| text.map_or(ABSENT, len_of));
@@ -24,14 +23,14 @@ pub(super) fn push_texts<const COUNT: usize>(out: &mut Vec<u8>, texts: [Option<&
     }
 }
 
-/// Texts that were put one behind the other.
+/// Texts that were read back.
 pub(super) struct Texts<'a, const COUNT: usize> {
     pub texts: [Option<&'a [u8]>; COUNT],
     /// Whether all of them are printable ASCII without `"` and `\`.
     pub is_plain: bool,
 }
 
-/// Takes texts that [`push_texts`] put there.
+/// Reads back texts from [`push_texts`].
 pub(super) fn take_texts<'a, const COUNT: usize>(rest: &mut &'a [u8]) -> Texts<'a, COUNT> {
     let lens = take_array::<COUNT>(rest).map(|len| match len {
         ABSENT => None,
@@ -63,12 +62,12 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> &'a [u8] {
 pub(super) struct Extras<'a>(&'a [u8]);
 
 impl<'a> Extras<'a> {
-    /// Takes those that were put there: so many bytes.
+    /// Reads back the texts in the next `len` bytes.
     pub fn take(rest: &mut &'a [u8], len: usize) -> Self {
         Extras(take(rest, len))
     }
 
-    /// The next of them; `None` where the exchange has nothing for it.
+    /// The next text; `None` where the exchange has none for it.
     pub fn next(&mut self) -> Option<&'a [u8]> {
         let [text] = take_texts(&mut self.0).texts;
         text

@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use super::line::Said;
 
-/// Where the journal listens.
+/// The socket of the journal.
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// Longest message: well within what a datagram holds.
 const MAX_MESSAGE_LEN: usize = 32 * 1024;
 
-/// A way to the journal.
+/// A connection to the journal.
 #[derive(Debug)]
 pub(super) struct Journal {
     socket: UnixDatagram,
@@ -25,24 +25,23 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// A way to the journal of this machine.
+    /// Connects to the journal of this machine.
     ///
     /// # Errors
-    /// There is none, or it does not listen.
+    /// This machine has no journal, or it does not listen.
     pub fn open() -> io::Result<Self> {
         Self::at(Path::new(SOCKET))
     }
 
     fn at(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        // A journal that takes nothing for now is as good as none: nobody
-        // waits for it.
+        // A journal that takes nothing now counts as absent, so that nobody waits for it.
         socket.set_nonblocking(true)?;
         let journal = Journal {
             socket,
             path: path.to_owned(),
         };
-        // An entry without a field is none, but it shows whether anyone listens.
+        // The journal ignores an entry without fields, but the send shows whether it listens.
         journal.socket.send_to(&[], &journal.path)?;
         Ok(journal)
     }

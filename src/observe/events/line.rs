@@ -9,23 +9,23 @@ use tracing::field::{Field, Visit};
 
 use crate::observe::calendar::{Moment, unix_time};
 
-/// What a line looks like.
+/// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// `2026-11-21T09:05:01.000000Z  INFO stopped`.
     Text,
     /// The same with the level in colour.
     ColouredText,
-    /// An object.
+    /// A JSON object.
     Json,
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// The sentence.
     pub message: String,
-    /// What it is about: names and numbers that the sentence has in it.
+    /// Names and numbers in the sentence, as fields.
     pub fields: Vec<(&'static str, Value)>,
 }
 

@@ -1,4 +1,4 @@
-//! The last events, for whoever looks at the status page.
+//! The last events, for the status page.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use super::line::{self, Said};
 /// Events that are kept.
 const KEPT: usize = 200;
 
-/// Something that happened, in a sentence.
+/// An event as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Event {
     /// Counted from 1.
@@ -49,8 +49,7 @@ pub fn recent() -> &'static Recent {
 }
 
 impl Recent {
-    /// The events after `seq` that are still kept, the oldest first; after 0
-    /// all of them.
+    /// The kept events after `seq`, the oldest first; after 0, all of them.
     pub fn since(&self, seq: u64) -> Vec<Event> {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         let after = events.kept.iter().filter(|event| event.seq > seq);
@@ -73,7 +72,7 @@ impl Recent {
     }
 }
 
-/// Keeps events as they are said.
+/// Keeps each event.
 pub(super) struct Layer;
 
 impl<S: Subscriber> tracing_subscriber::Layer<S> for Layer {

@@ -1,5 +1,4 @@
-//! The thread that writes events, so that nobody who has something to say
-//! waits for a terminal, a pipe or a disk.
+//! The thread that writes events, so that nobody waits for a terminal, a pipe or a disk.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,19 +15,19 @@ use crate::config::{Colour, EventFormat};
 
 /// Events that may wait for the thread before they are dropped.
 const EVENTS_WAITING: usize = 1024;
-/// Longest wait for lines to be written at the program's end.
+/// Longest wait for the last lines at the program's end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 enum Message {
     Event(Event),
-    /// What comes from now on looks like this, and goes there.
+    /// Changes the format and the target for all later events.
     Format(EventFormat),
-    /// Everything before this was written: say so.
+    /// Confirms that all earlier events are written.
     End(SyncSender<()>),
 }
 
-/// What somebody said, and when.
+/// An event, and its time.
 #[derive(Debug)]
 struct Event {
     unix_us: u64,
@@ -36,25 +35,25 @@ struct Event {
     said: Said,
 }
 
-/// Where events go.
+/// The target of events.
 #[derive(Debug)]
 struct Sink {
-    /// What lines on standard error look like.
+    /// The format of lines on standard error.
     look: Look,
-    /// The journal, where it is that rather than standard error.
+    /// The journal, where events go there and not to standard error.
     journal: Option<Journal>,
-    /// Whether the journal took nothing at the last attempt.
+    /// Whether the journal refused the last entry.
     is_away: bool,
 }
 
-/// Keeps the event log going; what was said is written when it is dropped.
+/// Keeps the event log running. Dropped, it writes all remaining events.
 #[derive(Debug)]
 pub struct EventLog {
     messages: SyncSender<Message>,
 }
 
 impl EventLog {
-    /// Changes what events look like from then on, and where they go. Does not wait.
+    /// Changes format and target of later events. Does not wait.
     pub(super) fn format_setter(&self) -> impl Fn(EventFormat) -> Result<(), String> + use<> {
         let messages = self.messages.clone();
         move |format| {
@@ -67,7 +66,7 @@ impl EventLog {
 impl Drop for EventLog {
     fn drop(&mut self) {
         let (written, is_written) = sync_channel(1);
-        // A reader that is stuck keeps the program for so long and no longer.
+        // A stuck reader delays the program by this time at most.
         let deadline = Instant::now() + END_TIMEOUT;
         let mut message = Message::End(written);
         while let Err(TrySendError::Full(unsent)) = self.messages.try_send(message) {
@@ -143,7 +142,7 @@ fn write_all(
             ));
         }
         if let Some(written) = end {
-            // Who waited for it may have given up.
+            // The waiting thread may have given up.
             let _ = written.send(());
         }
     }
@@ -189,7 +188,7 @@ impl Sink {
         }
     }
 
-    /// Says something of the log itself.
+    /// Reports on the log itself.
     fn say(&mut self, message: String) {
         self.write(&Event::of_the_log(message));
     }
@@ -200,7 +199,7 @@ impl Sink {
 
     fn write_line(&self, event: &Event) {
         let line = line::line(self.look, event.unix_us, event.level, &event.said);
-        // Nowhere is left to report that standard error is closed.
+        // Standard error is closed, so there is nowhere to report it.
         let _ = io::stderr().write_all(line.as_bytes());
     }
 }

@@ -1,6 +1,6 @@
-//! What each worker counts; readers add the workers up.
+//! The counters of each worker. Readers add the workers up.
 //!
-//! The tables beside it say what each cell is.
+//! The tables beside this file describe each cell.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,66 +23,65 @@ pub use crate::observe::generation::GenerationCounters;
 
 /// Counters of one worker; the indices are those of one configuration.
 ///
-/// What goes on under another configuration is shared with its counters: see
+/// Parts that stay in another configuration share their counters with it: see
 /// [`following`](Counters::following).
 #[derive(Debug)]
 pub struct Counters {
-    /// Those that no configuration changes.
+    /// Counters that no configuration changes.
     pub worker: Arc<WorkerCounters>,
-    /// Those of the configuration itself.
+    /// Counters of the configuration itself.
     pub generation: Arc<GenerationCounters>,
     /// Per listener.
     pub listeners: Vec<Arc<ListenerCounters>>,
     /// Per route.
     pub routes: Vec<Arc<RouteCounters>>,
-    /// Per route: those of its files, where it serves any.
+    /// Per route: files, where it serves any.
     pub files: Vec<Option<Arc<FileCounters>>>,
-    /// Per route: what is known of its cache, where it has one.
+    /// Per route: cache, where it has one.
     pub caching: Vec<Option<Arc<RouteCaching>>>,
-    /// Per route: those of its limits, where it has any.
+    /// Per route: limits, where it has any.
     pub limits: Vec<Option<Arc<LimitCounters>>>,
-    /// Per route: those of its compression, where responses may be compressed.
+    /// Per route: compression, where it is on.
     pub compression: Vec<Option<Arc<CompressionCounters>>>,
-    /// Per route: those of copies of its requests, where it has a mirror.
+    /// Per route: copies of its requests, where it has a mirror.
     pub mirrors: Vec<Option<Arc<MirrorCounters>>>,
     /// Per upstream.
     pub upstreams: Vec<Arc<UpstreamCounters>>,
-    /// Per upstream: those of its endpoints.
+    /// Per upstream: endpoints.
     pub endpoints: Vec<Arc<CountersByEndpoint>>,
 }
 
-/// What a worker counts whatever the configuration says.
+/// The counters of a worker that do not depend on the configuration.
 #[derive(Debug)]
 pub struct WorkerCounters {
-    /// Of nothing smaller than the worker.
+    /// Counters of the worker as a whole.
     pub own: OwnCounters,
     /// Spans for which the exporter had no room.
     pub spans_dropped: Counter,
 }
 
-/// One worker's counters of the endpoints of an upstream that it has used.
+/// One worker's counters for the endpoints of an upstream that it has used.
 ///
-/// Invariant: what the upstream's figures have of them never decreases, whichever
-/// endpoints leave.
+/// Invariant: the upstream's figures never decrease, whichever endpoints leave.
 #[derive(Debug, Default)]
 pub struct CountersByEndpoint(Mutex<Counted>);
 
-/// The endpoints that were used, and what is left of others.
+/// The endpoints that were used, and the remaining counts of those that left.
 #[derive(Debug, Default)]
 struct Counted {
     by_id: Vec<Option<CountedEndpoint>>,
-    /// Of endpoints whose ids others have now.
+    /// Counts of endpoints whose ids were reused.
     left: LeftCounters,
 }
 
-/// What counts in the upstream's figures beyond an endpoint's time.
+/// The counts of an endpoint that stay in the upstream's figures when it leaves.
 #[derive(Debug, Default)]
 struct LeftCounters {
     phases: Phases,
     displaced: Counter,
 }
 
-/// What the counts of endpoints that left are saved as: no endpoint has this name.
+/// The saved name for the counts of endpoints that left. No endpoint has this name.
 const LEFT: &str = "";
 
 impl LeftCounters {
@@ -105,16 +104,16 @@ impl LeftCounters {
     }
 }
 
-/// An endpoint, as far as its counters go.
+/// An endpoint, for its counters.
 #[derive(Debug)]
 struct CountedEndpoint {
-    /// Tells it from another that has its id later.
+    /// Identifies the endpoint, as ids are reused.
     name: Box<str>,
     counters: Arc<EndpointCounters>,
 }
 
 impl CountersByEndpoint {
-    /// Those of this endpoint, for their writer; at zero where it was never used.
+    /// The counters of this endpoint, for their writer; at zero where it was never used.
     pub fn begin(&self, endpoint: &EndpointState) -> Arc<EndpointCounters> {
         let index = endpoint.id().index();
         let mut counted = self.counted();
@@ -122,7 +121,7 @@ impl CountersByEndpoint {
         if by_id.len() <= index {
             by_id.resize_with(index + 1, || None);
         }
-        // Nothing of it is in flight, for another has its id.
+        // The other endpoint has left and has nothing in flight: its id was reused.
         if let Some(other) = by_id[index].take_if(|it| *it.name != *endpoint.name()) {
             left.phases.take_over(&other.counters.phases);
             left.displaced.add(other.counters.displaced.value());
@@ -134,14 +133,14 @@ impl CountersByEndpoint {
         counted.counters.clone()
     }
 
-    /// Those of this endpoint, for readers; `None` where it was never used.
+    /// The counters of this endpoint, for readers; `None` where it was never used.
     pub fn get(&self, endpoint: &EndpointState) -> Option<Arc<EndpointCounters>> {
         let counted = self.counted();
         let counted = counted.by_id.get(endpoint.id().index())?.as_ref()?;
         (*counted.name == *endpoint.name()).then(|| counted.counters.clone())
     }
 
-    /// Idle connections that were closed to make room, to any endpoint so far.
+    /// Idle connections that were closed to make room, over all endpoints so far.
     pub fn displaced(&self) -> u64 {
         let counted = self.counted();
         let of_endpoints = counted.by_id.iter().flatten();
@@ -149,7 +148,7 @@ impl CountersByEndpoint {
         counted.left.displaced.value() + of_endpoints.sum::<u64>()
     }
 
-    /// What was counted so far, by the names of endpoints.
+    /// All counts so far, by the names of endpoints.
     pub(super) fn save(&self) -> Saved {
         let counted = self.counted();
         let endpoints = counted.by_id.iter().flatten();
@@ -161,8 +160,8 @@ impl CountersByEndpoint {
         sum
     }
 
-    /// Has at least these counts from now on. Those of endpoints that are none of these
-    /// members count as those of endpoints that left.
+    /// Raises the counters to at least these counts. Counts of endpoints that are not members now
+    /// go to the endpoints that left.
     pub(super) fn raise(&self, saved: &Saved, members: &Members) {
         let members = members.endpoints().iter().map(|it| (it.name(), it));
         let members: HashMap<&str, _> = members.collect();
@@ -177,7 +176,7 @@ impl CountersByEndpoint {
         self.counted().left.raise(&left);
     }
 
-    /// Adds the phases of exchanges whose last endpoint is none of these members.
+    /// Adds the phases of exchanges whose last endpoint is not a member now.
     pub(super) fn add_phases_of_left(
         &self,
         members: &Members,
@@ -204,7 +203,7 @@ impl CountersByEndpoint {
     }
 }
 
-/// Where a status is counted: its first digit, 0 for what is none.
+/// The class of a status: its first digit, or 0 for an invalid status.
 pub fn status_class(status: u16) -> usize {
     match status {
         100..=599 => usize::from(status / 100),
@@ -245,9 +244,10 @@ impl Counters {
         }
     }
 
-    /// Those of the same worker under another configuration: what stays goes on counting.
+    /// The counters of the same worker under another configuration: parts that stay go on
+    /// counting.
     ///
-    /// Invariant: these are of the configuration before, of which `staying` is.
+    /// Invariant: `self` belongs to the configuration that `staying` compares with.
     pub fn following(&self, staying: &Staying) -> Self {
         let Staying {
             listeners,
@@ -290,8 +290,8 @@ impl Counters {
     }
 }
 
-/// Where the listeners, routes and upstreams of a configuration stood in the one before,
-/// if they were there: by name. The same for each worker.
+/// The positions of listeners, routes and upstreams in the configuration before, by name, if they
+/// were there. The same for each worker.
 #[derive(Debug)]
 pub struct Staying {
     listeners: Vec<Option<usize>>,
@@ -315,8 +315,7 @@ struct StayingRoute {
 }
 
 impl Staying {
-    /// Of a configuration that comes after `before`. Takes milliseconds where there are
-    /// thousands of routes.
+    /// Compares a configuration with the one before. Takes milliseconds with thousands of routes.
     pub fn of(before: &Config, config: &Config) -> Self {
         let listeners = by_name(before.listeners.iter().map(|it| &*it.name));
         let routes = by_name(before.routes.iter().map(|it| &*it.name));
@@ -343,12 +342,12 @@ impl Staying {
     }
 }
 
-/// Where each name stands.
+/// The position of each name.
 fn by_name<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
     names.zip(0..).collect()
 }
 
-/// What stood at these places, at zero where there was nothing.
+/// The counters at these positions before, at zero where there is none.
 fn kept_or_zero<T: Default>(
     before: &[Arc<T>],
     places: impl Iterator<Item = Option<usize>>,

@@ -1,4 +1,4 @@
-//! Of an endpoint: its state, its load and what is counted there.
+//! Figures of an endpoint: its state, its load and its counters.
 
 use evenkeel_metrics::family::Reading;
 use evenkeel_metrics::{Detail, StatusFigures, figures};
@@ -14,7 +14,7 @@ figures! {
     figures EndpointFigures;
     /// Counters of an endpoint.
     cells EndpointCounters;
-    /// What is known of an endpoint otherwise.
+    /// Further facts of an endpoint.
     given EndpointGiven;
 
     /// Its name: the address as written.
@@ -28,13 +28,13 @@ figures! {
     /// 1 while the endpoint gets exchanges: up, starting or on trial, and of a
     /// weight.
     given eligible: bool => gauge "up";
-    /// What the operator wants.
+    /// The state that the operator wants.
     given admin: AdminWord;
     /// Weight set.
     given weight: u32 => gauge "weight";
     /// What it counts for now: less than its weight while it starts slowly.
     given effective_weight: f64 => gauge "effective_weight";
-    /// It gets exchanges only while no endpoint of a lower tier takes any.
+    /// Its tier: it gets exchanges only while no endpoint of a lower tier takes any.
     given tier: u16;
     /// Exchanges at it now.
     given in_flight: u32 => gauge "in_flight";
@@ -42,7 +42,7 @@ figures! {
     given max_in_flight: Option<u32> => gauge "in_flight_limit";
     /// Failed exchanges since the last success.
     given errors_in_row: u16 => gauge "errors_in_row";
-    /// What came of its last probe; `null` before the first, or without any.
+    /// The result of its last probe; `null` before the first, or without probes.
     given last_probe: Option<LastProbe>;
     /// Probes that failed.
     given probes_failed: u64 => counter "probe_failures_total" after "up";
@@ -82,7 +82,7 @@ figures! {
     counter bytes_out => "request_bytes_total";
     /// Bytes received from it.
     counter bytes_in => "response_bytes_total";
-    /// What exchanges took whose last attempt was here.
+    /// Durations and sizes of exchanges whose last attempt was here.
     nested phases: Phases;
 }
 
@@ -96,21 +96,21 @@ pub enum EndpointStatus {
     Draining,
     /// Its probes fail.
     Down,
-    /// It was not probed yet.
+    /// It has not been probed yet.
     Unprobed,
     /// Connections to it fail.
     Unreachable,
-    /// It is out for a while, for errors in a row.
+    /// It is ejected for a while, after errors in a row.
     Ejected,
-    /// It may have one exchange to show that it is well again.
+    /// It gets one exchange as a trial.
     Trial,
     /// Its weight rises after its return.
     Starting,
-    /// It takes part.
+    /// It takes exchanges.
     Up,
 }
 
-/// What the operator wants of an endpoint, as a word.
+/// The state that the operator wants for an endpoint, as a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdminWord(pub Admin);
 
@@ -126,7 +126,7 @@ impl AdminWord {
 }
 
 impl EndpointStatus {
-    /// Every state, in the order in which they are looked for.
+    /// Every state, in the order of the checks.
     pub const ALL: [EndpointStatus; 9] = [
         EndpointStatus::Stopped,
         EndpointStatus::Draining,
@@ -139,7 +139,7 @@ impl EndpointStatus {
         EndpointStatus::Up,
     ];
 
-    /// The state that an endpoint's flags come to.
+    /// The state for an endpoint's flags.
     pub fn of(endpoint: &EndpointState) -> Self {
         let flags = [
             (Flag::Stop, EndpointStatus::Stopped),
@@ -176,7 +176,7 @@ impl EndpointStatus {
     }
 }
 
-/// What an endpoint counts for now, in units of its weight.
+/// An endpoint's weight now, in units of its weight.
 pub(crate) fn effective_weight(endpoint: &EndpointState) -> f64 {
     f64::from(endpoint.effective_weight()) / f64::from(evenkeel_policy::endpoint::WEIGHT_ONE)
 }

@@ -1,13 +1,11 @@
-//! Of whatever has exchanges: listeners, routes, upstreams; their phases also
-//! of endpoints.
+//! Figures of everything with exchanges: listeners, routes, upstreams. Endpoints have the phases.
 
 use evenkeel_metrics::figures;
 
 figures! {
-    /// What exchanges took: times in microseconds, sizes in bytes.
+    /// Durations and sizes of exchanges: times in microseconds, sizes in bytes.
     figures PhaseFigures;
-    /// What exchanges took. A phase that an exchange did not reach is not
-    /// counted.
+    /// Durations and sizes of exchanges. A phase that an exchange did not reach is not counted.
     cells Phases;
 
     /// Time in the upstream's queue, of exchanges that waited there.
@@ -23,9 +21,9 @@ figures! {
 }
 
 figures! {
-    /// What is counted of exchanges, wherever they are counted.
+    /// Figures of exchanges, for each object that has exchanges.
     figures ExchangeFigures;
-    /// What a worker counts of exchanges.
+    /// A worker's counters of exchanges.
     cells ExchangeCounters;
 
     /// Exchanges that ended, however they did.
@@ -42,14 +40,13 @@ figures! {
     /// Exchanges by how they ended: the word that the access log has; those that
     /// occurred.
     ends ends => "ends_total" after "responses_total";
-    /// What they took. Of an upstream's cells, only of exchanges that came to no
-    /// endpoint: the others are with their last one.
+    /// Durations and sizes. An upstream's cells have only exchanges that reached no endpoint. The
+    /// others are counted at their last endpoint.
     nested phases: Phases;
 }
 
 impl Phases {
-    /// Adds those of others, which nobody adds to any more; only the worker that owns
-    /// these may.
+    /// Adds counts that no longer change. Only the worker that owns `self` may call this.
     pub(super) fn take_over(&self, other: &Phases) {
         self.queue_us.take_over(&other.queue_us);
         self.connect_us.take_over(&other.connect_us);
@@ -60,7 +57,7 @@ impl Phases {
 }
 
 impl PhaseFigures {
-    /// Adds those of others.
+    /// Adds other figures.
     pub(super) fn merge(&mut self, other: &PhaseFigures) {
         self.queue_us.merge(&other.queue_us);
         self.connect_us.merge(&other.connect_us);

@@ -1,7 +1,7 @@
-//! What was counted, as one process leaves it to the next.
+//! Hands the counts of one process over to the next.
 //!
-//! Counts go by the names of what they are of. The next process keeps them beside the
-//! counters of its workers, as those of one that only the process before raises.
+//! Counts go by the names of the counted objects. The next process keeps them beside the counters
+//! of its workers, like one more worker that only the process before raises.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,8 +15,8 @@ use super::counters::Counters;
 use crate::config::Config;
 
 impl Counters {
-    /// What this worker has counted so far, by the names of this configuration, which
-    /// its indices are of.
+    /// All counts of this worker so far, by the names of this configuration, which has its
+    /// indices.
     fn save(&self, config: &Config) -> Saved {
         let listeners = config.listeners.iter().zip(&self.listeners);
         let routes = || config.routes.iter();
@@ -79,7 +79,7 @@ impl Sources {
         self.counters.get(self.config.server.workers)
     }
 
-    /// Nothing but what the process before has counted; `None` where there was none.
+    /// Sources with only the counts of the process before; `None` where there was none.
     pub(crate) fn of_process_before(&self) -> Option<Sources> {
         let counters = vec![self.inherited()?.clone()];
         Some(Sources {
@@ -88,7 +88,7 @@ impl Sources {
         })
     }
 
-    /// What was counted so far.
+    /// All counts so far.
     pub(crate) fn save(&self) -> Saved {
         let mut sum = Saved::Nothing;
         for counters in &self.counters {
@@ -98,7 +98,7 @@ impl Sources {
         sum
     }
 
-    /// What no worker counts.
+    /// The counts that no worker keeps.
     fn save_given(&self) -> Saved {
         let tickets = self.tickets.figures();
         let process = [
@@ -173,7 +173,7 @@ impl Sources {
         ])
     }
 
-    /// Adds what no worker counts, as far as it is more than what was told `before`.
+    /// Adds the increase of the counts that no worker keeps, since the report `before`.
     fn add_given(&self, saved: &Saved, before: &Saved) {
         let (process, process_before) = (saved.of("process"), before.of("process"));
         let more = |name| {
@@ -239,14 +239,14 @@ impl Sources {
         }
     }
 
-    /// Goes on from what the process before has counted: has these counts in place of
-    /// those that were told `before`. To be called by one thread.
+    /// Continues from the counts of the process before: takes these in place of the earlier
+    /// report `before`. To be called by one thread.
     pub(crate) fn inherit(&self, saved: &Saved, before: &Saved) {
         self.add_given(saved, before);
         self.raise(saved);
     }
 
-    /// Has the counters of the process before come to at least these.
+    /// Raises the counters of the process before to at least these counts.
     fn raise(&self, saved: &Saved) {
         let Some(counters) = self.inherited() else {
             return;

@@ -1,4 +1,4 @@
-//! Of a listener.
+//! Figures of a listener.
 
 use std::sync::atomic::Ordering;
 
@@ -12,12 +12,12 @@ figures! {
     figures ListenerFigures;
     /// Counters of a listener.
     cells ListenerCounters;
-    /// What is known of a listener otherwise.
+    /// Further facts of a listener.
     given ListenerGiven;
 
     /// Its name.
     given name: String;
-    /// Where it listens.
+    /// Its address.
     given bind: String;
     /// Whether it takes new connections: until the process drains.
     given accepting: bool;

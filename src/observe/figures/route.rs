@@ -1,4 +1,4 @@
-//! Of a route, of the files that it serves, and of what its cache does for it.
+//! Figures of a route, of its files, and of its cache, limits, compression and mirror.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ figures! {
     figures RouteFigures;
     /// Counters of a route.
     cells RouteCounters;
-    /// What is known of a route otherwise.
+    /// Further facts of a route.
     given RouteGiven;
 
     /// Its name.
     given name: String;
-    /// Names of the upstreams that it goes to, if it goes to any.
+    /// Names of its upstreams, if it has any.
     given upstream: Option<String>;
     /// Whether it is under maintenance.
     given maintenance: bool => gauge "maintenance";
     /// Its files, if it serves any.
     given files: Option<FileFigures>;
-    /// What its cache does for it, if it has one.
+    /// Its cache, if it has one.
     given cache: Option<CachingFigures>;
-    /// What its limits did, if it has any.
+    /// Its limits, if it has any.
     given limits: Option<LimitFigures>;
-    /// What was compressed of its responses, if any may be.
+    /// Its compression, if it may compress.
     given compression: Option<CompressionFigures>;
-    /// What became of copies of its requests, if it has a mirror.
+    /// Its mirror, if it has one.
     given mirror: Option<MirrorFigures>;
     /// Responses that its bandwidth held back.
     counter paced => "paced_total";
@@ -48,7 +48,7 @@ figures! {
     figures FileFigures;
     /// Counters of a route's files.
     cells FileCounters;
-    /// What is known of a route's files otherwise.
+    /// Further facts of a route's files.
     given FileGiven;
 
     /// The folder.
@@ -62,11 +62,11 @@ figures! {
 }
 
 figures! {
-    /// What the limits of a route did.
+    /// Figures of a route's limits.
     figures LimitFigures;
-    /// Counters of what the limits of a route did.
+    /// Counters of a route's limits.
     cells LimitCounters;
-    /// What is known of a route's limits otherwise.
+    /// Further facts of a route's limits.
     given LimitGiven;
 
     /// Keys that have used a part of what they may; zero in brief figures.
@@ -82,11 +82,11 @@ figures! {
 }
 
 figures! {
-    /// What was compressed of a route's responses.
+    /// Figures of a route's compression.
     figures CompressionFigures;
-    /// Counters of what was compressed of a route's responses.
+    /// Counters of a route's compression.
     cells CompressionCounters;
-    /// What is known of it otherwise.
+    /// Further facts of a route's compression.
     given CompressionGiven;
 
     /// Responses that were compressed with gzip.
@@ -104,11 +104,11 @@ figures! {
 }
 
 figures! {
-    /// What became of copies of a route's requests.
+    /// Figures of the copies of a route's requests.
     figures MirrorFigures;
-    /// Counters of what became of copies of a route's requests.
+    /// Counters of the copies of a route's requests.
     cells MirrorCounters;
-    /// What is known of a route's mirror otherwise.
+    /// Further facts of a route's mirror.
     given MirrorGiven;
 
     /// Name of the upstream that gets them.
@@ -128,11 +128,11 @@ figures! {
 }
 
 figures! {
-    /// What a route's cache does for it.
+    /// Figures of a route's cache.
     figures CachingFigures;
-    /// Counters of what a route's cache does for it.
+    /// Counters of a route's cache.
     cells CachingCounters;
-    /// What is known of a route's cache otherwise.
+    /// Further facts of a route's cache.
     given CachingGiven;
 
     /// The cache.
@@ -165,8 +165,8 @@ pub struct RouteCaching {
 }
 
 impl CachingCounters {
-    /// Counts a request, with the bytes of the body that was sent for it and the age of what
-    /// was stored.
+    /// Counts a request, with the length of the body that was sent and the age of the stored
+    /// response.
     pub fn count(&self, result: CacheResult, body_bytes_out: u64, age_ms: u32) {
         let (counter, is_saved) = match result {
             CacheResult::Hit => (&self.hits, true),
@@ -189,20 +189,19 @@ impl CachingFigures {
         self.answered() + self.revalidated + self.misses
     }
 
-    /// Requests that it answered without an endpoint.
+    /// Requests that the cache answered without an endpoint.
     pub fn answered(&self) -> u64 {
         self.hits + self.stale
     }
 
-    /// The part of the requests that asked no endpoint, of those for which the cache was
-    /// asked. `None` where there was none.
+    /// The share of requests that asked no endpoint, among those that asked the cache; `None`
+    /// without any.
     pub fn hit_ratio(&self) -> Option<f64> {
         let asked = self.asked();
         (asked > 0).then(|| self.answered() as f64 / asked as f64)
     }
 
-    /// The mean age of the responses that clients got from what was stored. `None` where
-    /// there was none.
+    /// The mean age of stored responses that were sent to clients; `None` without any.
     pub fn mean_age(&self) -> Option<Duration> {
         let served = self.answered() + self.revalidated;
         let age_ms = self.age_ms.checked_div(served)?;
@@ -276,7 +275,7 @@ impl Sources {
         route
     }
 
-    /// Each worker's part in the figures of a route's cache.
+    /// Each worker's part of the figures of a route's cache.
     fn caching(&self, route: usize) -> impl Iterator<Item = &RouteCaching> {
         let workers = self.counters.iter();
         workers.filter_map(move |it| it.caching[route].as_deref())

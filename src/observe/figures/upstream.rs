@@ -1,4 +1,4 @@
-//! Of an upstream and its lanes.
+//! Figures of an upstream and its lanes.
 
 use std::time::SystemTime;
 
@@ -17,7 +17,7 @@ figures! {
     figures UpstreamFigures;
     /// Counters of an upstream.
     cells UpstreamCounters;
-    /// What is known of an upstream otherwise.
+    /// Further facts of an upstream.
     given UpstreamGiven;
 
     /// Its name.
@@ -49,7 +49,7 @@ figures! {
     /// The same by reason: those that occurred.
     given source_failures_by_reason: Reasons => counter "source_failures_total"
         after "buffers_refused_total";
-    /// Where its endpoints come from, beyond the addresses that are written.
+    /// Sources of its endpoints, apart from addresses in the configuration.
     given sources: Vec<SourceFigures>;
     /// Its lanes.
     given lanes: Vec<LaneFigures>;

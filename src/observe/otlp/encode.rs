@@ -1,6 +1,6 @@
-//! Spans as the JSON of OTLP (opentelemetry-proto, "JSON Protobuf Encoding"):
-//! ids in hexadecimal, 64-bit integers as text. Attributes are named as the
-//! semantic conventions for HTTP have them; ours begin with `evenkeel.`.
+//! Spans as the JSON of OTLP (opentelemetry-proto, "JSON Protobuf Encoding"): ids in hexadecimal,
+//! 64-bit integers as strings. Attributes have the names of the semantic conventions for HTTP;
+//! our own begin with `evenkeel.`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::config::Otlp;
 
 /// The kind of a span that serves a request.
 const SERVER: u8 = 2;
-/// The status of a span that failed.
+/// The status of a failed span.
 const ERROR: u8 = 2;
 
 /// A request to the collector.
@@ -75,7 +75,7 @@ fn attributes(span: &Span) -> Vec<Value> {
         Version::Http2 => "2",
         version => version.as_str().trim_start_matches("HTTP/"),
     };
-    // Without the query: secrets stand in there.
+    // Without the query, which may have secrets.
     let mut all = vec![
         text("url.path", &span.path),
         text("url.scheme", span.scheme.as_str()),
@@ -110,7 +110,7 @@ fn attributes(span: &Span) -> Vec<Value> {
     }
     if span.is_error {
         all.push(match span.end.status() {
-            // An error that the endpoint answered with.
+            // An error response of the endpoint.
             200 => text("error.type", &span.status.to_string()),
             _ => text("error.type", span.end.word()),
         });

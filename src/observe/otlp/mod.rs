@@ -1,12 +1,12 @@
 //! Spans of sampled exchanges, sent to a collector by OTLP over HTTP.
 //!
-//! A worker hands a finished span to the exporter's thread and goes on; where
-//! that has no room the span is dropped and counted. The thread sends what has
-//! come once a second, or sooner where there is much. What the collector does
-//! not take is counted as lost: it is not sent again.
+//! A worker hands a finished span to the exporter's thread and continues. While the thread has no
+//! room, the span is dropped and counted. The thread sends its spans once a second, or sooner if
+//! there are many. Spans that the collector does not take are counted as lost, and not sent
+//! again.
 //!
-//! Each configuration may name another collector ([`Exporters::follow`]). The exporter of
-//! an earlier one ends by itself when the last generation that sends there is gone.
+//! Each configuration may name another collector ([`Exporters::follow`]). The exporter of an
+//! earlier one ends by itself with the last generation that sends to it.
 
 mod encode;
 mod span;
@@ -31,7 +31,7 @@ use crate::metrics::Counter;
 
 pub use span::Span;
 
-/// Spans that may wait for the exporter before they are dropped.
+/// Most spans that wait for the exporter; further ones are dropped.
 const SPANS_WAITING: usize = 4096;
 /// Most spans in a request.
 const BATCH: usize = 512;
@@ -40,18 +40,18 @@ const MAX_ANSWER_LEN: usize = 64 * 1024;
 /// Longest time that a span waits for others.
 const BATCH_TIME: Duration = Duration::from_secs(1);
 
-/// What became of spans that the exporter took.
+/// The fate of spans that the exporter took.
 #[derive(Debug, Default)]
 pub struct SpanCounts {
-    /// The collector has them.
+    /// The collector has taken them.
     pub sent: AtomicU64,
-    /// It does not.
+    /// The collector has not.
     pub lost: AtomicU64,
-    /// Handed over, and neither of both yet.
+    /// Handed over, and neither sent nor lost yet.
     waiting: AtomicU64,
 }
 
-/// Where workers hand their spans over.
+/// Hands spans of workers over to the exporter.
 #[derive(Debug, Clone)]
 pub struct SpanSender {
     spans: SyncSender<Span>,
@@ -59,8 +59,7 @@ pub struct SpanSender {
 }
 
 impl SpanSender {
-    /// Hands a span over without waiting; one for which there is no room is
-    /// counted in `dropped`.
+    /// Hands a span over without waiting. Counts it in `dropped` if there is no room.
     pub fn send(&self, span: Span, dropped: &Counter) {
         self.counts.waiting.fetch_add(1, Ordering::Relaxed);
         if self.spans.try_send(span).is_err() {
@@ -79,7 +78,7 @@ pub struct Exporter {
 /// Starts the thread.
 ///
 /// # Errors
-/// It can't be started.
+/// The thread can't be started.
 fn start(settings: Otlp, counts: Arc<SpanCounts>) -> io::Result<(SpanSender, Exporter)> {
     let (spans, receiver) = sync_channel(SPANS_WAITING);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -99,22 +98,22 @@ pub struct Exporters {
     counts: Arc<SpanCounts>,
     /// The newest configuration's, while it has one.
     current: Option<(Otlp, SpanSender)>,
-    /// Those that have not ended.
+    /// Exporters that have not ended.
     running: Vec<Exporter>,
 }
 
-/// Where spans of a configuration go that is to come into force.
+/// The exporter of a configuration that is to come into force.
 #[derive(Debug)]
 pub enum NextExporter {
-    /// Nowhere.
+    /// None.
     None,
-    /// Where they go now.
+    /// The present one.
     Current,
-    /// To another collector.
+    /// A new one, for another collector.
     New {
-        /// Those of the configuration.
+        /// Settings of the configuration.
         settings: Otlp,
-        /// Where workers hand spans over.
+        /// Hands spans of workers over.
         sender: SpanSender,
         /// Its thread, which ends with the last sender.
         exporter: Exporter,
@@ -122,13 +121,13 @@ pub enum NextExporter {
 }
 
 impl Exporters {
-    /// What became of the spans of all of them.
+    /// The fate of spans, over all exporters.
     pub fn counts(&self) -> Arc<SpanCounts> {
         self.counts.clone()
     }
 
-    /// Makes ready where spans of another configuration go. One with the same settings
-    /// goes on with the same exporter. Changes nothing yet; dropped, it leaves nothing.
+    /// Prepares the exporter of another configuration. The same settings keep the same exporter.
+    /// Changes nothing yet; dropped, it leaves nothing behind.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -147,7 +146,7 @@ impl Exporters {
         })
     }
 
-    /// Has spans go where it was made ready.
+    /// Switches to the prepared exporter.
     pub fn follow(&mut self, next: NextExporter) -> Option<SpanSender> {
         self.running.retain(|it| !it.thread.is_finished());
         match next {
@@ -165,8 +164,8 @@ impl Exporters {
         Some(self.current.as_ref()?.1.clone())
     }
 
-    /// Waits until everything is sent, or `timeout` has passed: what is left is lost
-    /// then. Nobody may have a sender any more.
+    /// Waits until everything is sent. After `timeout` the rest is lost. All senders must be
+    /// gone.
     pub fn finish(self, timeout: Duration) {
         drop(self.current);
         let deadline = Instant::now() + timeout;
@@ -183,7 +182,7 @@ impl Exporters {
 }
 
 impl Exporter {
-    /// Waits until everything is sent, or the deadline. Whether it is.
+    /// Waits until everything is sent, or until the deadline. Returns whether it is sent.
     fn finish(self, deadline: Instant) -> bool {
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {
@@ -234,7 +233,7 @@ fn export_all(runtime: &Runtime, settings: &Otlp, spans: &Receiver<Span>, counts
     }
 }
 
-/// Says what the collector does, where that is new.
+/// Logs the collector's state when it changes.
 fn note(settings: &Otlp, error: Option<String>, last_error: &mut Option<String>) {
     let collector = &settings.authority;
     match (&error, &last_error) {
@@ -249,9 +248,8 @@ fn note(settings: &Otlp, error: Option<String>, last_error: &mut Option<String>)
     *last_error = error;
 }
 
-/// Sends a request on a connection of its own: at most one a second needs no
-/// pool, and never finds a connection that has gone stale. Gives the number of
-/// spans that the collector rejected.
+/// Sends a request on its own connection. One a second needs no pool, and never meets a stale
+/// connection. Returns the number of spans that the collector rejected.
 async fn post(settings: &Otlp, body: Vec<u8>) -> Result<u64, String> {
     let stream = TcpStream::connect(&settings.authority).await;
     let stream = stream.map_err(|error| format!("connect: {error}"))?;
@@ -266,7 +264,7 @@ async fn post(settings: &Otlp, body: Vec<u8>) -> Result<u64, String> {
     }
     let request = request.body(Full::new(Bytes::from(body)));
     let request = request.map_err(|error| error.to_string())?;
-    // The sender goes with it, and with that the connection ends.
+    // The sender is dropped here, and with it the connection.
     let answered = async move {
         let response = sender.send_request(request).await.map_err(failed)?;
         let status = response.status();
@@ -284,8 +282,8 @@ async fn post(settings: &Otlp, body: Vec<u8>) -> Result<u64, String> {
     }
 }
 
-/// The spans that an answer says were rejected (`partialSuccess`); JSON has
-/// 64-bit numbers as texts, and collectors send either.
+/// The number of rejected spans in an answer (`partialSuccess`). JSON has 64-bit numbers as
+/// strings, and collectors send both forms.
 fn rejected(answer: &[u8]) -> u64 {
     let answer: serde_json::Value = serde_json::from_slice(answer).unwrap_or_default();
     let count = &answer["partialSuccess"]["rejectedSpans"];
@@ -333,7 +331,7 @@ mod tests {
         let first = follow(&mut exporters, Some(&settings[0]));
         let again = follow(&mut exporters, Some(&settings[0]));
         assert_eq!(exporters.running.len(), 1);
-        // It is refused.
+        // The second configuration is refused.
         drop(exporters.prepare(Some(&settings[1])).unwrap());
         drop(exporters.prepare(None).unwrap());
         let (current, _) = exporters.current.as_ref().unwrap();

@@ -1,4 +1,4 @@
-//! What a span tells of an exchange.
+//! The facts of an exchange that a span has.
 
 use evenkeel_proto::Scheme;
 use evenkeel_proto::Version;

@@ -1,4 +1,4 @@
-//! Which connection is closed first to make room.
+//! The order in which connections are closed to make room.
 
 use std::cmp::Reverse;
 
@@ -6,8 +6,8 @@ use super::ListenerId;
 use crate::metrics::end::Failure;
 use crate::net::descriptors::Taker;
 
-/// A moment on a worker, in a word: a tick, then a number of its own within the
-/// tick, as long as there is one. Wraps around after four days.
+/// An instant on a worker in one word: a tick, and a serial number within the tick. It wraps
+/// around after four days.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp(u32);
 
@@ -37,7 +37,7 @@ impl Stamp {
         }
     }
 
-    /// How old it is at the end of a tick.
+    /// Its age at the end of a tick.
     pub(super) fn age(self, tick: u64) -> Age {
         Age(Stamp::last_of(tick).0.wrapping_sub(self.0))
     }
@@ -54,11 +54,10 @@ impl Age {
     }
 }
 
-/// What there is too little of for another connection.
+/// A shortage that keeps another connection from opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Need {
-    /// File descriptors of the process, for one that may have no higher numbers
-    /// than its limit.
+    /// File descriptors of the process, for a taker that may not use the last ones.
     Descriptor(Taker),
     /// Connections that a listener may have at once.
     Connection {
@@ -68,7 +67,7 @@ pub enum Need {
 }
 
 impl Need {
-    /// The failure of a need that nothing could be closed for.
+    /// The failure of a need for which nothing could be closed.
     pub fn failure(self) -> Failure {
         match self {
             Need::Descriptor(_) => Failure::NoDescriptor,
@@ -77,18 +76,17 @@ impl Need {
     }
 }
 
-/// A client's connection that can be closed to make room, in the order in which
-/// such are closed.
+/// A client's connection that can be closed to make room, in the order of closing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Closable {
     /// Its client has not sent a whole request yet. The oldest comes first.
     Silent(Reverse<Age>),
-    /// It waits for a further request. The one that does for longest comes first.
+    /// It waits for a further request. The longest idle comes first.
     Idle(Reverse<Age>),
 }
 
 impl Closable {
-    /// For how long it has been so.
+    /// The time in this state.
     pub fn age(self) -> Age {
         match self {
             Closable::Silent(Reverse(age)) | Closable::Idle(Reverse(age)) => age,

@@ -1,4 +1,4 @@
-//! Open connections as they are shown.
+//! Open connections, as the status page shows them.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -16,12 +16,12 @@ use super::{ListenerId, NONE, SessionEntry, Stage, TURN, Track};
 pub struct SessionList {
     /// How many are open in all.
     pub open: usize,
-    /// Those that are shown.
+    /// The connections in the list.
     pub rows: Vec<Session>,
 }
 
 impl SessionList {
-    /// Leaves at most `max`: those with an exchange first, the longest first.
+    /// Keeps at most `max`: first those with an exchange, the longest first.
     pub fn keep_foremost(&mut self, max: usize) {
         self.rows.sort_by_key(|it| match &it.exchange {
             Some(exchange) => (0, Reverse(exchange.elapsed)),
@@ -30,8 +30,8 @@ impl SessionList {
         self.rows.truncate(max);
     }
 
-    /// Looks up the names of listeners, of routes and of where they go. Other tasks have
-    /// their turn meanwhile.
+    /// Looks up the names of listeners, routes, upstreams and endpoints. Other tasks run
+    /// meanwhile.
     pub async fn look_up(
         &mut self,
         listener: impl Fn(ListenerId) -> Option<String>,
@@ -61,7 +61,7 @@ impl SessionList {
 pub struct Session {
     /// The listener.
     pub listener: ListenerId,
-    /// Its name, once its worker has looked that up.
+    /// Its name, once its worker has looked it up.
     pub listener_name: Option<String>,
     /// `None` over a Unix socket.
     pub address: Option<IpAddr>,
@@ -78,13 +78,13 @@ pub struct Session {
 /// An exchange in progress.
 #[derive(Debug, Clone)]
 pub struct OngoingExchange {
-    /// How far it is.
+    /// Its stage.
     pub phase: Stage,
-    /// Since its head's first byte.
+    /// Time since the first byte of its head.
     pub elapsed: Duration,
     /// Its route, if one matched.
     pub routed: Option<Routed>,
-    /// The names of that, once its worker has looked them up.
+    /// The names of its route, once its worker has looked them up.
     pub names: Option<RoutedNames>,
     /// Attempts made.
     pub attempts: u32,
@@ -101,15 +101,15 @@ pub struct OngoingExchange {
 pub struct Routed {
     /// The number of the generation that the exchange began with.
     pub generation: u32,
-    /// Index of the route in that.
+    /// Index of the route in that generation.
     pub route: usize,
-    /// Index of the upstream in that, once it goes to one.
+    /// Index of the upstream in that generation, once it goes to one.
     pub upstream: Option<usize>,
-    /// The endpoint, in that upstream.
+    /// The endpoint of that upstream.
     pub endpoint: Option<EndpointId>,
 }
 
-/// The names of a route, and of where it goes.
+/// The names of a route, its upstream and the endpoint.
 #[derive(Debug, Clone)]
 pub struct RoutedNames {
     /// The route's.
@@ -121,7 +121,7 @@ pub struct RoutedNames {
 }
 
 impl Session {
-    /// Adds a connection: once, or once for each of the exchanges that it carries at a time.
+    /// Adds a connection: once, or once for each of its exchanges.
     pub(super) fn push_all(
         rows: &mut Vec<Session>,
         entry: &SessionEntry,
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// Its exchange is that of `exchange`, if there is one.
+    /// The connection with the exchange of `exchange`, if there is one.
     fn new(entry: &SessionEntry, exchange: Option<&Track>, age: Duration, now: Instant) -> Self {
         let track = entry.track.as_deref();
         Session {

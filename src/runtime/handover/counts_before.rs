@@ -42,7 +42,7 @@ pub(in crate::runtime) struct Unheard {
 }
 
 impl CountsBefore {
-    /// Hears of them on a thread of its own. `first` is told of the first counts.
+    /// Receives them on a thread of its own. `first` fires with the first counts.
     ///
     /// # Errors
     /// The thread can't be started.

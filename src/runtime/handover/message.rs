@@ -1,4 +1,4 @@
-//! What the two processes of an upgrade say to each other, as JSON.
+//! Messages between the two processes of an upgrade, as JSON.
 //!
 //! ```text
 //!   old                                          new
@@ -41,14 +41,13 @@ pub(in crate::runtime) const VERSION: u32 = 2;
 /// Names the descriptor of the channel to the new process.
 pub(in crate::runtime) const CHANNEL_VARIABLE: &str = "EVENKEEL_HANDOVER";
 
-/// The version alone: all that is read of an offer of another one.
+/// The version alone. Nothing more is read of an offer of another version.
 #[derive(Debug, Deserialize)]
 pub(in crate::runtime) struct Versioned {
     pub version: u32,
 }
 
-/// What the old process has for the new one. Its descriptors are those of all sockets,
-/// in their order.
+/// The offer of the old process. With it come the descriptors of all sockets, in their order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::runtime) struct Offer {
     pub version: u32,
@@ -57,7 +56,7 @@ pub(in crate::runtime) struct Offer {
     pub sockets: Vec<OfferedSockets>,
     /// Path of the control socket.
     pub control: Option<String>,
-    /// What the sources of endpoints have answered.
+    /// The answers of the sources of endpoints.
     #[serde(default)]
     pub discovered: SourcesKept,
 }
@@ -76,7 +75,7 @@ pub(in crate::runtime) struct OfferedSockets {
     pub file: Option<FileIdentity>,
 }
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::runtime) enum Role {
@@ -94,7 +93,7 @@ pub(in crate::runtime) enum Answer {
     Serving,
     /// It can't take over, for this reason.
     Refused(String),
-    /// It goes on counting from the counts that it was told.
+    /// Its counts start from those of the old process.
     Counted,
 }
 
@@ -102,17 +101,16 @@ pub(in crate::runtime) enum Answer {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::runtime) enum Word {
-    /// What is known of upstreams and endpoints at this moment. It comes before
-    /// `Serve`.
+    /// The present state of upstreams and endpoints. It comes before `Serve`.
     Known(Box<Known>),
     /// To accept connections. The old process does so too until it hears `Serving`.
     Serve,
-    /// What was counted so far.
+    /// The counts so far.
     Counts(Saved),
-    /// The old process ends, and the one before it has not ended yet: that one's counts
-    /// come by the channel that is with this.
+    /// The old process ends, but the one before it has not ended yet. The channel to that one
+    /// comes with this message, and brings its counts.
     Before {
-        /// What that one has counted, as far as it is among the last `Counts`.
+        /// The counts of that process that the last `Counts` include.
         counted: Saved,
     },
 }

@@ -1,7 +1,8 @@
-//! What one process leaves to the next: sockets, what is known of endpoints, counts.
+//! The hand-over from one process to the next: sockets, state of endpoints, counts.
 //!
-//! `message` has what the two say to each other, `predecessor` the side of the process
-//! that takes over, `counts_before` what processes before count while they finish, `state` what is known of upstreams. The other side is `upgrade`.
+//! `message` has the messages between the two. `predecessor` is the side of the process that
+//! takes over. `counts_before` has the counts of earlier processes while they finish. `state` is
+//! the state of upstreams. The other side is `upgrade`.
 
 mod counts_before;
 pub(super) mod message;

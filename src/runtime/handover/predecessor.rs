@@ -1,4 +1,4 @@
-//! The new process's side: what it takes over, and when it begins to serve.
+//! The new process's side: its inheritance, and when it begins to serve.
 
 use std::io;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(in crate::runtime) struct Predecessor {
     discovered: SourcesKept,
 }
 
-/// What a start begins with beside its configuration.
+/// The inheritance that a start begins with, beside its configuration.
 #[derive(Debug, Default)]
 pub(in crate::runtime) struct Inheritance {
     pub predecessor: Option<Predecessor>,
@@ -37,8 +37,8 @@ pub(in crate::runtime) struct Inheritance {
 }
 
 impl Inheritance {
-    /// What the old process offers, if one has started this; else what the service
-    /// manager does. Blocks.
+    /// The offer of the old process, if one has started this one; else that of the service
+    /// manager. Blocks.
     ///
     /// # Errors
     /// The offer can't be taken; the old process has been told why.
@@ -69,7 +69,7 @@ impl Inheritance {
 }
 
 impl Inheritance {
-    /// Where the control socket of the process before is.
+    /// The address of the control socket of the process before.
     pub fn control_of_another(&self) -> Option<Address> {
         address(self.predecessor.as_ref()?.control.as_deref()?)
     }
@@ -82,7 +82,7 @@ impl Inheritance {
         }
     }
 
-    /// What the sources of endpoints have answered to the process before.
+    /// The answers of the sources of endpoints to the process before.
     pub fn discovered(&self) -> Option<&SourcesKept> {
         Some(&self.predecessor.as_ref()?.discovered)
     }
@@ -126,7 +126,7 @@ fn take(channel: &Channel) -> io::Result<(Offer, GivenSockets)> {
 }
 
 fn refuse(channel: &Channel, why: &str) {
-    // Where it can't be told, it sees that this process ends.
+    // If the message is lost, the old process sees that this process ends.
     let _ = say(channel, &Answer::Refused(why.to_owned()));
 }
 

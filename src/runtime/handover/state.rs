@@ -1,7 +1,7 @@
-//! What is known of upstreams and endpoints, by their names.
+//! The state of upstreams and endpoints, by their names, as one process tells another.
 //!
-//! It is told when the new process is ready, as late as can be: what was learned fades
-//! within seconds. What is not there holds as for an endpoint that is new.
+//! The old process sends it as late as it can, when the new one is ready: learned values fade
+//! within seconds. An endpoint without an entry is a new endpoint.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -30,18 +30,18 @@ use crate::upstream::{SharedUpstream, UpstreamSides};
 /// An upstream of a configuration, with its index.
 type Configured<'a> = ((usize, &'a config::Upstream), &'a Arc<SharedUpstream>);
 
-/// What is known of upstreams.
+/// The state of all upstreams.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::runtime) struct Known {
     upstreams: BTreeMap<String, Upstream>,
-    /// What operators have changed of the lists of endpoints.
+    /// The changes of operators to the lists of endpoints.
     changes: ChangesKept,
     /// Of each worker: what its balancers have learned, by upstream.
     learned: Vec<BTreeMap<String, Learned>>,
     /// The keys of tickets.
     ticket_keys: KeptTicketKeys,
-    /// What is under maintenance.
+    /// Routes and upstreams under maintenance.
     maintenance: UnderMaintenance,
 }
 
@@ -94,7 +94,7 @@ struct Endpoint {
     address: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     admin: Option<String>,
-    /// Where it was changed at run time.
+    /// The weight, if it was changed at run time.
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u32>,
     is_down: bool,
@@ -123,7 +123,7 @@ struct Endpoint {
     last_probe: Value,
 }
 
-/// What a balancer has learned.
+/// The learned values of a balancer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Learned {
@@ -136,8 +136,7 @@ struct Learned {
 }
 
 impl Known {
-    /// Reads what is known now. Takes milliseconds where there are thousands of
-    /// endpoints.
+    /// Reads the present state. Takes milliseconds where there are thousands of endpoints.
     pub fn of(
         sources: &Sources,
         upstreams: &[Arc<SharedUpstream>],
@@ -162,8 +161,8 @@ impl Known {
         }
     }
 
-    /// Has all of it hold for the endpoints that are there again. Gives what is for the
-    /// workers. May block.
+    /// Restores the state of endpoints that exist again. Gives the part that is for the workers.
+    /// May block.
     pub fn restore(
         self,
         sources: &Sources,
@@ -227,7 +226,7 @@ fn endpoints(
 }
 
 impl Upstream {
-    /// Where the list is written otherwise than it was, weights are those of the list.
+    /// Weights are those of the list if the list is written otherwise than before.
     fn restore(&self, sources: &Sources, index: usize, shared: &SharedUpstream, is_listed: bool) {
         let now = clock::now();
         let dispatcher = shared.dispatcher();
@@ -240,7 +239,7 @@ impl Upstream {
         let members: Vec<(&EndpointState, &Endpoint)> = members.collect();
         let kept = members.iter().map(|(state, saved)| {
             let kept = saved.kept();
-            // Where nothing probes any more, nothing could bring an endpoint back.
+            // Without probes, nothing could bring an endpoint back.
             let kept = if shared.is_probed() {
                 kept
             } else {
@@ -253,7 +252,7 @@ impl Upstream {
             if let Some(weight) = saved.weight.filter(|_| is_listed) {
                 dispatcher.set_weight(state, weight, now);
             }
-            // One of a form that is not known is as if there was none.
+            // A form that this version does not know counts as none.
             let last_probe = LastProbe::deserialize(&saved.last_probe).ok();
             let probes = sources.probes.of_upstream(index);
             probes.inherit(state.id(), last_probe);
@@ -297,7 +296,7 @@ impl Endpoint {
     }
 }
 
-/// What a worker has learned; upstreams of which that is nothing are left out.
+/// The learned values of a worker. Upstreams without any are left out.
 fn learned_by_upstream(sides: Vec<LearnedSide>) -> BTreeMap<String, Learned> {
     let now = clock::now();
     let sides = sides.into_iter().filter_map(|side| {
@@ -314,13 +313,13 @@ fn learned_by_upstream(sides: Vec<LearnedSide>) -> BTreeMap<String, Learned> {
     sides.collect()
 }
 
-/// What the workers of the process before have learned.
+/// The learned values of the workers of the process before.
 #[derive(Debug)]
 pub(in crate::runtime) struct LearnedByUpstream(Vec<BTreeMap<String, Learned>>);
 
 impl LearnedByUpstream {
-    /// Has a worker go on from what one of the process before has learned. Of workers
-    /// that are more than there were, several go on from the same.
+    /// Has a worker go on from the values of a worker of the process before. If there are more
+    /// workers now, several start from the same values.
     pub fn teach(&self, worker: usize, sides: &UpstreamSides) {
         let Some(of) = worker.checked_rem(self.0.len()) else {
             return;

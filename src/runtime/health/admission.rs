@@ -69,13 +69,13 @@ impl Watch {
         workers.map(of_worker).sum()
     }
 
-    /// Takes a slot where the endpoint has a limit, and has an idle connection
-    /// closed where that stands in the way of a new one. Where all slots are busy,
-    /// the next one that is given back is for it; it waits for `patience`.
+    /// Takes a slot where the endpoint has a limit.
     ///
-    /// Invariant: connections to the endpoint are at most its limit, those of
-    /// probes and tries included, but for one where no slot came free in that
-    /// time.
+    /// An idle connection is closed where it stands in the way of a new one. If all slots are
+    /// busy, the next one that is given back is for the caller, who waits for `patience`.
+    ///
+    /// Invariant: connections to the endpoint, probes and tries included, are at most
+    /// its limit. One more is allowed where no slot came free in that time.
     pub(super) async fn admit(&self, patience: Duration) -> Admission<'_> {
         if self.endpoint.pool.is_none() {
             return Admission::Unlimited;

@@ -1,10 +1,9 @@
 //! Health of endpoints: a duty of the control thread, one for the process whatever
 //! the number of workers.
 //!
-//! It probes endpoints, tries whether those are back that could not be
-//! connected to, and lets time pass for every upstream. What it learns goes to
-//! the dispatchers, which all workers share; every change is a line of the
-//! event log.
+//! It probes endpoints, tries whether unreachable ones are back, and lets time pass for every
+//! upstream. The results go to the dispatchers, which all workers share. Every change is a line
+//! of the event log.
 //!
 //! A probe or a try of an endpoint with a limit takes one of its slots, as an
 //! exchange does: see [`Watch::admit`].
@@ -46,7 +45,7 @@ const MOST_AT_ONCE: usize = 256;
 /// Longest time between two tries, or between probes of an endpoint that had none yet.
 const LONGEST_TRY: Duration = Duration::from_secs(1);
 
-/// What is watched, and where it is noted what was seen.
+/// The configuration and upstreams to watch, and where results are noted.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub config: Arc<Config>,
@@ -58,10 +57,10 @@ pub(super) struct Watched {
     pub probes: Arc<Probes>,
 }
 
-/// Watches for ever what is to be watched, in local tasks beside this one.
+/// Watches upstreams for ever, in local tasks beside this one.
 ///
-/// An upstream that stays goes on as it is: nothing is forgotten of its endpoints. Where
-/// its probes are others, the next ones come within their interval.
+/// An upstream that stays goes on as it is: nothing is forgotten of its endpoints. If its probes
+/// are others, the next ones come within their interval.
 pub(super) async fn watch(mut watched: watch::Receiver<Arc<Watched>>) {
     let mut health = Health::new(&watched.borrow_and_update());
     let mut ticks = interval(TICK);
@@ -84,7 +83,7 @@ struct Health {
     upstreams: Vec<UpstreamWatch>,
 }
 
-/// What the tasks of all upstreams share.
+/// State that the tasks of all upstreams share.
 struct Common {
     probe_permits: Permits,
     try_permits: Permits,
@@ -153,7 +152,7 @@ impl Current {
     }
 }
 
-/// What the tasks of one upstream share.
+/// State that the tasks of one upstream share.
 struct OfUpstream {
     common: Rc<Common>,
     shared: Arc<SharedUpstream>,
@@ -182,7 +181,7 @@ impl OfUpstream {
 /// One upstream and its endpoints, watched.
 struct UpstreamWatch {
     of: Rc<OfUpstream>,
-    /// Those that `endpoints` are of.
+    /// The list that `endpoints` was made from.
     members: Option<Arc<Members>>,
     endpoints: Vec<EndpointWatch>,
 }
@@ -196,7 +195,7 @@ impl UpstreamWatch {
         }
     }
 
-    /// Goes on with this configuration. Probes begin anew where they are others.
+    /// Goes on with this configuration. Changed probes start again.
     fn follow_settings(&mut self, current: Current) {
         let before = self.of.current.replace(current);
         if before.config().tls != self.of.current().config().tls {
@@ -209,7 +208,7 @@ impl UpstreamWatch {
         }
     }
 
-    /// Begins to watch endpoints that joined, and gives those up that left.
+    /// Begins to watch endpoints that joined, and gives up endpoints that left.
     fn follow_members(&mut self) {
         let members = self.of.shared.dispatcher().members();
         if self
@@ -240,7 +239,7 @@ impl UpstreamWatch {
 }
 
 impl OfUpstream {
-    /// What is kept of the probes of its endpoints.
+    /// The shown probes of its endpoints.
     fn probes(&self) -> Arc<UpstreamProbes> {
         let current = self.current();
         current.watched.probes.of_upstream(current.index).clone()

@@ -19,18 +19,18 @@ use crate::upstream::probe::{Answer, Awaited, Passed, ProbeFailure, probe, probe
 /// Part of the interval by which a probe comes earlier or later.
 const JITTER: f64 = 0.1;
 
-/// What a look at an endpoint showed.
+/// The result of a look at an endpoint.
 enum Seen {
-    /// A probe did.
+    /// A probe was made.
     Probe(Result<Passed, ProbeFailure>),
     /// It had no slot for a probe, but answered an exchange.
     Exchange,
 }
 
 impl Watch {
-    /// The first probe comes at once, or anywhere within the interval where the
-    /// endpoint takes part without one. Later ones come an interval apart, more or
-    /// less: those of many endpoints are spread out, and stay so.
+    /// The first probe comes at once, or anywhere within the interval where the endpoint takes
+    /// part without one. Later probes come an interval apart, with jitter: the probes of many
+    /// endpoints are spread out, and stay so.
     pub(super) async fn probe_for_ever(self, settings: Probe) {
         let mut due = Instant::now();
         let mut spread = Some(settings.interval.mul_f64(fastrand::f64()));
@@ -65,7 +65,7 @@ impl Watch {
             } else {
                 spread.take().unwrap_or_else(jittered)
             };
-            // Where probes can't keep up, none is made up for.
+            // Probes that come too late are not made up for.
             due = (due + pause).max(Instant::now());
         }
     }
@@ -144,7 +144,7 @@ impl Watch {
     }
 }
 
-/// Probes an endpoint. Where no descriptor is left for that, idle connections give way.
+/// Probes an endpoint. If no descriptor is left for a probe, idle connections give way.
 pub(super) async fn probe_once(
     endpoint: &Endpoint,
     settings: &Probe,

@@ -1,8 +1,7 @@
-//! Whether the endpoints that a configuration brings are well, looked at before it comes
-//! into force.
+//! Whether new endpoints of a configuration are well, checked before it comes into force.
 //!
-//! Only upstreams of which every endpoint or the TLS is new are looked at: others have
-//! endpoints whose health is known. Of each one endpoint that passes its probe is enough.
+//! Only upstreams whose TLS or whose endpoints are all new are checked: the others have
+//! endpoints whose health is known. One endpoint of each upstream has to pass its probe.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,7 +38,7 @@ pub(in crate::runtime) struct NewUpstream {
 #[derive(Debug, PartialEq, Eq)]
 struct Unhealthy {
     upstream: String,
-    /// Each endpoint with what is wrong with it.
+    /// Each endpoint with its failure.
     endpoints: Vec<(String, String)>,
 }
 
@@ -48,7 +47,7 @@ struct Unhealthy {
 pub(in crate::runtime) struct NoneHealthy(Vec<Unhealthy>);
 
 impl NewUpstream {
-    /// Those of a configuration that is to come after these upstreams. May take
+    /// The new upstreams of a configuration that is to come after `before`. May take
     /// milliseconds.
     pub fn all(config: &Config, before: &[Arc<SharedUpstream>]) -> Vec<Self> {
         let before: HashMap<_, _> = before.iter().map(|it| (it.name(), it)).collect();
@@ -79,8 +78,9 @@ impl NewUpstream {
     }
 }
 
-/// Whether none of the upstream's endpoints was there before, or their TLS is another. Where
-/// there was none, and there is none, nothing is new.
+/// Whether none of the upstream's endpoints was there before, or their TLS is another.
+///
+/// An upstream that had no endpoint and has none now is not new.
 fn are_new(upstream: &Upstream, known: &SharedUpstream) -> bool {
     let members = known.members();
     if members.is_empty() && upstream.endpoints.is_empty() {
@@ -99,7 +99,7 @@ fn are_new(upstream: &Upstream, known: &SharedUpstream) -> bool {
 /// passed.
 ///
 /// # Errors
-/// There are upstreams of which none did.
+/// An upstream has no endpoint that passed.
 ///
 /// # Cancellation
 /// Dropping the future ends the probes.
@@ -173,7 +173,7 @@ impl NewUpstream {
 }
 
 impl NoneHealthy {
-    /// What is wrong, for a line of the event log.
+    /// The failures, for a line of the event log.
     pub fn summary(&self) -> String {
         let each: Vec<_> = self.0.iter().map(ToString::to_string).collect();
         each.join("; ")

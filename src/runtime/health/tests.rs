@@ -105,7 +105,7 @@ fn watch_meanwhile(watched: Watched) -> oneshot::Sender<()> {
     follow_meanwhile(followed)
 }
 
-/// The same of what is to be watched at each time.
+/// The same, watching these in turn.
 fn follow_meanwhile(watched: watch::Receiver<Arc<Watched>>) -> oneshot::Sender<()> {
     let (stop, stopped) = oneshot::channel();
     std::thread::spawn(move || {
@@ -219,7 +219,7 @@ fn endpoints_that_join_are_probed_until_they_leave() {
     replace(1);
     let id = shared.members()[0].state.id();
     until("the other is probed", || is_probed(id));
-    // Replacing members is what forgets those that nobody holds.
+    // Only a replacement of members forgets endpoints that nothing holds.
     until("nobody watches the first", || {
         replace(1);
         first.upgrade().is_none()

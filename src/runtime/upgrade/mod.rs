@@ -38,7 +38,7 @@ pub(super) struct Invocation {
 }
 
 impl Invocation {
-    /// That of this process. To be called at its start.
+    /// The program of this process. To be called at its start.
     pub fn of_this_process() -> Self {
         let mut words = std::env::args_os();
         let program = PathBuf::from(words.next().unwrap_or_default());
@@ -53,7 +53,7 @@ impl Invocation {
         }
     }
 
-    /// What a program is started with that takes over.
+    /// Everything that the program that takes over is started with.
     ///
     /// # Errors
     /// The process is out of descriptors.

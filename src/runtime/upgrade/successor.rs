@@ -25,11 +25,11 @@ use crate::runtime::handover::{Known, Unheard};
 use crate::runtime::service::WATCHDOG_PID_VARIABLE;
 use crate::upstream::SharedUpstream;
 
-/// Time between two messages with what was counted.
+/// Time between two messages with counts.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a program that is ready may take until it serves.
 const SERVING_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it may take until a successor goes on from what it was told.
+/// How long a successor may take until it counts from the counts it got.
 const COUNTED_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a program that gave up has until it has ended.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -109,12 +109,12 @@ impl fmt::Display for Failed {
     }
 }
 
-/// What a program is started with.
+/// Everything that a program is started with.
 #[derive(Debug)]
 pub(in crate::runtime) struct Plan {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// It lacks what is discovered.
+    /// The offer, without the discovered endpoints.
     pub offer: Offer,
     pub discovery: Arc<Discovery>,
     pub descriptors: Vec<OwnedFd>,
@@ -138,7 +138,7 @@ pub(in crate::runtime) enum Heard {
     Serving(Successor),
 }
 
-/// What the process that takes over is told when it is ready.
+/// Tells a process that is ready to take over what it has to know.
 #[derive(Debug)]
 pub(in crate::runtime) struct Teller {
     pub sources: Arc<Sources>,
@@ -147,7 +147,7 @@ pub(in crate::runtime) struct Teller {
 }
 
 impl Teller {
-    /// Tells it what is known by now. Work of milliseconds is done on a thread beside.
+    /// Tells it the present state. Work of milliseconds is done on a thread beside.
     async fn tell(self, successor: Successor) -> Result<Heard, Failed> {
         let asked = ask(&self.sources.inquiries, Question::Learned).await;
         let told = tokio::task::spawn_blocking(move || {
@@ -255,7 +255,7 @@ impl SharedChild {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        // It is gone as well.
+        // The call removes the file as well.
         let _ = child.kill();
         let _ = child.wait();
         None
@@ -263,7 +263,7 @@ impl SharedChild {
 }
 
 impl Starting {
-    /// Starts the program on a thread of its own, and tells it what is known once it is
+    /// Starts the program on a thread of its own, and tells it the present state once it is
     /// ready. To be called in a local set.
     ///
     /// # Errors
@@ -352,7 +352,7 @@ impl Successor {
         self.await_step(step, failed)
     }
 
-    /// Tells it what is known at this moment. Blocks.
+    /// Tells it the present state. Blocks.
     ///
     /// # Errors
     /// It has ended meanwhile, or takes nothing.
@@ -417,10 +417,10 @@ impl Successor {
         }
     }
 
-    /// Has whoever is shown figures here see nothing that it does not know. It is told
+    /// Keeps figures shown here from exceeding those that the successor knows. It gets the counts
     /// more often once that [begins](CountsTeller::begin).
     pub fn counts_teller(self, current: CurrentSources) -> CountsTeller {
-        // Where it can't be set, the one for messages holds.
+        // If the kernel refuses, the timeout of messages holds.
         let _ = self.channel.set_receive_timeout(Some(COUNTED_TIMEOUT));
         let telling = Arc::new(Telling {
             channel: Mutex::new(Some(self.channel)),
@@ -437,7 +437,7 @@ impl Successor {
     }
 }
 
-/// What is counted, on its way to the successor.
+/// Counts on their way to the successor.
 #[derive(Debug)]
 struct Telling {
     /// `None` once the successor has ended.
@@ -458,7 +458,7 @@ impl Telling {
         let counted = told.and_then(|()| open.receive());
         let is_open = match counted {
             Ok(answer) => answer.is_some(),
-            // It takes its time.
+            // The successor takes its time.
             Err(error) => matches!(
                 error.kind(),
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
@@ -469,7 +469,7 @@ impl Telling {
         }
     }
 
-    /// Has it hear of the process before this one. Nothing is told after that.
+    /// Hands it the channel of the process before this one. Nothing is told after that.
     fn leave(&self, Unheard { channel, counted }: Unheard) {
         let mut open = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(successor) = open.take() else {
@@ -490,7 +490,7 @@ impl Telling {
     }
 }
 
-/// Tells the successor what is counted.
+/// Tells the successor the counts.
 #[derive(Debug)]
 pub(in crate::runtime) struct CountsTeller {
     telling: Arc<Telling>,
@@ -509,7 +509,7 @@ impl CountsTeller {
         let thread = thread::Builder::new().name("upgrade".to_owned());
         self.thread = Some(thread.spawn(move || {
             loop {
-                // What is counted after this is told as well.
+                // Counts that are added after this load are told as well.
                 let is_last = is_over.load(Ordering::Acquire);
                 telling.tell();
                 if is_last || !telling.is_open() {

@@ -36,8 +36,8 @@ impl Upgrading {
         }
     }
 
-    /// Starts a program that is to take over, if that is allowed. Where that can't be, the
-    /// process goes on.
+    /// Starts a program that is to take over, if that is allowed. If the start fails, the process
+    /// goes on.
     pub fn begin(
         &mut self,
         process: &Process,
@@ -79,8 +79,7 @@ impl Upgrading {
         }
     }
 
-    /// Has a program serve that is ready, and hands over to one that serves. Whether it
-    /// has taken over.
+    /// Has a ready program serve, or hands over to one that serves. Whether it has taken over.
     pub fn follow(
         &mut self,
         process: &mut Process,
@@ -122,7 +121,7 @@ impl Upgrading {
         if let Some(asker) = self.asker.take() {
             let old = std::process::id();
             let told = format!("process {pid} has taken over from process {old}");
-            // Who asked may have given up meanwhile.
+            // The asker may have given up meanwhile.
             let _ = asker.send(Ok(told));
         }
         true
@@ -138,7 +137,7 @@ impl Upgrading {
         self.end(process, service, &Failed::Stopping);
     }
 
-    /// Ends a program that is being started, takes back what it was lent, and says why.
+    /// Ends a program that is being started, takes back its loans, and logs why.
     fn end(&mut self, process: &mut Process, service: &mut ServiceManager, failed: &Failed) {
         let Some(starting) = self.starting.take() else {
             return;
@@ -149,8 +148,8 @@ impl Upgrading {
         fail(process, failed, self.asker.take());
     }
 
-    /// Tells the process that has taken over what was counted to the end, and has it hear
-    /// of the process before this one, if that still counts. May block for a moment.
+    /// Tells the successor the last counts, and has it hear of the process before this one, if
+    /// that still counts. May block for a moment.
     pub fn tell_last_counts(&mut self, before: Option<CountsBefore>) {
         if let Some(counts) = self.counts.take() {
             // First, so that the last counts have all that was heard of.
@@ -196,7 +195,7 @@ fn fail(process: &Process, failed: &Failed, asker: Option<oneshot::Sender<Outcom
     };
     tracing::error!(reason, "upgrade failed ({reason}): {failed}{then}");
     if let Some(asker) = asker {
-        // Who asked may have given up meanwhile.
+        // The asker may have given up meanwhile.
         let _ = asker.send(Err(format!("upgrade failed ({reason}): {failed}")));
     }
 }

@@ -28,11 +28,11 @@ pub(super) enum Column {
 
 /// How columns are laid out.
 struct Layout {
-    /// In the order of the screen, with what each takes.
+    /// In the order of the screen, with title and width.
     columns: &'static [(Column, &'static str, usize)],
-    /// Those that are left out where there is no room, the first one first.
+    /// Columns that are left out where there is no room, the first one first.
     left_out: &'static [Column],
-    /// What the name's column has at least.
+    /// The least width of the name's column.
     min_name_width: usize,
 }
 
@@ -119,7 +119,7 @@ pub(super) fn titles(columns: &[(Column, &str, usize)], model: &Model, width: us
     };
     let mut line = padded(name, name_width, Side::Left);
     for (column, title, width) in columns {
-        // What marks the order takes the end's place where there is no room.
+        // Without room, the mark of the order replaces the title's end.
         let title = if sorted(model.sort) == Some(*column) {
             format!("*{title}").chars().take(*width).collect()
         } else {

@@ -1,5 +1,4 @@
-//! A call of gRPC, or of gRPC-Web: what becomes of it is in its status, whatever the status
-//! of HTTP says.
+//! A call of gRPC, or of gRPC-Web: its status tells the outcome, whatever the status of HTTP is.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -10,16 +9,16 @@ use evenkeel_proto::{FieldKind, RequestHead, ResponseHead, Span};
 /// A call, shared by its exchange and its stream.
 #[derive(Debug)]
 pub struct Call {
-    /// What its client speaks.
+    /// The dialect of its client.
     pub dialect: Dialect,
-    /// How long it may take, by its client.
+    /// The time that its client allows.
     pub timeout: Option<Duration>,
     /// Whether the endpoint has answered in gRPC.
     is_answered: Cell<bool>,
     status: Cell<Option<u32>>,
-    /// What the endpoint says beside the status, as it came.
+    /// The endpoint's message beside the status, as it came.
     message: RefCell<Vec<u8>>,
-    /// The fields beside those of a response that is nothing but its status.
+    /// Further fields of a response that is nothing but its status.
     further: RefCell<Vec<(String, String)>>,
 }
 
@@ -46,7 +45,7 @@ impl Call {
         self.status.get()
     }
 
-    /// What the endpoint says beside the status.
+    /// The endpoint's message beside the status.
     pub fn message(&self) -> Vec<u8> {
         self.message.borrow().clone()
     }
@@ -63,7 +62,7 @@ impl Call {
         self.message.borrow_mut().clear();
     }
 
-    /// Whether the endpoint has answered in gRPC, and not as a server that knows nothing of it.
+    /// Whether the endpoint has answered in gRPC, and not as a server without gRPC.
     pub fn is_answered(&self) -> bool {
         self.is_answered.get()
     }

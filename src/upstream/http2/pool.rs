@@ -1,7 +1,7 @@
 //! The connections of HTTP/2 of a worker to an endpoint.
 //!
-//! Most have one. Another is opened where the endpoint allows no more streams on those that
-//! there are. Exchanges that come while one is being opened wait for that.
+//! Most workers have one. Another is opened if the endpoint allows no more streams on the open
+//! ones. Exchanges that come while one is being opened wait for it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,7 +27,7 @@ pub struct Http2Pool {
     max_idle: Cell<usize>,
 }
 
-/// A connection is being opened. Who waits for it goes on when this is dropped.
+/// A connection is being opened. Exchanges that wait for it go on when this is dropped.
 #[derive(Debug)]
 pub struct Opening<'a>(&'a Http2Pool);
 
@@ -73,8 +73,7 @@ impl Http2Pool {
         (!self.is_opening.replace(true)).then(|| Opening(self))
     }
 
-    /// Waits until something has changed: a connection was opened or could not be, or one
-    /// has begun to speak.
+    /// Waits until a connection was opened or could not be, or has begun to speak.
     pub async fn changed(&self) {
         let mut is_first = true;
         std::future::poll_fn(|cx: &mut Context<'_>| {
@@ -146,12 +145,12 @@ impl Http2Pool {
         }
     }
 
-    /// Forgets those that are over.
+    /// Forgets connections that have ended.
     pub fn sweep(&self) {
         self.connections.borrow_mut().retain(|it| !it.is_retired());
     }
 
-    /// Takes exchanges on none of them any more: they are closed once they have none.
+    /// Retires all connections: they are closed once they have no exchange.
     pub fn close(&self) {
         for connection in self.connections.take() {
             connection.retire();

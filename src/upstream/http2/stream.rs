@@ -16,10 +16,10 @@ use super::{Arrived, Call, Fault, Http2Connection};
 use crate::http2::{BodyReading, BodyWriting, room_of};
 use crate::net::stream::{Carrying, Peeked, Stream};
 
-/// What is known of a request before its head is written.
+/// The facts on a request before its head is written.
 #[derive(Debug, Clone)]
 pub struct Asking {
-    /// The scheme of what is asked for.
+    /// The scheme of the requested URL.
     pub scheme: Scheme,
     /// How its body is framed.
     pub framing: BodyFraming,
@@ -60,7 +60,7 @@ enum ResponseReading {
 }
 
 impl Http2Connection {
-    /// A stream for an exchange. It is opened as the head of its request is written.
+    /// A stream for an exchange. The stream is opened when the head of its request is written.
     pub fn stream(self: &Rc<Self>, asking: Asking) -> Stream {
         Stream::carried(Box::new(EndpointStream {
             connection: self.clone(),
@@ -154,8 +154,8 @@ impl EndpointStream {
         Some(end)
     }
 
-    /// Reads what there is of heads into `room`: how many bytes. Gives the framing of the
-    /// body once there is no more of them.
+    /// Reads unread heads into `room`: how many bytes. Gives the framing of the body once no head
+    /// is left.
     fn read_heads(&self, room: &mut [u8]) -> (usize, Option<BodyFraming>) {
         let read = self.connection.with_arrived(self.id.get(), |arrived| {
             let unread = &arrived.text[arrived.read..];
@@ -176,11 +176,11 @@ impl EndpointStream {
         self.asking.call.as_ref().map(|it| it.dialect)
     }
 
-    /// How the body is read that is framed so.
+    /// How a body of this framing is read.
     fn reading(&self, framing: BodyFraming) -> ResponseReading {
         let call = self.asking.call.as_ref();
         match call.filter(|it| it.is_answered()).map(|it| it.dialect) {
-            // Otherwise there are no trailers.
+            // Other dialects have no trailers.
             Some(dialect @ (Dialect::Web | Dialect::WebText))
                 if framing == BodyFraming::Chunked =>
             {
@@ -221,7 +221,7 @@ impl EndpointStream {
         }
     }
 
-    /// What is to be said of a stream that was cut off.
+    /// The error of a stream that was cut off.
     fn error(&self) -> io::Error {
         let fault = self.connection.with_arrived(self.id.get(), |it| it.fault);
         match fault.flatten() {
@@ -291,7 +291,7 @@ impl Carrying for EndpointStream {
             }
         }
         if has_news {
-            // The endpoint is told that it may send more.
+            // A window update lets the endpoint send more.
             self.connection.wake_driver();
         }
         if len > 0 || room.is_empty() {
@@ -329,7 +329,7 @@ impl Carrying for EndpointStream {
         let len = match self.write_body(content) {
             Ok(len) => len,
             Err(error) => {
-                // Whoever reads the response is told.
+                // The reader of the response gets the fault.
                 self.connection.has_failed(id, Fault::Request(error));
                 return Some(Ok(bytes.len()));
             }

@@ -15,14 +15,14 @@ const PART_LEN: usize = 12 * 1024;
 /// The flag of a part of a body that has the trailers.
 const TRAILERS: u8 = 0x80;
 
-/// What becomes of the length that a head tells.
+/// The treatment of the length in a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
     Kept,
     Dropped,
 }
 
-/// Appends the text of a head in which the dialect of one side is that of the other.
+/// Appends the text of a head, translated from one side's dialect to the other's.
 pub(super) fn translate_head(
     out: &mut Vec<u8>,
     text: &[u8],
@@ -48,7 +48,7 @@ pub(super) fn translate_head(
             continue;
         }
         if to != Dialect::Grpc && name.eq_ignore_ascii_case(b"trailer") {
-            // They stand in the body.
+            // The trailers stand in the body.
             continue;
         }
         out.extend_from_slice(line);
@@ -59,7 +59,7 @@ pub(super) fn translate_head(
 #[derive(Debug)]
 pub(super) struct WebReading {
     dialect: Dialect,
-    /// Bytes that are to be read next, behind those that were.
+    /// Translated bytes, the first of which were read.
     out: Vec<u8>,
     read: usize,
     is_over: bool,
@@ -83,7 +83,7 @@ impl WebReading {
         self.read < self.out.len()
     }
 
-    /// Reads what is there into `room`: how many bytes.
+    /// Reads the available bytes into `room`: how many.
     pub fn read(&mut self, protocol: &mut Connection, id: StreamId, room: &mut [u8]) -> usize {
         let mut at = 0;
         while at < room.len() && (self.has_more() || self.fill(protocol, id)) {
@@ -142,7 +142,7 @@ pub(super) struct TextWriting {
     decoder: BodyDecoder,
     /// The beginning of four characters.
     rest: Vec<u8>,
-    /// What was decoded and is still to be sent.
+    /// Decoded bytes that are still to be sent.
     pending: Vec<u8>,
     sent: usize,
     /// Bytes that were taken and are written once more.
@@ -160,7 +160,7 @@ impl TextWriting {
         }
     }
 
-    /// Sends what is still to be sent. Whether all of it was.
+    /// Sends pending bytes. Whether all of them were sent.
     pub fn flush(&mut self, protocol: &mut Connection, id: StreamId, room: usize) -> bool {
         let ends = self.decoder.is_done();
         let unsent = &self.pending[self.sent..];
@@ -175,11 +175,10 @@ impl TextWriting {
         true
     }
 
-    /// Takes bytes as HTTP/1 frames them: how many. What they say is to be
-    /// [sent](Self::flush).
+    /// Takes bytes as HTTP/1 frames them: how many. Their content is to be [sent](Self::flush).
     ///
     /// # Errors
-    /// They are not framed so, or no base64.
+    /// The framing is malformed, or the content is no base64.
     pub fn take(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         let known = std::mem::take(&mut self.kept_back);
         let mut content = bytes[known..].to_vec();
@@ -198,8 +197,8 @@ impl TextWriting {
         Ok(known + advance.consumed)
     }
 
-    /// Not all could be sent of the `taken` bytes: how many are said to be taken, so that
-    /// whoever writes them comes again.
+    /// Some of the `taken` bytes could not be sent. Gives how many are reported as taken, so that
+    /// the writer comes again.
     pub fn keep_back_one(&mut self, taken: usize) -> usize {
         self.kept_back = taken.min(1);
         taken - self.kept_back

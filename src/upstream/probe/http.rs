@@ -62,7 +62,7 @@ pub(super) async fn ask(
     request: &ProbeRequest,
     host: &str,
 ) -> Result<u16, ProbeFailure> {
-    // Where it can't be sent whole, there may be an answer all the same.
+    // An answer may come even if not all was sent.
     let _ = send(stream, &request_bytes(request, host)).await;
     let mut buffer = Vec::new();
     let method = Method::from_token(request.method.as_bytes());
@@ -84,8 +84,7 @@ pub(super) fn closed() -> ProbeFailure {
     }
 }
 
-/// Reads the head of the final response into `buffer`, with what comes of its
-/// body.
+/// Reads the head of the final response into `buffer`, with the first bytes of its body.
 pub(super) async fn read_head(
     stream: &mut Stream,
     buffer: &mut Vec<u8>,
@@ -121,8 +120,8 @@ pub(super) async fn read_head(
     }
 }
 
-/// Looks for a head at the front of `buffer`, and puts an odd one right: a probe
-/// takes what an exchange does.
+/// Looks for a head at the front of `buffer`, and puts an odd one right. A probe takes the same
+/// heads as an exchange.
 fn parse(
     buffer: &mut Vec<u8>,
     method: Method,

@@ -1,5 +1,5 @@
-//! Probes by HTTP/2: what is said as HTTP/1 goes over a stream of a connection that carries
-//! nothing else.
+//! Probes by HTTP/2: the text of HTTP/1 goes over a stream of a connection that carries nothing
+//! else.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,7 +14,7 @@ use crate::config::ProbeRequest;
 use crate::net::stream::Stream;
 use crate::upstream::http2::{Asking, Fault, Http2Connection, Step};
 
-/// What a service says that is well: `SERVING` of `HealthCheckResponse.ServingStatus`.
+/// The status of a service that is well: `SERVING` of `HealthCheckResponse.ServingStatus`.
 const SERVING: u64 = 1;
 
 /// Asks, and looks at the answer as far as that takes. Returns its status.
@@ -52,7 +52,7 @@ pub(super) async fn ask_grpc(
             message.len()
         );
         let request = [head.as_bytes(), &message].concat();
-        // Where it can't be sent whole, there may be an answer all the same.
+        // An answer may come even if not all was sent.
         let _ = send(stream, &request).await;
         let mut buffer = Vec::new();
         let head = http::read_head(stream, &mut buffer, Method::Post).await?;
@@ -122,7 +122,7 @@ fn serving_status(content: &[u8]) -> Option<u64> {
     }
 }
 
-/// Reads a body of which `input` is the beginning: its content, and its trailers.
+/// Reads a body that begins with `input`: its content, and its trailers.
 async fn read_all(
     stream: &mut Stream,
     mut input: Vec<u8>,
@@ -150,7 +150,7 @@ async fn read_all(
     }
 }
 
-/// Does `work` with a stream over HTTP/2, of which `socket` is the connection.
+/// Does `work` with a stream over HTTP/2, on the connection `socket`.
 async fn over_http2<T>(
     socket: &mut Stream,
     framing: BodyFraming,

@@ -7,18 +7,18 @@ use evenkeel_proto::probe::{Dialogue, Fault, Step};
 use super::{Awaited, Came, ProbeFailure, Progress, read, send};
 use crate::net::stream::Stream;
 
-/// Most bytes of an answer that wait for the rest of what they belong to.
+/// Most bytes of an unfinished message.
 const MAX_INPUT: usize = 16 * 1024;
 /// Longest time that a server has to close after a farewell.
 const MOST_LEAVING: Duration = Duration::from_millis(100);
-/// Most bytes that are read of what a server says after a farewell.
+/// Most bytes that are read after a farewell.
 const MOST_LEFT: usize = 64 * 1024;
 
 /// A server that is well.
 pub(super) struct Well {
-    /// What showed it.
+    /// The proof.
     pub seen: String,
-    /// What is said before the connection is closed.
+    /// The bytes to send before the connection is closed.
     pub farewell: Vec<u8>,
 }
 
@@ -33,7 +33,7 @@ pub(super) async fn talk(
     loop {
         progress.note(dialogue.awaited(), &input);
         if !to_send.is_empty() {
-            // Where it can't be sent whole, there may be an answer all the same.
+            // An answer may come even if not all was sent.
             let _ = send(stream, &to_send).await;
             to_send.clear();
         }
@@ -61,8 +61,8 @@ pub(super) async fn talk(
     }
 }
 
-/// Says the farewell, and lets the server close: it would note an error where the
-/// connection broke.
+/// Says the farewell, and lets the server close: a broken connection would be
+/// an error in its log.
 pub(super) async fn leave(stream: &mut Stream, farewell: &[u8]) {
     if farewell.is_empty() {
         return;

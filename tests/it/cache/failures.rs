@@ -1,8 +1,8 @@
-//! Endpoints that fail, and what is stored meanwhile.
+//! Failing endpoints, and the use of stored responses meanwhile.
 
 use super::*;
 
-/// An endpoint that answers well until it is told to fail.
+/// An endpoint that answers well until the flag makes it fail.
 fn failing(fields: &'static str, failure: &'static str) -> (Endpoint, Arc<AtomicBool>) {
     let fails = Arc::new(AtomicBool::new(false));
     let has_failed = fails.clone();

@@ -1,4 +1,4 @@
-//! Which requests have the same answer, and what is not stored.
+//! Requests that share an answer, and responses that are not stored.
 
 use super::*;
 

@@ -8,7 +8,7 @@ use super::*;
 /// Longer than memory takes, and more than may wait for the disk.
 const LEN: usize = 7_000_000;
 
-/// What is sent before the endpoint waits.
+/// Bytes sent before the endpoint waits.
 const FIRST_LEN: usize = 6_000_000;
 
 fn body() -> Vec<u8> {
@@ -55,12 +55,12 @@ fn a_long_body_is_stored_while_it_arrives() {
             let mut proxy = with_disk(&endpoint, &folder).unwrap();
             let mut clients = ask_all(&proxy, 2, GET);
             until("it is asked", || endpoint.count() == 1);
-            // One does not read. It holds up nobody.
+            // A client that does not read holds up no other client.
             let mut slow = clients.remove(0);
             let mut fast = clients.remove(0);
             fast.read_head().unwrap();
             fast.skip_len(FIRST_LEN as u64).unwrap();
-            // Who comes now gets the beginning too.
+            // A client that comes late gets the beginning too.
             let mut late = ask_all(&proxy, 1, GET).remove(0);
             late.read_head().unwrap();
             late.skip_len(FIRST_LEN as u64).unwrap();
@@ -121,7 +121,7 @@ fn a_long_body_is_validated_where_it_lies() {
             assert_eq!(endpoint.count(), expected, "{confirmed}");
             let words = results(&proxy, 5);
             assert_eq!(words[..2], ["miss", "revalidated"], "{words:?}");
-            // What was changed meanwhile by others is gone with its head.
+            // An object invalidated meanwhile is gone with its head.
             let post = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
             proxy.client().ask(post).unwrap();
             ask(&proxy, "/a", "");

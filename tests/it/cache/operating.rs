@@ -1,4 +1,4 @@
-//! Caches as an operator sees them, and what is purged by hand.
+//! Caches from an operator's view, and purges by hand.
 
 use evenkeel_testkit::TempDir;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::control::{ask, ctl, json, texts};
 use crate::setup::ask_status;
 
-/// A program with a route that has a cache of its own, and one that ignores a parameter.
+/// A program with two routes: one with its own cache, and one that ignores a parameter.
 fn site(endpoint: &Endpoint) -> Proxy {
     site_with(endpoint, "")
 }
@@ -35,7 +35,7 @@ fn get(proxy: &Proxy, path: &str) {
     assert_eq!(client.ask(request).unwrap().status, 200, "{path}");
 }
 
-/// The answers of a route by what its cache did: hits, stale, revalidated, misses, bypasses.
+/// The answers of a route by cache result: hits, stale, revalidated, misses, bypasses.
 fn counts(route: &serde_json::Value) -> [u64; 5] {
     let names = ["hits", "stale", "revalidated", "misses", "bypasses"];
     names.map(|name| route["cache"][name].as_u64().unwrap_or_default())
@@ -154,7 +154,7 @@ fn an_operator_purges() {
         }
         let said = json(&proxy, "purge everything soft cache images");
         assert_eq!(said["done"][0], "cache images: purged softly everything");
-        // It is stale: the endpoint is asked again.
+        // The response is stale, so the endpoint is asked again.
         let before = endpoint.count();
         get(&proxy, "/images/a");
         until("the endpoint is asked", || endpoint.count() == before + 1);
@@ -311,7 +311,8 @@ fn urls_that_a_cache_does_not_answer_are_counted() {
         let shown = json(&proxy, "show cache");
         let misses = &shown["routes"][0]["cache"]["recent_misses"];
         assert_eq!(misses["total"], 141, "{misses}");
-        // The others were for a URL each, and may have cost the first a few.
+        // Each other miss was for a URL of its own, and may have taken a few counts of the
+        // first.
         let [first] = &misses["urls"].as_array().unwrap()[..] else {
             panic!("{misses}");
         };

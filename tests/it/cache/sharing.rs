@@ -35,9 +35,9 @@ fn what_is_not_for_sharing_waits_for_nobody() {
         for client in &mut clients {
             assert_eq!(client.read_response("GET").unwrap().text(), "mine");
         }
-        // Each had an answer of its own: the first one that which it began.
+        // Each request got its own answer; the first one that of the fetch that it began.
         assert_eq!(endpoint.count(), 10);
-        // From now on nobody waits for another.
+        // From now on no request waits for another.
         is_let.store(false, SeqCst);
         let mut clients = ask_all(&proxy, 3, GET);
         until("all are asked for", || endpoint.count() == 13);
@@ -134,7 +134,7 @@ fn a_body_goes_to_all_as_it_arrives() {
         for client in &mut clients {
             assert_eq!(client.read_len(5).unwrap(), b"0\r\n\r\n");
         }
-        // A whole body has a length from now on; HTTP/1.0 knows no chunks.
+        // The stored body has a length; HTTP/1.0 knows no chunks.
         let stored = proxy.client().ask(GET).unwrap();
         assert_eq!(stored.field("content-length"), Some("6"));
         let mut old = proxy.client();

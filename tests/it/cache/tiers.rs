@@ -1,4 +1,4 @@
-//! What lies on a disk, over restarts.
+//! The cache on a disk, over restarts.
 
 use evenkeel_testkit::TempDir;
 use evenkeel_testkit::tls::Authority;
@@ -23,7 +23,7 @@ pub(super) fn with_disk_and(
     with_disk_of(endpoint, folder, "8MiB", key)
 }
 
-/// The same, with so much memory.
+/// The same, with this much memory.
 pub(super) fn with_disk_of(
     endpoint: &Endpoint,
     folder: &TempDir,
@@ -82,7 +82,7 @@ fn what_is_on_the_disk_is_there_after_a_restart() {
             assert_eq!(ask(&proxy, path, "").text(), *body);
         }
         ask(&proxy, "/purged", "");
-        // What is purged before its turn is never written.
+        // A response that is purged before its turn is never written.
         let written = "disk_written_total{cache=\"main\"} 4";
         until(written, || has_sample(&proxy, written));
         let purge = "PURGE /purged HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -102,7 +102,7 @@ fn what_is_on_the_disk_is_there_after_a_restart() {
         assert!(proxy.wait(Duration::from_secs(20)).unwrap().success());
         let before = endpoint.count();
         let proxy = with_disk(&endpoint, &folder).unwrap();
-        // The index is loaded in the background, and what is not in it yet is fetched.
+        // The index is loaded in the background; meanwhile missing responses are fetched.
         until("the index is loaded", || {
             figures(&proxy)["caches"][0]["disk"]["loading"] == false
         });
@@ -188,7 +188,7 @@ fn an_upgrade_hands_the_disk_over() {
             paths.push(path);
             successors.upgrade();
             if round == 0 {
-                // Where the folder may not be handed over yet it counts all the same.
+                // The purge counts even if the folder can't be handed over yet.
                 let purge = "PURGE /purged HTTP/1.1\r\nHost: a\r\n\r\n";
                 assert_eq!(proxy.client().ask(purge).unwrap().status, 200);
             }
@@ -290,7 +290,7 @@ fn machines_share_what_they_store_and_purge() {
     });
 }
 
-/// Asks for pages until one machine has what the other has stored; that page.
+/// Asks for pages until one machine has a page that the other has stored; returns that page.
 fn until_shared(endpoint: &Endpoint, machines: &[Proxy; 2]) -> String {
     let shared = |it: &Proxy| figures(it)["caches"][0]["shared"].clone();
     // The server is found in the background.

@@ -12,7 +12,7 @@ const STORED: &str = "Cache-Control: max-age=60\r\nETag: \"v1\"\r\n";
 #[test]
 fn each_client_gets_its_own_coding_of_one_stored_response() {
     test(|| {
-        // Longer than what is copied behind a head, and short ones.
+        // Longer than the part that is copied behind a head, and short ones.
         for len in [2000, 30_000, 200_000, 2_000_000] {
             let body = text(len);
             let origin = Origin::answering(with_length(&format!("{TEXT}{STORED}"), &body));
@@ -45,7 +45,7 @@ fn each_client_gets_its_own_coding_of_one_stored_response() {
                 ],
             );
             assert_eq!(origin.heads.lock().unwrap().len(), 1, "one for all: {len}");
-            // A part is of the body as it is stored.
+            // A range refers to the stored body.
             let request = get("Accept-Encoding: br\r\nRange: bytes=10-19\r\n");
             let response = client.ask(request).unwrap();
             assert_eq!((response.status, &response.body[..]), (206, &body[10..20]));
@@ -110,7 +110,7 @@ fn what_is_fetched_for_a_cache_arrives_at_once() {
         client.send(get("Accept-Encoding: gzip\r\n")).unwrap();
         let head = client.read_head().unwrap();
         assert!(head.contains("Content-Encoding: gzip"), "{head}");
-        // The first chunk alone has all that came.
+        // The first chunk already has all bytes that came.
         let first = read_chunk(&mut client);
         let mut out = [0; 5];
         let mut decoder = flate2::read::GzDecoder::new(&first[..]);

@@ -16,10 +16,10 @@ use crate::setup::{assert_logged, figures, test};
 use crate::tls::TLS13;
 use crate::words;
 
-/// Decodes what there is of a body.
+/// Decodes the available part of a body.
 fn decoded_so_far(body: &[u8], coding: &str) -> Vec<u8> {
     let mut out = Vec::new();
-    // A decoder gives what it has, and then says that it is not the end.
+    // A decoder returns the available bytes, and then an error for the missing end.
     let _ = match coding {
         "gzip" => flate2::read::GzDecoder::new(body).read_to_end(&mut out),
         "br" => brotli::Decompressor::new(body, 4096).read_to_end(&mut out),
@@ -115,7 +115,7 @@ fn what_an_origin_sends_arrives_at_once() {
 /// Length of a body that takes more than memory should.
 const LONG: usize = 50 << 20;
 
-/// An origin with a body of [`LONG`] in pieces, of which it counts what was taken.
+/// An origin with a body of [`LONG`] in pieces. It counts the bytes that were taken.
 fn long_origin(pieces: usize, sent: &Arc<AtomicU64>) -> Origin {
     let piece = text(LONG / pieces);
     let sent = sent.clone();
@@ -181,7 +181,7 @@ fn a_client_that_does_not_read_holds_the_origin_back() {
         client.send(get("Accept-Encoding: gzip\r\n")).unwrap();
         client.read_head().unwrap();
         let mut last = 0;
-        // What sockets hold is passed on; then nothing moves.
+        // The sockets' buffers fill up; then no bytes move.
         until("it stands", || {
             let now = sent.load(SeqCst);
             let stands = now == last && now > 0;

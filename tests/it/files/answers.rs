@@ -1,4 +1,4 @@
-//! What a request for a file gets: bytes, fields, compressed copies.
+//! Answers to requests for files: bytes, fields, compressed copies.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;

@@ -24,8 +24,8 @@ const CHECKED_OFTEN: FileConfig<'static> = FileConfig {
     tables: "",
 };
 
-/// Asks for a file until its answer is as it is to become; until then it has to
-/// be as it was.
+/// Requests a file until its answer has changed as expected. Until then it must be the old
+/// answer.
 #[track_caller]
 fn changes(site: &FileSite, path: &str, before: &[u8], after: impl Fn(&Response) -> bool) {
     let mut client = site.proxy.client();
@@ -38,16 +38,15 @@ fn changes(site: &FileSite, path: &str, before: &[u8], after: impl Fn(&Response)
     });
 }
 
-/// More than the time for which an open file is believed to be what it was, and
-/// what the machine may take.
+/// Longer than `check_interval`, plus a margin for a slow machine.
 const TICKS: Duration = Duration::from_millis(300);
 
 fn is(bytes: &[u8]) -> impl Fn(&Response) -> bool {
     move |response| response.status == 200 && response.body == bytes
 }
 
-/// Whether `/a` comes to be this while an open file may still be believed to be
-/// what it was; until then an answer with it may be cut off.
+/// Whether `/a` becomes this while an open file may still be served. Until then, an answer with
+/// the old file may be cut off.
 fn becomes_within_ticks(site: &FileSite, bytes: &[u8]) -> bool {
     let is_new = is(bytes);
     holds_within(TICKS, || {

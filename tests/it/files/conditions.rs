@@ -72,7 +72,7 @@ fn conditions_decide_on_the_status() {
                 let case = format!("{method} {template}: {response:?}");
                 assert_eq!(response.status, status, "{case}");
                 assert_eq!(response.field("ETag"), Some(&*tag), "{case}");
-                // What a 412 says of the file is no more than its version.
+                // A 412 carries only the file's version.
                 let modified = (status != 412).then_some(MODIFIED);
                 assert_eq!(response.field("Last-Modified"), modified, "{case}");
                 let body = if (method, status) == ("GET", 200) {
@@ -355,7 +355,7 @@ fn a_time_that_says_nothing_makes_no_validator() {
                     for method in ["GET", "HEAD"] {
                         let response = ask(&mut client, method, &path, &fields);
                         let case = format!("{accepted} {method} {template}: {response:?}");
-                        // A file compressed here has no ranges, nor has a HEAD.
+                        // A file compressed here has no ranges, and neither has a HEAD.
                         let is_whole = status == 416 && (method == "HEAD" || accepted == "gzip");
                         let status = if is_whole { 200 } else { status };
                         assert_eq!(response.status, status, "{case}");

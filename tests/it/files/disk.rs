@@ -46,7 +46,7 @@ fn cold_files_are_the_same_files() {
     });
 }
 
-/// Where the answers with a file came from, as far as they are logged.
+/// The sources of the answers with a file, as far as they are logged.
 fn sources(site: &FileSite, name: &str) -> Vec<String> {
     let lines = site.proxy.access_log_json();
     let of_file = lines.iter().filter(|it| it["target"] == format!("/{name}"));
@@ -78,7 +78,7 @@ fn what_is_asked_for_often_needs_no_page_cache() {
             site.keep_open(&format!("/{name}"));
             until("all are logged", || sources(&site, &name).len() == OFTEN);
             for _ in 0..2 {
-                // What was just sent is believed to be in memory for a tick.
+                // A file just sent counts as in memory for a tick.
                 until("it is in memory", || clock_source() == "hot");
                 until("a tick is over", || {
                     make_cold(&clock);
@@ -119,8 +119,8 @@ struct SlowSite {
 }
 
 impl SlowSite {
-    /// `None` where the environment says that these tests are to be left out:
-    /// they take the right to mount.
+    /// `None` if an environment variable switches these tests off: they need the right to
+    /// mount.
     fn start(
         files: &[(&'static str, usize)],
         config: FileConfig<'_>,
@@ -148,7 +148,7 @@ impl SlowSite {
         Some(SlowSite { disk, proxy })
     }
 
-    /// Has the kernel know the names, though not what is in the files.
+    /// Makes the kernel cache the names, but not the files' content.
     fn learn_names(&self, names: &[&str]) {
         for name in names {
             std::fs::metadata(self.disk.root().join(name)).unwrap();
@@ -257,7 +257,7 @@ fn the_event_loop_waits_for_no_disk() {
                 .to_vec(),
             ..ProxySetup::default()
         };
-        // Also where clients hold so much already that slices are short.
+        // Also when clients already hold so many bytes that slices are short.
         let short = "answer_memory = \"1KiB\"";
         for (setup, server) in [
             (ProxySetup::default(), ""),
@@ -281,7 +281,7 @@ fn the_event_loop_waits_for_no_disk() {
                 site.disk.set_reads(Reads::Hold);
                 let first = site.asking(&path);
                 until("the disk reads", || site.disk.waiting() > 0);
-                // What is being read is not there yet either.
+                // A file that is being read is not in memory yet either.
                 let second = site.asking(&path);
                 for _ in 0..3 {
                     let mut client = site.proxy.client();
@@ -405,7 +405,7 @@ fn few_descriptors() -> ProxySetup {
     }
 }
 
-/// Has the lowest number that is free be the limit of the program.
+/// Makes the lowest free number the program's limit of descriptors.
 fn leave_no_descriptor(proxy: &Proxy) {
     let folder = format!("/proc/{}/fd", proxy.pid());
     let free =
@@ -446,7 +446,7 @@ fn clients_in_the_middle_of_a_head_leave_room_for_files() {
         assert_eq!(first.get("/absent").unwrap().status, 404);
         let mut crowd: Vec<RawClient> = (0..80).map(|_| site.proxy.client()).collect();
         for (number, client) in crowd.iter_mut().enumerate() {
-            // Those that had to leave take nothing more.
+            // Clients that had to leave get nothing more.
             let _ = client.send("G");
             site.write(&number.to_string(), "a");
             let response = first.get(&format!("/{number}")).unwrap();

@@ -234,7 +234,7 @@ fn the_upstream_takes_what_no_file_is_found_for() {
                 "{path}"
             );
         }
-        // What is wrong with a path is wrong for both.
+        // A malformed path is malformed for both.
         assert_eq!(client.get("/a%00b").unwrap().status, 400);
         let chunked = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
                        5\r\nhello\r\n0\r\n\r\n";
@@ -466,7 +466,7 @@ fn what_is_no_file_is_not_opened() {
                 assert_refused(&site.get(path), words::FILE_FORBIDDEN);
             }
         }
-        // Who is root can have a device there too.
+        // As root, the test can create a device there too.
         let zero = site.folder.join("zero");
         let made = Command::new("mknod")
             .arg(&zero)
@@ -482,7 +482,7 @@ fn what_is_no_file_is_not_opened() {
 #[test]
 fn what_may_not_be_read_is_refused() {
     test(|| {
-        // Root may read everything: it gives up its rights.
+        // Root may read everything, so the program runs without root's rights.
         let mut setup = ProxySetup::default();
         if rustix::process::getuid().is_root() {
             setup.through = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
@@ -503,7 +503,7 @@ fn what_may_not_be_read_is_refused() {
             assert_refused(&ask("/file"), words::FILE_FORBIDDEN);
             assert_refused(&ask("/folder/a"), words::FILE_FORBIDDEN);
         }
-        // One without permission to list a folder may read what is in it.
+        // A folder that can't be listed may still have readable files.
         mode(&file, 0o400);
         mode(&folder, 0o100);
         assert_eq!(ask("/file").text(), "file");

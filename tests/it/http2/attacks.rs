@@ -1,7 +1,7 @@
-//! Attacks by HTTP/2: each has a bound, seen by what comes back and by the program's memory.
+//! Attacks by HTTP/2. Each has a bound, checked by its answers and the program's memory.
 //!
-//! * here: what a test attacks, and how its memory is measured.
-//! * [`floods`]: frames that bring nothing.
+//! * here: the target of a test, and the measurement of its memory.
+//! * [`floods`]: frames without content.
 //! * [`heads`]: blocks of fields that are long, many, or held.
 //! * [`resets`]: streams that are opened and cut off, and more of them than can be served.
 //! * [`stalls`]: clients that take or send nothing.
@@ -23,7 +23,7 @@ use crate::setup::{Site, assert_serves};
 /// Memory that each connection may hold, whatever it sends.
 const FLOOR: u64 = 64 << 10;
 
-/// What memory may grow by without any attack: allocators, logs, figures.
+/// Growth of memory without any attack: allocators, logs, figures.
 const NOISE: u64 = 1 << 20;
 
 /// A program under attack, and its memory before.
@@ -90,8 +90,8 @@ impl Target {
         assert_eq!(self.client().ask(1, "/ping").unwrap().text(), "pong");
     }
 
-    /// The memory that is held beside connections which have sent so much is within the
-    /// bound: 64 KiB each, and four times what they have sent.
+    /// Checks the memory held for connections that have sent this many bytes: 64 KiB each, and
+    /// four times the bytes sent.
     #[track_caller]
     fn assert_holds_little(&self, connections: u64, sent: u64) {
         let held = self.held();

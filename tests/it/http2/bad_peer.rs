@@ -1,7 +1,8 @@
 //! The bad peer of gRPC's tests of interoperability: a server that breaks off calls, or asks
 //! for courtesy, with the client of grpc-go
 //! (<https://github.com/grpc/grpc/blob/master/doc/negative-http2-interop-test-descriptions.md>).
-//! Evenkeel is between the two: each side asserts of it what it asserts of the other one.
+//!
+//! Evenkeel is between the two: each side checks Evenkeel as it would check the other side.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ const GRPC: (&str, &str) = ("content-type", "application/grpc");
 /// The bytes that the client asks for in each call.
 const RESPONSE_LEN: usize = 314_159;
 
-/// What the server does in answer to a call.
+/// The server's reaction to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Goaway,
@@ -33,7 +34,7 @@ enum Case {
 }
 
 impl Case {
-    /// What the client calls it.
+    /// The client's name of the case.
     fn name(self) -> &'static str {
         match self {
             Case::Goaway => "goaway",
@@ -53,14 +54,14 @@ impl Case {
     }
 }
 
-/// What the server has seen.
+/// The observations of the server.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Of each call that was answered, the number of its connection.
+    /// For each answered call, the number of its connection.
     connections: Vec<usize>,
     /// PINGs that were sent and acknowledged.
     pings: (usize, usize),
-    /// What the client may not do.
+    /// Violations by the client.
     faults: Vec<String>,
 }
 
@@ -82,7 +83,7 @@ impl BadPeer {
     }
 }
 
-/// A message with so many bytes of payload (`SimpleResponse`).
+/// A message with a payload of this many bytes (`SimpleResponse`).
 fn message() -> Vec<u8> {
     let len = varint(RESPONSE_LEN);
     let payload = [&[0x12][..], &len, &vec![0; RESPONSE_LEN]].concat();
@@ -101,7 +102,7 @@ fn varint(mut number: usize) -> Vec<u8> {
     bytes
 }
 
-/// A connection, and what was sent on it.
+/// A connection, and the frames sent on it.
 struct Serving<'a> {
     case: Case,
     server: H2Server,
@@ -210,8 +211,8 @@ impl Serving<'_> {
         seen.pings.0 - answers
     }
 
-    /// Looks at what came up to the end of a stream: where one is allowed, no later one may have
-    /// begun.
+    /// Checks the frames up to the end of a stream. If only one stream is allowed, no later one
+    /// may have begun.
     fn note_frames(&self, stream: u32) {
         let begins = |it: &&Frame| it.kind == kind::HEADERS && it.stream > stream;
         let begun = self.server.frames.iter().filter(begins).count();
@@ -231,7 +232,7 @@ fn is_pong(it: &Frame) -> bool {
     it.kind == kind::PING && it.has(flags::ACK)
 }
 
-/// Runs a case of the client: what it says where it does not pass.
+/// Runs a case of the client; returns its output if it does not pass.
 fn outcome(case: Case, address: SocketAddr) -> Result<(), String> {
     let mut command = Command::new(repository().join(".go/bin/interop-bad-peer-client"));
     command.arg(format!("--server_host={}", address.ip()));
@@ -253,7 +254,7 @@ fn proxy(peer: &BadPeer) -> Proxy {
     site.start(&[peer.origin.address.to_string()])
 }
 
-/// Runs a case of the client through the program, and gives what the server has seen.
+/// Runs a case of the client through the program, and returns the server's observations.
 #[track_caller]
 fn passes(case: Case) -> Seen {
     let peer = BadPeer::start(case);
@@ -314,7 +315,7 @@ fn pings_between_all_frames_are_acknowledged() {
     });
 }
 
-/// Sixteen calls, of which fifteen come at once. They go by several connections.
+/// Sixteen calls, fifteen of them at once. They use several connections.
 #[test]
 fn an_endpoint_that_allows_one_stream_has_one_on_each_connection() {
     test(|| {

@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that nobody here wrote. A test fails where its client is missing.
+//! Third-party clients of HTTP/2. A test fails if its client is missing.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::foreign_clients::{curl, output_of};
 use crate::setup::{Site, pattern, site, test};
 use crate::tls::Issuing;
 
-/// What curl is told to speak HTTP/2 to this URL.
+/// The arguments that make curl speak HTTP/2 to this URL.
 fn with_http2(both: &Both, url: &str) -> Vec<String> {
     let mut args = if url.starts_with("https:") {
         vec![
@@ -119,9 +119,8 @@ fn curl_gets_a_hundred_at_once() {
     });
 }
 
-/// HTTP/1 stays on the same listener. An offer to go over to HTTP/2 within it (RFC 7540
-/// §3.2, dropped by RFC 9113) is answered as if it were not there, and no endpoint hears
-/// of it.
+/// HTTP/1 stays on the same listener. An offer to upgrade to HTTP/2 (RFC 7540 §3.2, dropped by
+/// RFC 9113) is ignored, and not passed on to endpoints.
 #[test]
 fn an_upgrade_from_http1_is_not_taken() {
     test(|| {

@@ -2,9 +2,9 @@
 //! (<https://github.com/connectrpc/conformance>): the protocols Connect, gRPC and gRPC-Web,
 //! all kinds of streams, and messages that break rules.
 //!
-//! Of each run, `conformance/NAME.yaml` has the features that it covers, and why others are
-//! left out; `conformance/NAME.txt` has the cases that do not pass, each with why. A case that
-//! is listed and passes is a failure too.
+//! For each run, `conformance/NAME.yaml` has the features that it covers, and why others are
+//! left out; `conformance/NAME.txt` has the cases that do not pass, each with its reason. A
+//! listed case that passes is a failure too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,13 +21,13 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// A side of the suite that is run through Evenkeel.
 struct Run {
-    /// What its features and its list are called.
+    /// The name of its features file and of its list.
     name: &'static str,
-    /// What Evenkeel passes for.
+    /// The role of Evenkeel in the suite.
     role: &'static str,
     /// The program behind it, or before it.
     other: &'static str,
-    /// The cases of which `make test` runs those alone.
+    /// The cases that `make test` runs.
     part: &'static [&'static str],
     /// How many cases it has, and how many `make test` runs: a suite that runs none proves
     /// nothing.
@@ -47,7 +47,7 @@ impl Run {
         }
     }
 
-    /// A run of those of its cases that fit one of these patterns; of all where there is none.
+    /// A run of the cases that match one of these patterns; of all cases without patterns.
     fn command(&self, patterns: &[&str]) -> Command {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("http2/conformance");
         let file = |kind| folder.join(format!("{}.{kind}", self.name));
@@ -68,7 +68,7 @@ impl Run {
         command
     }
 
-    /// Runs such cases: whether each ended as it is to, and what the suite said.
+    /// Runs such cases. Returns whether each ended as expected, with the output of the suite.
     fn outcome(&self, patterns: &[&str]) -> (bool, String) {
         let output = run(self.command(patterns), LIMIT).unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
@@ -77,7 +77,7 @@ impl Run {
         (output.status.success(), format!("{said}\n{errors}"))
     }
 
-    /// Fails unless each case ends as it is to: the suite says which did not, and why.
+    /// Fails unless each case ends as expected. The suite names the others, with the reason.
     #[track_caller]
     fn assert_conforms(&self) {
         let patterns = if is_whole() { &[] } else { self.part };
@@ -102,7 +102,7 @@ fn count(said: &str) -> Option<usize> {
     rest.lines().next()?.trim().parse().ok()
 }
 
-/// The cases that did not end as they are to.
+/// The cases that did not end as expected.
 fn failed(said: &str) -> Vec<&str> {
     let lines = said.lines().filter_map(|it| it.strip_prefix("FAILED: "));
     lines.map(|it| it.trim_end_matches(':')).collect()

@@ -1,19 +1,19 @@
 //! Endpoints that speak HTTP/2, and clients of either version.
 //!
 //! * here: messages of both versions, and connections as they come and go.
-//! * [`holding`]: an endpoint that holds requests until a test lets them go.
-//! * [`over_tls`]: what is agreed on in the handshake.
+//! * [`holding`]: an endpoint that holds requests until a test releases them.
+//! * [`over_tls`]: negotiation in the handshake.
 //! * [`probes`]: probes, and the health service of gRPC.
-//! * [`silence`]: endpoints that say nothing.
+//! * [`silence`]: silent endpoints.
 //! * [`sharing`]: limits, queues, retries and figures.
-//! * [`features`]: what routes do.
+//! * [`features`]: the features of routes.
 //! * [`reloads`]: endpoints that leave, and a program that does.
 //! * [`attacks`]: endpoints that break rules.
 //! * [`smuggling`]: messages that one version would read otherwise than the other.
 //! * [`churn`]: connections that come and go under requests.
-//! * [`foreign`]: servers that nobody here wrote.
-//! * [`courtesy`]: what endpoints and operators expect beyond that.
-//! * [`bounds`]: what one may take from others, and what is said.
+//! * [`foreign`]: third-party servers.
+//! * [`courtesy`]: expectations of endpoints and operators beyond that.
+//! * [`bounds`]: bounds on the use of shared resources, and their messages.
 
 mod attacks;
 mod bounds;
@@ -87,7 +87,7 @@ fn over_h2(endpoint: SocketAddr, upstream: &str) -> Proxy {
     site.start(&[endpoint.to_string()])
 }
 
-/// An endpoint that does what a test says on each connection, of which it gets the number.
+/// An endpoint that runs a script on each connection, with the connection's number.
 fn scripted(
     settings: &'static [(u16, u32)],
     script: impl Fn(usize, &mut H2Server) -> io::Result<()> + Send + Sync + 'static,
@@ -211,7 +211,7 @@ fn trailers_are_those_of_the_other_side() {
     });
 }
 
-/// What the endpoint gets is what HTTP/2 has for it.
+/// The endpoint gets a request with the fields of HTTP/2.
 #[test]
 fn a_request_has_the_fields_of_http2() {
     test(|| {
@@ -301,7 +301,7 @@ fn exchanges_share_a_connection_as_far_as_the_endpoint_allows() {
     });
 }
 
-/// RFC 9113 §8.7: what was not begun may be tried again, whatever its method.
+/// RFC 9113 §8.7: a request that was not processed may be tried again, whatever its method.
 #[test]
 fn what_the_endpoint_refuses_is_tried_again() {
     test(|| {
@@ -326,7 +326,7 @@ fn what_the_endpoint_refuses_is_tried_again() {
                 }
             }
         });
-        // There is no budget for retries, nor are any allowed.
+        // There is no budget for retries, and `retries` allows none.
         let proxy = over_h2(endpoint.address, "retries = 0\n");
         let mut client = proxy.client();
         for path in ["/refused", "/leaving"] {
@@ -340,7 +340,7 @@ fn what_the_endpoint_refuses_is_tried_again() {
     });
 }
 
-/// Those below the number of a GOAWAY are served to their end.
+/// Streams up to the number of a GOAWAY are served to their end.
 #[test]
 fn exchanges_go_on_where_the_endpoint_takes_no_more() {
     test(|| {
@@ -440,7 +440,7 @@ fn heads_that_are_no_heads_are_refused() {
     });
 }
 
-/// The length that a head tells is that of its content, or the client is told.
+/// Content must have the length that its head announces. Otherwise the client sees an error.
 #[test]
 fn content_of_another_length_is_cut_off() {
     test(|| {
@@ -494,7 +494,7 @@ fn in_flight(proxy: &Proxy) -> u64 {
         .unwrap()
 }
 
-/// RFC 9113 §8.1: what is left of a request that was answered is not wanted.
+/// RFC 9113 §8.1: the rest of an answered request is not needed.
 #[test]
 fn an_answer_before_the_end_of_its_request_is_passed_on() {
     test(|| {

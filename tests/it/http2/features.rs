@@ -1,13 +1,13 @@
-//! What works over HTTP/1 works over HTTP/2.
+//! Every feature over HTTP/1 also works over HTTP/2.
 //!
-//! * This file has what a test starts, and endpoints that follow a script.
-//! * [`cache`], [`compression`] and [`files`] have where responses come from, and their form.
-//! * [`messages`] has trailers, interim responses, bodies and their ends.
-//! * [`fields`] has what endpoints are told of a request.
-//! * [`limits`] has what is refused, waits, is tried again or goes elsewhere.
-//! * [`websocket`] has tunnels.
-//! * [`observed`] has logs and figures.
-//! * [`ending`] has drain, reload, upgrade, idle connections.
+//! * This file: the sites of the tests, and endpoints that follow a script.
+//! * [`cache`], [`compression`] and [`files`]: the sources of responses, and their form.
+//! * [`messages`]: trailers, interim responses, bodies and their ends.
+//! * [`fields`]: the fields of a request at endpoints.
+//! * [`limits`]: refusals, waits, retries and other endpoints.
+//! * [`websocket`]: tunnels.
+//! * [`observed`]: logs and figures.
+//! * [`ending`]: drain, reload, upgrade, idle connections.
 
 mod cache;
 mod compression;
@@ -27,7 +27,7 @@ use evenkeel_testkit::{H2Client, Proxy, RawOrigin, RawStream};
 
 use crate::setup::program;
 
-/// What a configuration says beyond the shared part, as lines of TOML.
+/// The further lines of a configuration, in TOML.
 #[derive(Debug, Clone, Copy)]
 struct Shape<'a> {
     /// Further keys of `[server]`, and tables behind it.
@@ -121,8 +121,8 @@ const OF_A_HOP: [&str; 5] = [
     "age",
 ];
 
-/// Asks for the same over HTTP/2 and over HTTP/1: both get the same status, fields and
-/// content. Gives that of HTTP/2.
+/// Makes the same request over HTTP/2 and over HTTP/1: both get the same status, fields and
+/// content. Returns the response of HTTP/2.
 #[track_caller]
 fn ask_both(
     proxy: &Proxy,
@@ -198,7 +198,7 @@ impl Endpoint {
         }
     }
 
-    /// Answers each request with what is made of its head.
+    /// Answers each request with the result of `answer` for its head.
     fn answering(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Endpoint::scripted(move |head, stream| stream.send(answer(head)))
     }

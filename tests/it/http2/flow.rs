@@ -59,7 +59,7 @@ fn a_download_of_100_mb_is_whole() {
     });
 }
 
-/// Sends as the windows allow, until they stay shut. Gives how much was sent.
+/// Sends as the windows allow, until they stay closed. Returns the number of bytes.
 fn send_until_shut(client: &mut H2Client, stream: u32, body: &[u8]) -> usize {
     let mut sent = 0;
     client.set_step(Duration::from_secs(1));
@@ -81,7 +81,7 @@ fn send_until_shut(client: &mut H2Client, stream: u32, body: &[u8]) -> usize {
     }
 }
 
-/// An endpoint that does not read holds its client back, and nobody else.
+/// An endpoint that does not read holds up only its own client.
 #[test]
 fn an_upload_waits_for_its_endpoint() {
     const LEN: usize = 64 << 20;
@@ -121,7 +121,7 @@ fn an_upload_waits_for_its_endpoint() {
         assert!(sent < HELD_BY_THE_KERNEL, "{sent} bytes");
         let grown = proxy.rss_bytes().unwrap().saturating_sub(before);
         assert!(grown < 2 << 20, "{grown} bytes are held");
-        // The window of the connection is not used up by what waits.
+        // Waiting content does not use up the connection's window.
         assert_eq!(client.ask(5, "/").unwrap().text(), "ok");
 
         open.send(()).unwrap();
@@ -132,7 +132,7 @@ fn an_upload_waits_for_its_endpoint() {
     });
 }
 
-/// A response that nobody takes holds up no other one, and goes on where it was.
+/// An unread response holds up no other one, and later continues where it stopped.
 #[test]
 fn a_slow_reader_does_not_hold_others_up() {
     const LEN: usize = 100_000_000;
@@ -183,7 +183,7 @@ fn no_more_comes_than_windows_allow() {
             client.ping().unwrap();
             assert_eq!(len(&client), expected, "{stream}: {more}");
         }
-        // A smaller first window takes back what was not used, a larger one adds to it.
+        // A smaller initial window takes unused room back, a larger one adds room.
         for (window, expected) in [(0, 100_000), (1_010, 101_000)] {
             let payload = http2::settings(&[(setting::INITIAL_WINDOW_SIZE, window)]);
             client.frame(kind::SETTINGS, 0, 0, payload).unwrap();
@@ -197,8 +197,8 @@ fn no_more_comes_than_windows_allow() {
     });
 }
 
-/// A response that comes before the end of its request is whole, and what is left of the
-/// request is not wanted (RFC 9113 §8.1).
+/// A response that comes before the end of its request is complete, and the rest of the request
+/// is not needed (RFC 9113 §8.1).
 #[test]
 fn an_early_response_ends_the_upload() {
     test(|| {
@@ -219,7 +219,7 @@ fn an_early_response_ends_the_upload() {
             let response = client.response(stream).unwrap();
             assert_eq!(response.reset, Some(ErrorCode::NoError));
         }
-        // What was sent on both has room on the connection again.
+        // The bytes sent on both streams are credited to the connection's window again.
         client
             .request(5, "POST", "/echo", &[], Ends::Later)
             .unwrap();
@@ -249,7 +249,7 @@ fn a_client_may_have_as_many_streams_as_are_served() {
         }
         client.until(|it| allowed(it) <= 6).unwrap();
         assert!(allowed(&client) >= 4, "none is left: {}", allowed(&client));
-        // What was on its way is served all the same.
+        // Requests already on their way are still served.
         for stream in 0..40 {
             assert_eq!(client.response(3 + 2 * stream).unwrap().status, 200);
         }

@@ -78,7 +78,7 @@ fn call(client: &mut H2Client, stream: u32, path: &str, more: &[(&str, &str)]) -
     let fields = [&own[..], &[GRPC, ("te", "trailers")], more].concat();
     let head = headers(stream, &block(&fields), Ends::Later);
     let content = frame(kind::DATA, flags::END_STREAM, stream, &message("hello"));
-    // At once: what comes later is not tried again.
+    // In one write: a request that is still incoming is not tried again.
     client.raw().send([head, content].concat()).unwrap();
     client.response(stream).unwrap()
 }
@@ -134,7 +134,7 @@ fn calls_end_with_their_status() {
     });
 }
 
-/// What a client of gRPC is told is a status, not a page.
+/// Clients of gRPC get refusals as a status, not as a page.
 #[test]
 fn refusals_are_statuses() {
     test(|| {
@@ -201,7 +201,7 @@ fn a_call_that_has_begun_is_cancelled_at_its_deadline() {
     });
 }
 
-/// Go's server tells a length of 0 where a response has no message, and sends trailers.
+/// Go's server announces a length of 0 for a response without messages, and sends trailers.
 #[test]
 fn trailers_follow_a_length_of_0() {
     test(|| {
@@ -226,7 +226,7 @@ fn trailers_follow_a_length_of_0() {
     });
 }
 
-/// A status may say that another endpoint is to be asked.
+/// A status may cause a retry at another endpoint.
 #[test]
 fn statuses_are_tried_again_elsewhere() {
     test(|| {
@@ -250,7 +250,7 @@ fn statuses_are_tried_again_elsewhere() {
         assert_eq!(told(&response, "grpc-status"), Some("0"), "{response:?}");
         assert_eq!(response.body, message("hello"));
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-        // Where there is no other, its status is the answer.
+        // Without another endpoint, the status is the answer.
         let alone = proxy(&[&full], settings);
         let response = call(&mut connect(&alone), 1, "/unary/0", &[]);
         assert_eq!(response.status, 200);
@@ -259,14 +259,14 @@ fn statuses_are_tried_again_elsewhere() {
         until("it is logged as answered", || {
             log_of(&alone).contains("\"end\":\"complete\"")
         });
-        // And nobody tries what is not listed.
+        // A status that is not listed causes no retry.
         let unlisted = proxy(&[&full, &well], "balance = \"first\"\nguard = false");
         let response = call(&mut connect(&unlisted), 1, "/unary/0", &[]);
         assert_eq!(told(&response, "grpc-status"), Some("14"));
     });
 }
 
-/// Errors of gRPC count as those of HTTP do, though each response is a 200.
+/// Errors of gRPC count like errors of HTTP, although each response is a 200.
 #[test]
 fn an_endpoint_whose_calls_fail_is_left_out() {
     test(|| {
@@ -359,7 +359,7 @@ fn web_request(kind: &str) -> String {
     )
 }
 
-/// A page is no response of gRPC: it has no messages, and no trailers at its end.
+/// A page is not a response of gRPC: it has no messages, and no trailers at its end.
 #[test]
 fn pages_go_to_browsers_as_they_are() {
     test(|| {
@@ -396,7 +396,7 @@ fn browsers_are_promised_no_trailers() {
     });
 }
 
-/// What does not fit the windows at once follows, also the last part.
+/// Content that does not fit the windows at once follows later, including its last part.
 #[test]
 fn text_of_browsers_goes_through_small_windows() {
     test(|| {

@@ -39,7 +39,7 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        // The port is free at this moment; nobody here asks for one by number.
+        // The port is free at this moment; no other test asks for a port by number.
         let any = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = any.local_addr().unwrap();
         drop(any);

@@ -15,7 +15,7 @@ use evenkeel_testkit::process::{repository, run};
 
 use super::{Both, is_whole};
 
-/// Cases of the suite, with those that it calls strict.
+/// Number of cases in the suite, including its strict ones.
 const CASES: usize = 146;
 
 /// The longest time of one run: each case that fails takes two seconds.
@@ -25,10 +25,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("http2/h2spec")
 }
 
-/// A case of the suite: its section, and what it does.
+/// A case of the suite: its section, and its description.
 type Case = (String, String);
 
-/// Runs the suite against an address. Gives what was wrong with each case.
+/// Runs the suite against an address. Returns the fault of each case.
 fn outcomes(address: &str, path: &str, more: &[&str]) -> BTreeMap<Case, Option<String>> {
     let dir = TempDir::new().unwrap();
     let report = dir.join("report.xml");
@@ -87,7 +87,7 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Where the suite is run.
+/// The transport that the suite runs over.
 #[derive(Debug, Clone, Copy)]
 enum Over {
     /// On a listener that has HTTP/1 too.
@@ -104,15 +104,15 @@ enum Responds {
     Late,
 }
 
-/// What is expected of a case that is listed.
+/// The expected outcome of a listed case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Fails,
-    /// It depends on what comes first.
+    /// Either, depending on the order of events.
     MayFail,
 }
 
-/// The cases that do not pass, with what the first word of their lines says of them.
+/// The cases that do not pass. The first word of a line says what is expected.
 fn expected(over: Over, responds: Responds) -> BTreeMap<Case, Expected> {
     let list = std::fs::read_to_string(folder().join("expected.txt")).unwrap();
     let lines = list.lines().filter(|it| !it.starts_with('#'));
@@ -132,7 +132,7 @@ fn expected(over: Over, responds: Responds) -> BTreeMap<Case, Expected> {
     lines.filter_map(case).collect()
 }
 
-/// Fails unless the suite finds what is expected at each path: what is not is named.
+/// Fails unless the suite has the expected outcome at each path, and names the differences.
 #[track_caller]
 fn assert_conforms(both: &Both, over: Over, paths: &[(&str, Responds)]) {
     let news = paths.iter().map(|path| news_of(both, over, *path));
@@ -140,7 +140,7 @@ fn assert_conforms(both: &Both, over: Over, paths: &[(&str, Responds)]) {
     assert!(news.is_empty(), "{over:?}:{news}");
 }
 
-/// What the suite finds that is not expected.
+/// The unexpected outcomes of the suite.
 fn news_of(both: &Both, over: Over, (path, responds): (&str, Responds)) -> String {
     let (address, more) = match over {
         Over::Plain => (both.proxy.address("web"), &[][..]),
@@ -148,7 +148,7 @@ fn news_of(both: &Both, over: Over, (path, responds): (&str, Responds)) -> Strin
     };
     let expected = expected(over, responds);
     let is_news = |case: &Case, wrong: &Option<String>| match expected.get(case) {
-        // A case that passes is to be off the list, and any other one on it.
+        // A passing case must not be on the list, and every other case must be.
         None => wrong.is_some(),
         Some(Expected::Fails) => wrong.is_none(),
         Some(Expected::MayFail) => false,

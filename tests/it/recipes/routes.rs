@@ -1,4 +1,4 @@
-//! The configurations of the pages on what a route does, at work.
+//! The configurations of the pages on routes, in operation.
 
 use evenkeel_testkit::RawOrigin;
 

@@ -12,8 +12,7 @@ use crate::health::states;
 use crate::setup::{figures, test};
 use evenkeel_testkit::servers::Server;
 
-/// The program in front of a server that takes so many connections, with probes of
-/// this protocol.
+/// The program before a server with this limit of connections, with probes of this protocol.
 fn in_front_of(server: &Server, max_in_flight: u32, protocol: &str) -> Proxy {
     let (address, interval) = (server.endpoint(), "300ms");
     let endpoint = format!("{{ address = \"{address}\", max_in_flight = {max_in_flight} }}");

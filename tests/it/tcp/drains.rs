@@ -1,4 +1,4 @@
-//! What is said of connections of TCP that a drain waits for.
+//! Messages about TCP connections that a drain waits for.
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ impl Load {
         load
     }
 
-    /// Waits until so many more clients were served.
+    /// Waits until this many more clients were served.
     #[track_caller]
     fn await_more(&self, count: usize) {
         let before = self.served.load(Ordering::SeqCst);
@@ -60,7 +60,7 @@ impl Load {
         });
     }
 
-    /// Ends it, and gives the moments at which clients began that got no answer.
+    /// Ends it, and returns the moments at which the unanswered clients began.
     fn end(mut self) -> Vec<Instant> {
         self.is_over.store(true, Ordering::SeqCst);
         for client in self.clients.drain(..) {
@@ -104,7 +104,7 @@ fn in_flight(proxy: &Proxy, endpoint: usize) -> u64 {
     endpoint["in_flight"].as_u64().unwrap()
 }
 
-/// Waits until so many lines are logged, and all of them end so.
+/// Waits until this many lines are logged, and checks that all have this end.
 #[track_caller]
 fn assert_all_end(proxy: &Proxy, count: usize, end: &str) {
     until("all are logged", || proxy.access_log().len() >= count);
@@ -177,7 +177,7 @@ fn a_frozen_endpoint_holds_few_and_is_left() {
                     client.set_step(Duration::from_millis(150));
                     client.send("PING\r\n").unwrap();
                     let is_served = client.read_len(7).is_ok();
-                    // Those that got no answer stay.
+                    // Keep the clients without an answer.
                     (is_served, (!is_served).then_some(client))
                 })
                 .collect();
@@ -235,7 +235,7 @@ fn probes_put_a_frozen_endpoint_out_and_back() {
 #[test]
 fn a_side_that_never_closes_is_not_waited_for_for_ever() {
     test(|| {
-        // It reads to the client's end, and closes only once it is told to.
+        // It reads to the client's end, and closes only on command.
         let (release, held) = std::sync::mpsc::channel::<()>();
         let held = Mutex::new(held);
         let origin = RawOrigin::start(move |number, mut stream| {

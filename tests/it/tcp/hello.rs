@@ -1,4 +1,4 @@
-//! Routes by what a client says first: names in a ClientHello, and bytes.
+//! Routes by a client's first bytes: names in a ClientHello, and other beginnings.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use evenkeel_testkit::servers::Server;
 /// How long a client has for its first bytes.
 const FIRST_BYTES: Duration = Duration::from_millis(300);
 
-/// Routes by what a client says first. Each origin says the name of its upstream.
+/// Routes by a client's first bytes. Each origin answers with the name of its upstream.
 fn routed() -> ([RawOrigin; 4], Proxy) {
     let names = ["named", "h2", "ssh", "other"];
     let origins = names.map(saying);
@@ -32,8 +32,8 @@ fn routed() -> ([RawOrigin; 4], Proxy) {
     (origins, proxy)
 }
 
-/// A ClientHello without records, with this name, these protocols and so much padding.
-/// `name_len` is what it says of the length of its name.
+/// A ClientHello without records, with this name, these protocols and this much padding.
+/// `name_len` is the length that it declares for its name.
 fn message(name: &str, name_len: usize, protocols: &[&str], padding: usize) -> Vec<u8> {
     let counted = |len: usize, count: usize, bytes: &[u8]| {
         let number = count.to_be_bytes();

@@ -1,5 +1,5 @@
-//! The PROXY protocol on connections of TCP: what is told to endpoints and by clients,
-//! also with HAProxy and nginx on the other side.
+//! The PROXY protocol on TCP connections: headers to endpoints and from clients, also with
+//! HAProxy and nginx on the other side.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ fn a_client_is_told_and_known_by_the_proxy_protocol() {
         let rest = format!(" {port}\r\nhello");
         let all = client.read_len("12345".len() + rest.len()).unwrap();
         assert!(all.ends_with(rest.as_bytes()), "{}", all.escape_ascii());
-        // What comes in front of the connection is not the client's.
+        // The PROXY header is not part of the client's bytes.
         let upstream = format!(
             "[[route]]\nmatch = {{ client = \"192.0.2.9\" }}\nupstream = \"app\"\n\
              [upstream.app]\nendpoints = [\"{}\"]",
@@ -229,7 +229,7 @@ fn nginx_as_a_stream_reads_and_writes_headers() {
         );
         let dir = TempDir::new().unwrap();
         let at = dir.path().display();
-        // Nobody else listens at this address.
+        // No other socket listens at this address.
         let free = TcpListener::bind("127.0.77.2:0")
             .unwrap()
             .local_addr()
@@ -294,7 +294,7 @@ fn a_silent_client_that_may_leave_the_header_out_is_taken_without_it() {
             (&first["end"], &first["client"]),
             (&"tunnel".into(), &"127.0.0.1".into())
         );
-        // Who says something is not waited for, with a header and without.
+        // A client that speaks first is routed without a wait, with a header and without.
         for (says, header) in [("hello", &b""[..]), ("hello", &binary_line())] {
             let begun = Instant::now();
             let mut client = proxy.client();
@@ -302,7 +302,7 @@ fn a_silent_client_that_may_leave_the_header_out_is_taken_without_it() {
             assert_eq!(client.read_len(16).unwrap(), b"220 ready\r\nhello");
             assert!(begun.elapsed() < Duration::from_millis(300));
         }
-        // One that may have begun a header is closed.
+        // A connection that may have begun a header is closed.
         let mut client = proxy.client();
         client.send("\r\n").unwrap();
         assert!(client.is_closed());

@@ -95,7 +95,7 @@ fn connect(proxy: &Proxy, name: &str, config: &Arc<ClientConfig>) -> std::io::Re
     RawClient::connect_tls(proxy.address("web"), name, config.clone())
 }
 
-/// What a command of the program prints.
+/// The output of a command of the program.
 fn printed(proxy: &Proxy, words: &[&str]) -> String {
     let mut command = Command::new(crate::setup::program());
     let config = proxy.path("evenkeel.toml");
@@ -155,7 +155,7 @@ fn the_next_issuer_is_asked_with_its_external_account() {
             issuer.pebble.ca_path().display(),
             key_file.display()
         );
-        // Nobody listens there.
+        // No server listens there.
         let dead = format!("https://127.0.0.1:{}/dir", free_port().unwrap());
         let tables = table(&dead, &issuer.pebble, &issuer.storage, &fallback) + &issuer.plain();
         let (_origin, proxy) = start("127.0.0.1:0", &["a.example.test"], &tables);
@@ -171,7 +171,7 @@ fn a_client_waits_for_the_certificate_of_a_name_in_the_list() {
         let trusting = issuer.trusting();
         let mut client = connect(&proxy, "one.shops.example.test", &trusting).unwrap();
         assert_eq!(client.get("/ping").unwrap().text(), "pong");
-        // Of clients that come at once, one has it ordered.
+        // Of simultaneous clients, one starts the order.
         let clients = [0; 8].map(|_| {
             let (address, trusting) = (proxy.socket_addr("web"), trusting.clone());
             let connect = move || {
@@ -187,7 +187,7 @@ fn a_client_waits_for_the_certificate_of_a_name_in_the_list() {
         let text = printed(&proxy, &["certificates"]);
         let rows = text.lines().filter(|it| it.contains("  valid  ")).count();
         assert_eq!(rows, 2, "{text}");
-        // What is there already is read for its first client.
+        // An existing certificate is read for its first client.
         drop(proxy);
         let (_origin, proxy) = start_on_demand(&issuer, "{ names = \"*.shops.example.test\" }");
         connect(&proxy, "one.shops.example.test", &trusting).unwrap();
@@ -318,7 +318,7 @@ fn a_certificate_comes_by_a_handshake_and_clients_see_nothing_of_that() {
         old.alpn_protocols = vec![b"acme-tls/1".to_vec(), b"http/1.1".to_vec()];
         let mut client = connect(&proxy, "a.example.test", &Arc::new(old)).unwrap();
         assert_eq!(client.get("/ping").unwrap().text(), "pong");
-        // Nobody asked for proof.
+        // No order asked for a proof.
         let mut proof = ClientConfig::clone(&issuer.trusting());
         proof.alpn_protocols = vec![b"acme-tls/1".to_vec()];
         let refused = connect(&proxy, "a.example.test", &Arc::new(proof));
@@ -385,7 +385,7 @@ fn a_machine_answers_for_another_with_the_same_storage() {
     within(LIMIT, || {
         let issuer = Issuer::new();
         let table = issuer.table("challenges = [\"http-01\"]");
-        // Pebble comes to this one, which orders for another name, once it has it.
+        // Pebble connects to this machine, which itself orders for another name.
         let (_origin, there) = start(
             "127.0.0.1:0",
             &["there.example.test"],

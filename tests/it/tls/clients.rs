@@ -1,4 +1,4 @@
-//! The certificates that clients show, and what is agreed on.
+//! The certificates of clients, and the outcome of handshakes.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

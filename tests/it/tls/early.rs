@@ -47,7 +47,7 @@ enum Sends {
     Copy,
 }
 
-/// What `s_client` prints.
+/// The output of `s_client`.
 fn ask(issuing: &Issuing, proxy: &Proxy, request: &str, sends: Sends) -> String {
     let (request_file, session) = (issuing.path("request"), issuing.path("session.pem"));
     fs::write(&request_file, request).unwrap();
@@ -72,8 +72,8 @@ const GET: &str = "GET /a HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"
 const POST: &str =
     "POST /b HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
 
-/// Whether the handshake ends before the request is looked at is up to this client. The one
-/// that keeps still shows that it need not end.
+/// With this client, the handshake may end before the request is processed. The client that
+/// keeps still shows that it need not end.
 #[test]
 fn a_safe_request_before_the_end_of_the_handshake_is_taken_once() {
     test(|| {
@@ -109,8 +109,8 @@ fn another_request_waits_for_the_end_of_the_handshake() {
     });
 }
 
-/// What a client is sent that begins a handshake with a request in it, and never ends it. It
-/// waits for the end of the connection.
+/// The bytes that a client gets if it sends a request within a handshake, and never ends the
+/// handshake. The client waits for the end of the connection.
 fn ask_and_keep_still(proxy: &Proxy, config: &Arc<ClientConfig>, request: &str) -> String {
     ask_early(proxy, config, request, |_| ())
 }

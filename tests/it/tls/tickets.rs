@@ -27,7 +27,7 @@ fn visit(proxy: &Proxy, config: &Arc<ClientConfig>) -> HandshakeKind {
     client.tls().unwrap().handshake_kind().unwrap()
 }
 
-/// A client of each version, which has a session.
+/// A client of each version, with a session.
 fn clients_with_sessions(
     proxy: &Proxy,
     issuing: &Issuing,
@@ -126,7 +126,7 @@ fn a_session_is_resumed_after_upgrades() {
             }
             assert_eq!(counted(&proxy, "tls_resumed"), 3);
             until("the first one has ended", || !is_running(proxy.pid()));
-            // Its key comes to the third process by way of the second.
+            // Its key reaches the third process through the second.
             successors.upgrade();
             let said = s_client(&proxy, &["-sess_in", &session]);
             assert!(said.contains("\nReused, TLSv1.3"), "{said}");
@@ -136,7 +136,7 @@ fn a_session_is_resumed_after_upgrades() {
     });
 }
 
-/// A request by `openssl s_client`, with its session; what it says.
+/// The output of a request by `openssl s_client`, with its session.
 fn s_client(proxy: &Proxy, arguments: &[&str]) -> String {
     let dir = evenkeel_testkit::TempDir::new().unwrap();
     let request = dir.join("request");
@@ -204,7 +204,7 @@ fn machines_with_one_key_file_resume_each_others_sessions() {
                 assert_eq!(visit(&machines[machine], client), HandshakeKind::Resumed);
             }
         }
-        // A machine with keys of its own is another one.
+        // A machine with keys of its own can't open the ticket.
         let alone = with_tickets(&issuing, "", &endpoints);
         let [client, _] = clients_with_sessions(&machines[0], &issuing, None);
         assert_eq!(visit(&alone, &client), HandshakeKind::Full);
@@ -330,7 +330,7 @@ fn machines_with_one_server_resume_each_others_sessions() {
             proxy
         };
         let machines = [start("cluster.key"), start("cluster.key")];
-        // The second one has the key of the first one from the beginning.
+        // The second machine has the first one's key from the start.
         let clients = clients_with_sessions(&machines[0], &issuing, None);
         for client in &clients {
             assert_eq!(visit(&machines[1], client), HandshakeKind::Resumed);

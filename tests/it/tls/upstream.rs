@@ -1,4 +1,4 @@
-//! TLS to endpoints: who is believed, what is resumed, and what is refused.
+//! TLS to endpoints: verification, resumption and refusals.
 
 use std::fs;
 use std::io;
@@ -33,7 +33,7 @@ impl Issuing {
         path
     }
 
-    /// How an upstream is told of it.
+    /// The option of an upstream that trusts it.
     fn upstream(&self, more: &str) -> String {
         format!("tls = {{ ca = '{}'{more} }}\n", self.ca())
     }
@@ -158,12 +158,12 @@ fn openssl_agrees_with_it() {
     });
 }
 
-/// The certificate of an endpoint, and what is to become of a request to it.
+/// The certificate of an endpoint, and the expected outcome of a request to it.
 struct Case<'a> {
     issued: Issued,
     host: &'a str,
     tls: String,
-    /// `None` where it is believed, else what the event log says.
+    /// `None` if the certificate is accepted, else the text in the event log.
     refusal: Option<&'a str>,
 }
 
@@ -418,7 +418,7 @@ fn another_endpoint_is_tried_where_a_handshake_fails() {
                 ..Site::default()
             };
             let proxy = site.start(&[failing.to_string(), right.address.to_string()]);
-            // Nothing was sent: also what is not idempotent.
+            // No byte was sent, so a request that is not idempotent is tried again too.
             let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
             for _ in 0..3 {
                 assert_eq!(proxy.client().ask(post).unwrap().status, 200);
@@ -591,7 +591,7 @@ fn a_response_that_is_cut_off_is_not_passed_on_as_complete() {
     });
 }
 
-/// Reads what comes, however the other side ends.
+/// Reads all bytes, however the other side ends.
 trait ReadAny {
     fn read_to_end_or_reset(&mut self) -> Vec<u8>;
 }
@@ -711,7 +711,7 @@ fn an_endpoint_may_ask_for_a_certificate() {
             issuing.path("shown.key")
         );
         let with = issuing.upstream(&format!(", name = 'a.test', {certificate}"));
-        // Each request has a connection of its own.
+        // Each request has its own connection.
         let proxy = site_with(&format!("{with}pool = {{ max_idle = 0 }}\n"), &endpoint);
         let serial = || {
             let response = proxy.client().get("/").unwrap();

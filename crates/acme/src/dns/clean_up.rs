@@ -1,7 +1,7 @@
-//! Records whose order was given up: each is removed on a thread of its own. Process-wide.
+//! Removal of the records of dropped orders, each on its own thread. Process-wide.
 //!
-//! Whoever gives up an order does not wait: a reload, or the end of the process. The end of the
-//! process waits in [`finish_clean_ups`].
+//! The code that drops an order does not wait, such as a reload. The end of the process waits
+//! in [`finish_clean_ups`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};

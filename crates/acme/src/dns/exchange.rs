@@ -1,4 +1,4 @@
-//! One question to a server of DNS, over a TCP connection of its own (RFC 7766).
+//! One question to a DNS server, over its own TCP connection (RFC 7766).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Server {
     /// Asks for records.
     ///
     /// # Errors
-    /// No answer comes. One that says that there are none is no error.
+    /// There is no answer. An answer without records is no error.
     pub(super) async fn query(&self, name: &Name, kind: RecordType) -> Result<Message, String> {
         let mut message = Message::query();
         message.metadata.recursion_desired = false;

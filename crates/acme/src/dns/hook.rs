@@ -17,7 +17,7 @@ use crate::clock::Clock;
 /// How long the program may run.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// The most that is told of its standard error, in bytes.
+/// Most bytes of its standard error to report.
 const MAX_TOLD: usize = 1000;
 
 /// The program that sets records.
@@ -38,7 +38,7 @@ impl Hook {
     pub(crate) async fn run(&self, what: &str, record: &Record) -> Result<(), String> {
         let program = self.program.display();
         let failed = |error: io::Error| format!("{program} cannot be started: {error}");
-        // A pipe would have to be read all the while, and may be held open by children.
+        // A pipe would have to be read meanwhile, and its children may hold it open.
         let told = memfd_create("stderr", MemfdFlags::CLOEXEC).map_err(|it| failed(it.into()))?;
         let told = File::from(told);
         let deadline = self.clock.sleep(DEADLINE);

@@ -52,11 +52,11 @@ impl Dns {
         })
     }
 
-    /// Removes a record, unless the lease of its order may be another process's by now: that
-    /// one goes on with the order, and has the same record.
+    /// Removes a record, unless another process may hold the lease of its order by now. That
+    /// process would continue the order, with the same record.
     ///
     /// # Errors
-    /// It may still be there. The text says why.
+    /// The record may still be there. The text says why.
     pub(crate) async fn clean_up(&self, record: &Record, lease: &Lease) -> Result<(), String> {
         if !lease.is_held_for(clean_up::DEADLINE) {
             return Err("another process may go on with its order".to_owned());

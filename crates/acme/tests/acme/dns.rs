@@ -123,8 +123,8 @@ fn certificates_come_by_updates_of_each_algorithm() {
     });
 }
 
-/// A wildcard name needs DNS-01, also where another challenge is preferred. Its record has
-/// the name of that of the domain.
+/// A wildcard name needs DNS-01, even if another challenge is preferred. Its record has the
+/// same name as that of the domain.
 #[test]
 fn a_wildcard_and_its_domain_get_certificates_together() {
     within(LIMIT, || {

@@ -95,7 +95,7 @@ fn an_issuer_that_is_down_is_tried_again_later_and_later() {
             kept.clock.advance(exact.mul_f64(1.11));
             exact *= 2;
         }
-        // A restart does not begin anew, nor does it wait for long.
+        // After a restart the count of failures continues, without a long wait.
         drop(kept);
         let kept = start(dir.path(), &answers, vec![issuer(&pebble)]);
         until("failures are known", || kept.status(NAME).failures >= 4);
@@ -344,7 +344,7 @@ fn a_wrong_clock_is_named_and_costs_no_order() {
     });
 }
 
-/// A crash while the issuer has a request of this path: no second certificate is ordered.
+/// A crash while the issuer handles a request of this path: no second certificate is ordered.
 fn crash_at(path: &'static str) {
     within(LIMIT, move || {
         let (dir, answers, pebble, front) = with_front();
@@ -354,13 +354,13 @@ fn crash_at(path: &'static str) {
         });
         let first = start(dir.path(), &answers, vec![front.issuer(&pebble)]);
         until("the request", || front.count(path) > 0);
-        // Nothing of the first one cleans up in the copy.
+        // The crashed process cleans nothing up in the copy.
         let copy = TempDir::new().unwrap();
         copy_folder(dir.path(), copy.path());
         drop(first);
         front.rule(|_| Then::Pass);
         let kept = start(copy.path(), &answers, vec![front.issuer(&pebble)]);
-        // The lease of the first is this process's, and nobody holds it.
+        // The first lease names this process as its holder, but this process does not hold it.
         kept.until_valid(NAME);
         assert_eq!((pebble.orders(), pebble.accounts()), (1, 1));
         assert_eq!(files(&copy, "orders"), [""; 0]);
@@ -457,7 +457,7 @@ fn a_certificate_that_another_process_orders_is_ordered_once_and_seen_at_once() 
     });
 }
 
-/// The other one last looked before the first one ordered it anew.
+/// The second process last looked before the first one had ordered the certificate again.
 #[test]
 fn an_operator_who_asks_after_another_process_has_renewed_gets_another_one() {
     within(LIMIT, || {

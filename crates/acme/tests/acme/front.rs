@@ -22,7 +22,7 @@ use crate::support::issuer;
 pub enum Then {
     /// Pebble answers.
     Pass,
-    /// Nobody answers.
+    /// No answer.
     Hang,
     /// The front answers with this status line, these header lines, and this body.
     Answer(&'static str, &'static str, String),
@@ -32,7 +32,7 @@ pub enum Then {
 
 type Rule = Box<dyn FnMut(&str) -> Then + Send>;
 
-/// A server before Pebble, at a port of its own. Its directory names itself.
+/// A server before Pebble, with its own port. Its directory names itself.
 pub struct Front {
     dir: TempDir,
     port: u16,
@@ -65,7 +65,7 @@ impl Front {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (config, of) = (config.clone(), of.clone());
-                // A client that goes away is none of our concern.
+                // A client that leaves does not matter here.
                 std::thread::spawn(move || drop(serve(stream, config, &of)));
             }
         });
@@ -142,7 +142,7 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, shared: &Shared) -> io::R
             (format!("HTTP/1.1 {status}\r\n{headers}"), body.into_bytes())
         }
         Then::Hang => {
-            // Until the client gives up.
+            // Wait until the client gives up.
             stream
                 .sock
                 .set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -174,7 +174,7 @@ fn pass(shared: &Shared, head: &str, body: &[u8]) -> io::Result<(String, Vec<u8>
     let name = ServerName::try_from("127.0.0.1").map_err(io::Error::other)?;
     let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
     let mut stream = StreamOwned::new(connection, TcpStream::connect(("127.0.0.1", port))?);
-    // The response to HTTP/1.0 ends with the connection, and has no chunks.
+    // A response to HTTP/1.0 ends with the connection, without chunks.
     let head = head.replacen("HTTP/1.1", "HTTP/1.0", 1);
     stream.write_all(head.as_bytes())?;
     stream.write_all(b"\r\n\r\n")?;

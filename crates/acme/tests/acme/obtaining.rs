@@ -1,4 +1,4 @@
-//! A certificate by each challenge that needs no DNS, and what is there after a restart.
+//! A certificate by each challenge that needs no DNS, and the state after a restart.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -30,7 +30,7 @@ fn start(dir: &TempDir, answers: &Answers, issuer: Issuer) -> Kept {
     kept
 }
 
-/// An issuer whose directory has no renewal information.
+/// An issuer whose directory lacks renewal information.
 fn without_suggestions(pebble: &Pebble, profile: &str) -> (Front, Issuer) {
     let front = Front::new(pebble);
     front.rule(|path| match path {

@@ -9,7 +9,7 @@ use evenkeel_acme::shared::{
     Changes, Fingerprint, NewCertificate, Point, SharedCertificate, Unusable,
 };
 
-/// A server whose leases end when the test says so.
+/// A server whose leases end on command.
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<Kept>);
 

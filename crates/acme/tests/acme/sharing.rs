@@ -23,7 +23,7 @@ struct Cluster {
     front: Front,
 }
 
-/// A machine with a folder of its own.
+/// A machine with its own folder.
 struct Machine {
     kept: Kept,
     dir: TempDir,
@@ -131,7 +131,7 @@ fn nothing_is_read_while_nothing_changes() {
         let [read, _] = cluster.server.asked();
         rounds(&one, 20);
         assert_eq!(cluster.server.asked()[0], read);
-        // A machine that comes back compares by what the server says of all.
+        // A machine that returns compares with the server's list of all certificates.
         let Machine { kept, dir } = one;
         drop(kept);
         let one = cluster.machine_in(dir, &names);
@@ -141,7 +141,7 @@ fn nothing_is_read_while_nothing_changes() {
     });
 }
 
-/// A crash while the issuer has a request of this path: another machine goes on.
+/// A crash while the issuer handles a request of this path: another machine continues.
 fn crash_at(path: &'static str) {
     within(LIMIT, move || {
         let cluster = Cluster::new();
@@ -151,7 +151,7 @@ fn crash_at(path: &'static str) {
         });
         let one = cluster.machine(&[NAME]);
         until("the request", || cluster.front.count(path) > 0);
-        // Nothing of the first one cleans up.
+        // The crashed machine cleans nothing up.
         cluster.server.set_up(false);
         drop(one);
         cluster.server.set_up(true);
@@ -220,14 +220,14 @@ fn without_the_server_nothing_is_ordered_and_it_goes_on_by_itself() {
             why().is_some_and(|it| it == "the server of the test is down")
         });
         assert_eq!(one.kept.status(NAME).state, State::Failed);
-        // It is no failure of the name, after which there is a pause.
+        // It does not count as a failure of the name, which would cause a pause.
         assert_eq!(one.kept.status(NAME).failures, 0);
         one.kept.manager.renew(NAME).unwrap();
         assert_eq!((cluster.pebble.orders(), cluster.pebble.accounts()), (0, 0));
         cluster.server.set_up(true);
         let first = one.until_valid();
         assert_eq!(why(), None);
-        // What is at hand stays.
+        // The local certificate stays.
         cluster.server.set_up(false);
         one.kept.manager.renew(NAME).unwrap();
         one.until("the reason", |_| why().is_some());
@@ -266,7 +266,7 @@ fn a_server_that_goes_away_costs_no_second_order() {
             }
             cluster.front.rule(|_| Then::Pass);
             cluster.server.set_up(true);
-            // Nobody could release them.
+            // The leases could not be released.
             cluster.server.end_leases();
             let first = one.until_valid();
             let is_stored = |_: &Kept| cluster.server.held(NAME).is_some();

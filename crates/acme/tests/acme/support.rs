@@ -111,7 +111,7 @@ impl Answers {
 
 type Asked = Mutex<Option<Arc<Challenges>>>;
 
-/// Each connection on a thread of its own, for as long as the test's process lives.
+/// Serves each connection on its own thread, as long as the test's process lives.
 fn serve(listener: TcpListener, answer: impl Fn(TcpStream) + Send + Sync + 'static) {
     let answer = Arc::new(answer);
     std::thread::spawn(move || {
@@ -131,7 +131,7 @@ fn answer_http(stream: &TcpStream, of: &Asked) {
     let challenges = of.lock().unwrap().clone().expect("a manager is asked");
     let answer = token.and_then(|token| {
         let answer = challenges.key_authorization(token);
-        // The storage has the same.
+        // The storage has the same answer.
         let stored = challenges.read_key_authorization(token);
         assert!(answer.is_none() || answer.as_deref() == stored.as_deref());
         stored

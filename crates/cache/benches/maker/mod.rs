@@ -7,7 +7,7 @@ use evenkeel_policy::Instant as Moment;
 use evenkeel_proto::http1::{parse_request, parse_response};
 use evenkeel_proto::{Method, RequestHead, ResponseHead, Scheme};
 
-/// What keys are hashed with.
+/// The secret for hashes of keys.
 pub const SECRET: Secret = Secret([9; 16]);
 const HEAD: &str = "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
                     Content-Type: text/html\r\nCache-Control: max-age=3600\r\n\

@@ -5,7 +5,7 @@ fn of(fields: &str) -> Directives {
     Directives::of(&response(200, fields).view())
 }
 
-/// What one `Cache-Control` comes to.
+/// The directives of one `Cache-Control`.
 fn control(value: &str) -> Directives {
     of(&format!("Cache-Control: {value}"))
 }

@@ -1,15 +1,15 @@
 //! The places of all records: 12 bytes a record, in many small tables.
 //!
-//! Each table has its own lock, which is held for one lookup or one change. A table is
-//! small, so that it grows in well under a millisecond. Workers look up and remove; one
-//! thread adds and reclaims. An entry has 32 bits of the hash, besides the bits that
-//! choose the table: the reader of the record compares its key.
+//! Each table has its own lock, which is held for one lookup or one change. A table is small,
+//! so that it grows in well under a millisecond. Workers look up and remove; one thread adds
+//! and reclaims. An entry has 32 bits of the hash, besides the bits that choose the table: the
+//! reader of the record compares its key.
 //!
-//! A response with `Vary` lies under the hash of its key and its selector. A second entry,
-//! under the key's hash, has the numbers of the sets of names in `Vary` that responses of
-//! this key have. A lookup tries each of these sets, and asks no disk for that.
+//! A response with `Vary` is stored under the hash of its key and its selector. A second entry,
+//! under the key's hash, has the numbers of the sets of names in `Vary` that responses of this
+//! key use. A lookup tries each of these sets, without a read from the disk.
 //!
-//! Removing a key leaves a floor: its records that lie before it are no longer found.
+//! Removing a key leaves a floor: earlier records of the key are no longer found.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -168,7 +168,7 @@ impl Table {
         found.map(|entry| entry.value())
     }
 
-    /// Sets a value; gives the one that was there.
+    /// Sets a value; returns the value before.
     fn set(&mut self, hash: u64, value: Value) -> Option<Value> {
         let is_it = |it: &Entry| it.is_of(hash, value.varies());
         let table_hash = Entry::table_hash(hash as u32);
@@ -231,7 +231,7 @@ impl Index {
 
     fn table(&self, hash: u64) -> MutexGuard<'_, Table> {
         let at = (hash >> 32) as usize & (self.tables.len() - 1);
-        // Within a table nothing can panic but for want of memory.
+        // Within a table only an allocation can panic.
         self.tables[at]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -409,7 +409,7 @@ impl Index {
         plain.is_some() || varying.is_some() || is_loading
     }
 
-    /// Drops a record, if it is still the one in its place; says whether it was.
+    /// Drops a record if it is still at its place; returns whether it was.
     pub fn drop_one(&self, place: &Place) -> bool {
         let slot = place.hashes.slot;
         let is_it = |value| is_at(value, place.position);

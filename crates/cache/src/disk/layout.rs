@@ -1,7 +1,7 @@
 //! Files of a store as bytes: its head, heads of segments, frames, summaries, footers.
 //!
-//! Each of them has a sum of its own, and the number of its segment. A frame has its
-//! offset too: no byte of an older file is taken for a newer one.
+//! Each part has a checksum of its own, and the number of its segment. A frame also has its
+//! offset, so that bytes of an older file are never taken for newer ones.
 
 use crate::disk::{Hashes, Position, Size, UNIT};
 use crate::key::Secret;
@@ -27,10 +27,10 @@ const REMOVAL: [u8; 4] = *b"EvkD";
 const FOOTER: [u8; 4] = *b"EvkE";
 const SHARED: [u8; 4] = *b"EvkL";
 
-/// Length of what is kept of a shared log of purges.
+/// Length of the stored position in a shared log of purges.
 pub const SHARED_BYTES: usize = 32;
 
-/// Appends the sum of what was appended since `start`.
+/// Appends the checksum of the bytes since `start`.
 fn push_sum(out: &mut Vec<u8>, start: usize) {
     let sum = sum(&out[start..]);
     out.extend_from_slice(&sum.to_le_bytes());
@@ -73,7 +73,7 @@ pub fn read_store_head(bytes: &[u8]) -> Result<Secret, Damage> {
     if !bytes.starts_with(&STORE) {
         return Err(Damage::Magic);
     }
-    // Another version may have another length: it is told first.
+    // Another version may have another length, so the version is checked first.
     let mut start = Cursor { bytes, at: 4 };
     check_version(&mut start)?;
     let mut at = summed(bytes, STORE_HEAD_BYTES)?;
@@ -112,12 +112,12 @@ pub fn read_shared_position(bytes: &[u8]) -> Result<ledger::Position, Damage> {
 pub struct SegmentHead {
     /// Its number.
     pub segment: u32,
-    /// The count of purges when it was begun. Its records are alive as of then.
+    /// The count of purges when the segment began. Its records have survived up to there.
     pub purges: u64,
 }
 
 impl SegmentHead {
-    /// As it is written.
+    /// The head as bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SEGMENT_HEAD_BYTES);
         out.extend_from_slice(&SEGMENT);
@@ -216,7 +216,7 @@ impl Frame {
         })
     }
 
-    /// Length of the frame and its record, with what is left free behind them.
+    /// Length of the frame and its record, including the padding.
     pub fn whole_len(&self) -> u64 {
         whole_len(self.len)
     }
@@ -266,7 +266,7 @@ impl Summary {
                     self.sets.push(names.into());
                     self.sets.len() - 1
                 });
-                // A store has no more sets than fit.
+                // The number of sets is limited so that it fits.
                 debug_assert!(at < super::names::MAX_SETS);
                 (at + 1) as u8
             }

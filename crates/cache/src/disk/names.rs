@@ -1,5 +1,5 @@
-//! The sets of names in `Vary` that responses on the disk have: few, so that the index
-//! has a byte for each.
+//! The sets of names in `Vary` of the responses on the disk. There are few, so that the index
+//! needs a byte for each.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,7 +9,7 @@ pub const MAX_SETS: usize = 255;
 /// The number of a set of names: from 1 on.
 pub type SetId = std::num::NonZeroU8;
 
-/// Sets of names, each as [`crate::vary::names`] gives it. They are never forgotten.
+/// Sets of names, each in the form of [`crate::vary::names`]. They are never forgotten.
 #[derive(Debug, Default)]
 pub struct NameSets {
     sets: RwLock<Vec<Arc<[u8]>>>,

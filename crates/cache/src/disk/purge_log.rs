@@ -1,8 +1,8 @@
 //! The purges of a store, in a file that is synced before a purge is acknowledged.
 //!
-//! An entry is its length, the purge, and a sum. The file is written anew when it is
-//! long, with the [marks](crate::purge::Purges::marked) that still count. Its head has the
-//! count of purges: no mark may be left of the last one.
+//! An entry is its length, the purge, and a sum. A long file is rewritten with the
+//! [marks](crate::purge::Purges::marked) that still count. Its head has the count of purges,
+//! because the mark of the last purge may be gone.
 
 use crate::purge::{Marked, Strength, Target};
 use crate::record::{Cursor, Damage, sum};
@@ -21,7 +21,7 @@ const SOFT: u8 = 0x80;
 /// Longest beginning of a URL: heads of requests are shorter.
 pub const MAX_PREFIX_BYTES: usize = 32 * 1024;
 
-/// The beginning of a log, after so many purges.
+/// The beginning of a log, after this many purges.
 pub fn head(count: u64) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.extend_from_slice(&count.to_le_bytes());
@@ -77,7 +77,7 @@ pub struct Log {
 /// Reads a log.
 ///
 /// # Errors
-/// If it is damaged, but for its end: purges may be missing, so that no object from before
+/// The log is damaged, other than at its end. Purges may be missing, so no object from before
 /// may be served.
 pub fn read(bytes: &[u8]) -> Result<Log, Damage> {
     let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(Damage::Short)?;

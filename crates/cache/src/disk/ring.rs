@@ -1,8 +1,8 @@
-//! Which segment is written, and which reclaimed.
+//! Which segment is written, and which is reclaimed.
 //!
-//! Invariant: the files of a store together are no longer than its size. When a segment
-//! is begun, there is room for all of it; then the oldest ones are reclaimed until there
-//! is room for the next one too. So a record that is kept has a segment to go to.
+//! Invariant: the files of a store are together no longer than its size. A new segment begins
+//! only with room for all of it; then the oldest ones are reclaimed until there is room for the
+//! next one too. A record that is kept thus always has a segment to go to.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::disk::{MAX_SEGMENT_BYTES, Position};
 
 /// Smallest store, in bytes.
 pub const MIN_STORE_BYTES: u64 = 16 << 20;
-/// A store has so many segments at least, so that little goes at once.
+/// Least number of segments in a store, so that each reclaim drops little.
 const MIN_SEGMENTS: u64 = 64;
 /// Most segments: each is an open file.
 const MAX_SEGMENTS: usize = 4096;
@@ -30,7 +30,7 @@ pub struct Sealed {
     pub segment: u32,
     /// Length of its file.
     pub bytes: u64,
-    /// The count of purges when it was begun.
+    /// The count of purges when the segment began.
     pub purges: u64,
 }
 
@@ -53,7 +53,7 @@ pub enum Step {
         /// Its number.
         segment: u32,
     },
-    /// Reclaim the oldest segment at once: nothing of it can be kept.
+    /// Reclaim the oldest segment at once, without keeping any of its records.
     Reclaim {
         /// Its number.
         segment: u32,
@@ -66,7 +66,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Ring {
     capacity_bytes: u64,
-    /// Of the capacity, what files take that are no segments.
+    /// The part of the capacity for files that are not segments.
     reserved_bytes: u64,
     segment_bytes: u64,
     /// The oldest first.
@@ -77,7 +77,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Of a store of this size, with the segments that were found, in their order.
+    /// A ring for a store of this size, with the existing segments, in their order.
     pub fn new(capacity_bytes: u64, found: impl IntoIterator<Item = Sealed>) -> Self {
         let capacity_bytes = capacity_bytes.max(MIN_STORE_BYTES);
         let few = capacity_bytes / (MAX_SEGMENTS as u64 / 2);
@@ -96,7 +96,7 @@ impl Ring {
         }
     }
 
-    /// Length of a segment, but for one with a single longer record.
+    /// Length of a segment, except one with a single longer record.
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes
     }
@@ -106,7 +106,7 @@ impl Ring {
         longest_bytes(self.capacity_bytes)
     }
 
-    /// So many bytes of the store are taken by files that are no segments.
+    /// Reserves bytes of the store for files that are not segments.
     pub fn reserve(&mut self, bytes: u64) {
         self.reserved_bytes = bytes;
     }
@@ -128,7 +128,8 @@ impl Ring {
         self.sealed_bytes + self.open_bytes()
     }
 
-    /// The count of purges as of which all records are alive, or an older one.
+    /// A count of purges that all records are known to have survived; it may be lower than
+    /// necessary.
     pub fn purges(&self) -> Option<u64> {
         let sealed = self.sealed.iter().map(|it| it.purges);
         let open = self.open.iter().map(|open| open.purges);
@@ -198,7 +199,7 @@ impl Ring {
         }
     }
 
-    /// A segment was begun.
+    /// Notes that a segment has begun.
     pub fn begin(&mut self, purges: u64) {
         self.open = Some(Open {
             segment: self.next,
@@ -208,14 +209,14 @@ impl Ring {
         self.next += 1;
     }
 
-    /// So many bytes were appended.
+    /// Notes that bytes were appended.
     pub fn append(&mut self, len: u64) {
         if let Some(open) = &mut self.open {
             open.bytes += len;
         }
     }
 
-    /// The open segment was sealed: its file has so many bytes now.
+    /// Notes that the open segment was sealed; `bytes` is its final length.
     pub fn seal(&mut self, bytes: u64) {
         if let Some(open) = self.open.take() {
             self.sealed_bytes += bytes;
@@ -243,7 +244,7 @@ impl Ring {
         is_wanted.then_some(oldest.segment)
     }
 
-    /// The oldest segment, but for the open one.
+    /// The oldest segment, except the open one.
     pub fn oldest(&self) -> Option<u32> {
         self.sealed.front().map(|it| it.segment)
     }

@@ -130,7 +130,7 @@ fn what_is_passed_is_for_the_first_one() {
     assert!(is_released(&other, NotStored::NoStore));
     assert!(matches!(first.poll_head(Waker::noop()), Poll::Ready(Ok(_))));
     assert_eq!(first.passing(), Some(NotStored::NoStore));
-    // Nobody waits for it.
+    // No request waits for it.
     drop(lead(&fetches));
     drop(other);
     let woken = Arc::new(Woken::default());
@@ -190,7 +190,7 @@ fn what_is_not_shared_releases_all_at_once() {
     for follower in &followers {
         assert!(is_released(follower, NotStored::NoStore));
     }
-    // The next one leads, and does not join what has ended.
+    // The next request leads, and does not join the ended fetch.
     lead(&fetches).release(Released::Unconfirmed);
 }
 
@@ -201,7 +201,7 @@ fn a_fetch_that_is_dropped_has_failed() {
     let mut follower = follow(&fetches);
     fetch.arrive(arrival("", Some(5)));
     append(&mut fetch, b"abc");
-    // A worker that panics drops what it has.
+    // A worker that panics drops its fetches.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
         let _fetch = fetch;
         panic!("a test");
@@ -265,7 +265,7 @@ fn what_is_too_long_goes_to_who_follows() {
             sent += len;
             continue;
         }
-        // The slower one decides, and nobody joins them.
+        // The slower follower decides, and no request joins them.
         assert!(matches!(fetches.join(&key_of("/"), 9), Joined::Lead(_)));
         let longest = fetches.store.longest_bytes();
         assert!(sent - bodies[1].len() <= longest + CHUNK_BYTES);
@@ -286,7 +286,7 @@ fn what_is_too_long_goes_to_who_follows() {
     assert_eq!(fetches.store.figures().bytes, 0);
 }
 
-/// A spool that writes when it is told to.
+/// A spool that writes only on request.
 #[derive(Debug)]
 struct SlowSpool {
     file: Arc<File>,
@@ -385,7 +385,7 @@ fn a_body_that_is_too_long_for_memory_goes_to_a_spool() {
         }
         match fetch.poll_append(part, u64::MAX, &waker) {
             Poll::Ready(len) => sent += len,
-            // It waits for the spool, and for nobody who follows.
+            // The fetch waits for the spool, and for no follower.
             Poll::Pending => {
                 waits += 1;
                 let before = woken.0.load(SeqCst);
@@ -473,7 +473,7 @@ fn what_arrives_takes_half_of_the_store_at_most() {
         assert!(fetches.store.figures().bytes <= half);
     }
     assert_eq!(stored, half as usize / 900_000);
-    // One that has no room is not stored, and says why.
+    // A response without room is not stored, and the reason is given.
     let (mut fetch, mut follower) = arriving.pop().unwrap();
     let mut body = Vec::new();
     while follower
@@ -530,7 +530,7 @@ fn who_comes_after_a_purge_does_not_join_a_fetch_from_before_it() {
         let finished = early.finish(|_| {});
         assert_eq!(finished.is_err(), is_concerned, "{what:?}");
     }
-    // What has not come may have any tag.
+    // A response that has not come yet may have any tag.
     let fetches = fetches();
     let early = lead(&fetches);
     fetches.store.purge(Purge::Tag(b"b"), Strength::Hard);
@@ -600,7 +600,7 @@ fn what_is_outdated_is_not_stored() {
     let fetches = fetches();
     let early = lead(&fetches);
     fetches.outdate(&key_of("/"));
-    // Who asks from now on asks anew.
+    // Requests from now on begin a new fetch.
     let late = lead(&fetches);
     for (mut fetch, expected) in [(early, Some(NotStored::Outdated)), (late, None)] {
         fetch.arrive(arrival("", None));

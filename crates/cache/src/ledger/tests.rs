@@ -30,7 +30,7 @@ const OTHER: Author = Author {
     serial: 1,
 };
 
-/// A ledger of machine 1 that has begun log 7, with stores whose count is 0.
+/// A ledger of machine 1 at the start of log 7, with stores whose count is 0.
 fn ledger() -> Ledger {
     let mut ledger = Ledger::new(1);
     ledger.restart(&begun(7));
@@ -127,7 +127,7 @@ fn objects_have_the_position_of_when_they_were_asked_for() {
     for number in 0..MAX_COUNTS as u64 {
         ledger.note_count(5 + number, 8 + number);
     }
-    // It is older than what is known.
+    // The object is older than the known positions.
     assert_eq!(ledger.position_of(&object("/", "", "", b"", 7)), None);
 }
 
@@ -140,10 +140,10 @@ fn purges_of_this_machine_hold_until_the_log_has_them() {
     };
     let a = order("/a", Strength::Hard);
     let serial = ledger.purge(&SECRET, a.clone());
-    // Whatever its position says: others do not know of the purge.
+    // The pending purge holds at any position, since other machines do not know it.
     assert_eq!(judge(&ledger, 1), Fate::Gone);
     assert_eq!(judge(&ledger, 9), Fate::Gone);
-    // What the stores here still answer with is not to count as newer.
+    // An answer of the local stores must not count as newer than the purge.
     assert_eq!(ledger.next_pending(), None);
     ledger.note_purged(serial);
     let (by, next) = ledger.next_pending().unwrap();
@@ -153,7 +153,7 @@ fn purges_of_this_machine_hold_until_the_log_has_them() {
     assert_eq!((ledger.pending(), ledger.next_pending()), (0, None));
     assert_eq!(judge(&ledger, 1), Fate::Gone);
     assert_eq!(judge(&ledger, 2), Fate::Alive);
-    // The same again waits once, but for the first, which may be on its way.
+    // The same purge again waits only once, except the first, which may be on its way.
     let mut open = Vec::new();
     for at in 0..MAX_PENDING - 1 {
         let twice =
@@ -174,14 +174,14 @@ fn purges_of_this_machine_hold_until_the_log_has_them() {
     assert_eq!(judge(&ledger, 9), Fate::Gone);
 }
 
-/// Machines with stores of their own, and what they share.
+/// Machines with their own stores, and the state that they share.
 struct World {
     machines: Vec<Machine>,
-    /// The log, as far as it is kept.
+    /// The kept part of the log.
     log: Vec<Entry>,
     epoch: u64,
-    /// By path: whether a purge of it is known, and when it was: in the log, or
-    /// pending at a machine.
+    /// Purges: the path, the time, the machine where it is pending (`None` once the log has
+    /// it), and the author.
     purged: Vec<(usize, u64, Option<usize>, Author)>,
     shared: Vec<Stored>,
     time: u64,
@@ -253,7 +253,7 @@ impl World {
         }
     }
 
-    /// Has a machine apply one entry, or all from the beginning where there is a gap.
+    /// Makes a machine apply one entry, or all from the beginning if there is a gap.
     fn receive(&mut self, at: usize) {
         let machine = &mut self.machines[at];
         let known = machine.ledger.position().filter(|_| machine.is_current);

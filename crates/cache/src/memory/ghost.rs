@@ -1,15 +1,15 @@
-//! What is remembered of objects that have gone: that they were there of late.
+//! The history of evicted objects: which ones were stored lately.
 //!
-//! Four bytes each: a part of the hash and a moment, in a table of buckets. A moment is
-//! a number of evictions, so that an object is forgotten when as many others have gone
-//! as are stored (Yang et al., SOSP '23, §4.1).
+//! An entry takes four bytes: a part of the hash and a moment, in a table of buckets. A moment
+//! is a number of evictions. An object is forgotten after as many further evictions as there
+//! are stored objects (Yang et al., SOSP '23, §4.1).
 
 /// Places in a bucket: the oldest makes room.
 const WAYS: usize = 4;
-/// A time of remembering has so many moments.
+/// Number of moments until an object is forgotten.
 const MOMENTS: u32 = 1 << 10;
 
-/// What is remembered by one shard.
+/// The history of one shard.
 #[derive(Debug, Default)]
 pub(super) struct Ghost {
     /// The upper half is a moment, the lower a fingerprint; 0 for an empty place.
@@ -19,7 +19,7 @@ pub(super) struct Ghost {
 }
 
 impl Ghost {
-    /// An object with this hash was evicted from a shard that has so many.
+    /// Notes the eviction of an object with this hash; `stored` objects are in the shard.
     pub fn add(&mut self, hash: u32, stored: usize) {
         let wanted = stored.next_power_of_two().max(64);
         if wanted > self.places.len() || wanted * 4 < self.places.len() {
@@ -40,8 +40,8 @@ impl Ghost {
         }
     }
 
-    /// Whether an object with this hash has gone of late. It is forgotten: it comes
-    /// back.
+    /// Whether an object with this hash was evicted lately. Its entry is removed, since the
+    /// object comes back.
     pub fn take(&mut self, hash: u32) -> bool {
         if self.places.is_empty() {
             return false;
@@ -73,7 +73,7 @@ impl Ghost {
     }
 }
 
-/// Never 0.
+/// Never 0, which marks an empty place.
 fn fingerprint(hash: u32) -> u32 {
     (hash >> 16).max(1)
 }

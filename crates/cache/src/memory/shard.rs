@@ -1,5 +1,6 @@
-//! One part of the store: a table of objects, and the queues that say which of them
-//! goes next (S3-FIFO: Yang et al., "FIFO queues are all you need for cache eviction",
+//! One part of the store: a table of objects, and the queues that choose the next eviction.
+//!
+//! The algorithm is S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction",
 //! SOSP '23).
 //!
 //! ```text
@@ -8,9 +9,9 @@
 //!             └─▶ gone, remembered ────┘ asked for again
 //! ```
 //!
-//! What is asked for once leaves the small queue, a tenth of the store, without
-//! displacing anything from the main one. While the store fills up for the first time,
-//! objects that do not fit in the small queue go to the main one.
+//! An object asked for only once leaves the small queue, a tenth of the store, without
+//! displacing anything from the main one. While the store fills up for the first time, objects
+//! that do not fit in the small queue go to the main one.
 
 use hashbrown::HashTable;
 
@@ -41,7 +42,7 @@ pub(super) struct Shard {
     ghost: Ghost,
 }
 
-/// A place for an object. An empty one has its `next` in the chain of those.
+/// A place for an object. Empty places are chained by `next`.
 #[derive(Debug)]
 struct Slot {
     object: Option<Object>,
@@ -73,14 +74,14 @@ impl Queue {
     };
 }
 
-/// What is at a place.
+/// The content of a place.
 #[derive(Debug)]
 pub(super) enum Place {
     /// An object.
     Taken(Object),
     /// None.
     Empty,
-    /// There are no more places.
+    /// The place is beyond the last one.
     End,
 }
 
@@ -125,7 +126,7 @@ impl Shard {
             })
     }
 
-    /// Stores an object; gives the one that goes for it.
+    /// Stores an object; returns the object that it replaces.
     pub fn insert(&mut self, key: &Key, object: Object) -> Option<Object> {
         let mut variants = 0;
         let mut same = None;
@@ -165,9 +166,9 @@ impl Shard {
         gone
     }
 
-    /// Whether objects go to the main queue as they come: nothing has gone yet, and the
-    /// small queue has its part. Otherwise all of a store that fills up would be in the
-    /// small queue, and the first evictions would leave a tenth of it.
+    /// Whether new objects go to the main queue: nothing was evicted yet, and the small queue
+    /// has its part. Otherwise a store that fills up would be all in the small queue, and the
+    /// first evictions would leave a tenth of it.
     fn begins_main(&self) -> bool {
         self.ghost.is_unused() && self.small.bytes >= self.small_bytes
     }
@@ -204,7 +205,7 @@ impl Shard {
         found.into_iter().map(|index| self.take(index)).collect()
     }
 
-    /// What is at a place.
+    /// The content of a place.
     pub fn at(&self, place: usize) -> Place {
         match self.slots.get(place).map(|slot| &slot.object) {
             Some(Some(object)) => Place::Taken(object.clone()),
@@ -348,7 +349,7 @@ impl Shard {
         self.slots[index as usize].is_main
     }
 
-    /// Checks that table, slots and queues agree; gives the bytes of all objects.
+    /// Checks that table, slots and queues agree; returns the bytes of all objects.
     pub fn check(&self) -> usize {
         let mut total = 0;
         let mut count = 0;

@@ -41,10 +41,10 @@ fn what_is_still_being_sent_counts() {
         sent.push(object.clone());
         store.insert(&key_of(&path), object);
     }
-    // What was evicted is there still.
+    // Evicted objects still count.
     assert!(store.figures().bytes >= 50 * 900_000);
     assert!(store.figures().objects < 10);
-    // So no more may come.
+    // So no further bytes may be reserved.
     assert!(!store.reserve(1));
     sent.clear();
     store.sweep(1);
@@ -111,7 +111,7 @@ fn an_object_in_use_stays_whole() {
     store.purge(Purge::Everything, Strength::Hard);
     assert_eq!(found(&store, "/a"), None);
     assert_eq!(used.body_at(0), b"old");
-    // What has come in its place is not dropped with it.
+    // A newer object in its place is not dropped with it.
     put(&store, "/a", b"newest");
     store.drop_one(&key_of("/a"), &used);
     assert_eq!(found(&store, "/a"), Some(b"newest".to_vec()));
@@ -175,8 +175,7 @@ fn of_a_loop_longer_than_the_store_a_part_is_found() {
             }
         }
     }
-    // Of the queues alone, without a main queue from the start, it finds 1.4 times as many
-    // as fit.
+    // If new objects never began in the main queue, only 1.4 times as many as fit were found.
     let fit = store.figures().objects;
     assert!((1000..2000).contains(&fit), "{fit}");
     // Three rounds in which most of what fits could be found.
@@ -289,7 +288,7 @@ fn workers_share_a_store() {
     check(&store);
 }
 
-/// What a test does with a store.
+/// An operation of a test on a store.
 #[derive(Debug, Clone)]
 enum Act {
     Put { path: usize, len: usize },
@@ -316,8 +315,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A store is a map that forgets: what it has is what was stored last, and what was
-    /// purged or removed it has not.
+    /// A store is a map that forgets: a found object is the one stored last, and purged or
+    /// removed objects are not found.
     #[test]
     fn is_a_map_that_forgets(acts in acts(), capacity in 60_000..400_000_usize) {
         let store = store(capacity);

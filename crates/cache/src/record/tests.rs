@@ -32,7 +32,7 @@ fn read(bytes: &[u8], now: Instant) -> Result<Object, Damage> {
     head.object(&Body::of(body), &SECRET, &CLOCKS, now, head.seen())
 }
 
-/// Gives a head that was changed its right sum.
+/// Corrects the checksum of a changed head.
 fn seal(head: &mut [u8]) {
     let (summed, old) = head.split_last_chunk_mut::<SUM_BYTES>().unwrap();
     *old = sum(summed).to_le_bytes();
@@ -170,7 +170,7 @@ fn every_byte_counts() {
     assert_eq!(read(&other, NOW).unwrap_err(), Damage::Version);
 }
 
-/// Whoever can write to a shared server can give a record the right sum.
+/// A checksum is no protection: anyone who can write to a shared server can compute it.
 #[test]
 fn what_was_forged_is_no_other_answer() {
     let written = object("/a", "", "A: 12345678", b"", 0);

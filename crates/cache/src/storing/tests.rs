@@ -15,13 +15,13 @@ fn received() -> Received {
     }
 }
 
-/// What becomes of a response to a GET with these fields.
+/// Whether a response to a GET with these fields may be stored.
 fn store(rules: &Rules, asked: &str, status: u16, fields: &str) -> Result<Lifetime, NotStored> {
     let response = response(status, fields);
     rules.may_store(&get(asked).view(), &response.view(), &received())
 }
 
-/// Seconds for which it is fresh on arrival; 0 for what is stale.
+/// Seconds for which it is fresh on arrival; 0 if it is stale.
 fn left(rules: &Rules, status: u16, fields: &str) -> Result<u64, NotStored> {
     let lifetime = store(rules, "", status, fields)?;
     let fresh = Duration::from_secs(lifetime.fresh.into());
@@ -112,7 +112,7 @@ fn refuses_with_a_reason() {
         ("", 200, "Cache-Control: max-age=10\nAge: 10", NeverFresh),
         ("", 200, "Cache-Control: no-cache", NeverFresh),
         ("", 200, "Expires: 0", NeverFresh),
-        // Neither said nor understood to be for caches.
+        // Neither marked for caches nor understood by them.
         ("", 302, "ETag: \"a\"", NeverFresh),
         ("", 503, "ETag: \"a\"", NeverFresh),
         ("Cookie: a", 200, "ETag: \"a\"", Cookie),
@@ -278,7 +278,7 @@ fn finds_how_long_it_is_fresh() {
         format!("{DATE}{later}\n{later}"),
         format!("{DATE}Cache-Control: max-age=0\n{later}"),
         format!("{DATE}Cache-Control: x\nExpires: 0"),
-        // A targeted field makes the others void (RFC 9213 §2.2).
+        // A targeted field overrides the others (RFC 9213 §2.2).
         format!("{DATE}CDN-Cache-Control: x\nCache-Control: max-age=9\n{later}"),
     ] {
         let fields = format!("ETag: \"a\"\n{fields}");
@@ -286,7 +286,7 @@ fn finds_how_long_it_is_fresh() {
     }
 }
 
-/// RFC 9111 §5.1: an age that nobody knows is too great.
+/// RFC 9111 §5.1: an unknown age counts as too great.
 #[test]
 fn an_age_that_cannot_be_read_is_too_old() {
     let rules = Rules::default();
@@ -371,7 +371,7 @@ fn a_ttl_counts_where_the_response_says_nothing() {
         left(&rules, 200, "Set-Cookie: a=b"),
         Err(NotStored::SetCookie)
     );
-    // A failure is not served past its time, unless it says so itself.
+    // A failure is not served after its lifetime, unless its own directives allow it.
     let lifetime = |status, fields| store(&rules, "", status, fields).unwrap();
     let stale = |lifetime: Lifetime| (lifetime.while_revalidate, lifetime.if_error);
     assert_eq!(stale(lifetime(200, "")), (30, 30));

@@ -41,7 +41,7 @@ impl WrittenAction for Boxed<Answer> {
     }
 }
 
-/// A status that has no body is answered without one.
+/// Reports a body for a status that has none.
 fn check_body(answer: &Answer, report: &mut Report) {
     let status = answer.status.value.map(Bounded::get);
     let Some(status) = status.filter(|it| WITHOUT_BODY.contains(it)) else {

@@ -74,7 +74,7 @@ fn root(
     Some(path)
 }
 
-/// What is stripped stands in front of some path that the route matches.
+/// Checks that some path of the route begins with the stripped prefix.
 fn check_strip(route: &written::Route, files: &FilesTable, report: &mut Report) {
     let wanted = route.r#match.value.as_ref();
     let paths = wanted.and_then(|it| it.path.value.as_ref());
@@ -82,7 +82,7 @@ fn check_strip(route: &written::Route, files: &FilesTable, report: &mut Report) 
         return;
     };
     let front = format!("{}/", front.0);
-    // In the normal form, in which the patterns are.
+    // In normal form, like the patterns.
     let Ok(PathPattern::Exact(front)) = PathPattern::new(&front) else {
         return;
     };
@@ -132,7 +132,7 @@ pub(crate) fn check_codings(codings: &Field<Vec<Placed<Coding>>>, report: &mut R
     }
 }
 
-/// A list of what is compressed, or how, has something in it.
+/// Checks that a list for compression is not empty.
 pub(crate) fn check_not_empty<T>(list: &Field<Vec<T>>, report: &mut Report) {
     // An item that is itself mistaken has been left out of the list.
     if list.value.as_ref().is_some_and(Vec::is_empty) && !report.has_mistakes() {

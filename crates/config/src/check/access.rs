@@ -8,7 +8,7 @@ use crate::tree::SourcePlace;
 use crate::value::ClientItem;
 use crate::written::{File, Route};
 
-/// Warns of what is doubtful about the access lists of routes.
+/// Warns of doubtful access lists of routes.
 pub(super) fn check(file: &File, report: &mut Report) {
     for route in file.route.value.iter().flatten() {
         check_lists(route, report);

@@ -5,7 +5,7 @@ use super::super::log_value::Only;
 use super::super::setting::Field;
 use super::super::written::{AccessLog, File, OwnAccessLog};
 
-/// Reports what is wrong or doubtful about the access logs of `file`.
+/// Reports contradictions and doubts in the access logs of `file`.
 pub(super) fn check(file: &File, report: &mut Report) {
     if let Some(AccessLog::On(table)) = &file.access_log.value {
         check_one_of(("path", &table.path), ("syslog", &table.syslog), report);

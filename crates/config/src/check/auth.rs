@@ -11,7 +11,7 @@ use crate::setting::Placed;
 use crate::value::{Bind, Peer};
 use crate::written::{AuthTable, File, ListenerTable, Names, Route};
 
-/// Warns of what is doubtful about the authentication of routes.
+/// Warns of doubtful authentication of routes.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     for route in file.route.value.iter().flatten() {
         let Some(auth) = &route.auth.value else {

@@ -12,10 +12,10 @@ use crate::written::{CacheTable, CachingTable, File, Names, Route};
 /// The smallest store, in bytes: it holds an object of 128 KiB.
 const MIN_STORE: u64 = 1 << 20;
 
-/// Part of the memory that the longest object may take, as the store has it.
+/// The longest object in memory may take one part of this many.
 const PARTS: u64 = 8;
 
-/// Reports what is wrong or doubtful about the caches of `file`.
+/// Reports contradictions and doubts in the caches of `file`.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     let stores = file.cache.value.iter().flat_map(|map| &map.0);
     let mut disks: Vec<(PathBuf, &SourcePlace)> = Vec::new();
@@ -160,7 +160,7 @@ fn check_max_object(caching: &CachingTable, file: &File, report: &mut Report) {
             unwritten.as_ref()
         }
     };
-    // What is wrong with it is said already.
+    // An unknown store is already reported.
     let Some(store) = store else { return };
     let Some(memory) = store.memory.value.map(|it| it.0 as u64) else {
         return;
@@ -182,7 +182,7 @@ fn check_max_object(caching: &CachingTable, file: &File, report: &mut Report) {
 
 fn check_bypass(caching: &CachingTable, report: &mut Report) {
     for bypass in caching.bypass.value.iter().flat_map(|it| &it.0) {
-        // What is mistaken may be meant to ask something.
+        // A condition with a mistake may be meant to ask something.
         if bypass.takes_everything() && !report.has_mistakes() {
             report
                 .mistake(&bypass.place, "every request goes past the cache")

@@ -7,8 +7,8 @@ use crate::action::files::{check_codings, check_not_empty};
 use crate::diagnostics::Report;
 use crate::written::{File, ResponseCompressionTable, Route};
 
-/// Reports what is wrong or doubtful about the compression of responses, and about
-/// requests with a content coding.
+/// Reports contradictions and doubts about the compression of responses, and about requests
+/// with a content coding.
 pub(super) fn check(file: &File, report: &mut Report) {
     if report.is_syntax_broken() {
         return;
@@ -21,7 +21,7 @@ pub(super) fn check(file: &File, report: &mut Report) {
     }
 }
 
-/// Both keys are about what goes by way of an upstream.
+/// Both keys apply only to exchanges with an upstream.
 fn check_route(route: &Route, report: &mut Report) {
     let mut actions = route.actions().into_iter().filter(|it| it.is_written);
     let Some(action) = actions

@@ -1,4 +1,4 @@
-//! The checks of what routes change of requests and responses.
+//! The checks of edits of requests and responses.
 
 use crate::diagnostics::Report;
 use crate::setting::{Field, FromText, Map, Named, Placed};
@@ -7,7 +7,7 @@ use crate::value::{Name, Text};
 use crate::variable::{FieldText, TargetText};
 use crate::written::{File, RequestHeaders, Route, WrittenEdits};
 
-/// Reports what is wrong or doubtful about the edits of `file`.
+/// Reports contradictions and doubts in the edits of `file`.
 pub(super) fn check(file: &File, report: &mut Report) {
     let tables = file.edits.value.iter().flat_map(|map| &map.0);
     let names: Vec<&str> = tables.clone().map(|it| it.name.as_str()).collect();
@@ -77,7 +77,7 @@ fn named<'a, K: FromText>(
     fields.filter(move |it| it.name.eq_ignore_ascii_case(name))
 }
 
-/// Of two values of one field, nobody knows which is meant.
+/// Reports a field with two values, since it is unclear which one is meant.
 fn check_doubles<K: FromText>(map: &Field<Map<K, FieldText>>, report: &mut Report) {
     let fields: Vec<_> = map.value.iter().flat_map(|it| &it.0).collect();
     for (at, field) in fields.iter().enumerate() {
@@ -121,9 +121,9 @@ fn check_names(route: &Route, names: &[&str], report: &mut Report) {
     }
 }
 
-/// Only a request that goes on to an endpoint is changed.
+/// Reports edits of requests that never go to an endpoint.
 fn check_action(route: &Route, report: &mut Report) {
-    // What can't be read may be meant to have an upstream.
+    // An action that can't be read may be meant to have an upstream.
     let is_known = route.actions().iter().any(|it| it.is_written) && !report.is_syntax_broken();
     if route.goes_on() || !is_known {
         return;

@@ -5,7 +5,7 @@ use crate::diagnostics::Report;
 use crate::setting::Bounded;
 use crate::written::{ErrorPageTable, Errors, File, Names, Route};
 
-/// Reports what is wrong or doubtful about the error pages of routes.
+/// Reports contradictions and doubts in the error pages of routes.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     for route in file.route.value.iter().flatten() {
         check_overlaps(route, report);

@@ -16,7 +16,7 @@ use crate::ProbeProtocol::{self, Grpc, Http, Mysql, Postgres, Tcp, Tls};
 /// Probes that follow each other faster than this would be a load.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Reports what is wrong or doubtful about a health check.
+/// Reports contradictions and doubts in a health check.
 pub(super) fn check(health: &HealthTable, report: &mut Report) {
     // A key that is lacking may stand where the syntax is broken.
     if !report.is_syntax_broken() {
@@ -122,7 +122,7 @@ fn word(protocol: ProbeProtocol) -> &'static str {
     }
 }
 
-/// What is sent and looked for must be said once, and be something.
+/// Bytes to send and to receive may each be written only once, and not be empty.
 fn check_bytes(health: &HealthTable, report: &mut Report) {
     let HealthTable {
         send,
@@ -186,7 +186,7 @@ fn check_bytes(health: &HealthTable, report: &mut Report) {
     }
 }
 
-/// The length of each value in bytes, with its place and what it is for.
+/// The length of each value in bytes, with its place and its purpose.
 fn lengths(health: &HealthTable) -> Vec<(usize, &SourcePlace, &'static str)> {
     let text = |field: &Field<Text>| field.value.as_ref().map(|it| it.0.len());
     let mut lengths = Vec::new();
@@ -205,7 +205,7 @@ fn lengths(health: &HealthTable) -> Vec<(usize, &SourcePlace, &'static str)> {
     lengths
 }
 
-/// What is asked by HTTP must have an answer that can pass.
+/// A probe by HTTP needs an answer that can pass.
 fn check_request(health: &HealthTable, report: &mut Report) {
     let method = health.method.value.as_ref();
     if method.is_some_and(|it| it.0 == "HEAD") && health.body.written {

@@ -6,7 +6,7 @@ use crate::quantity::Part;
 use crate::setting::Placed;
 use crate::written::{File, MirrorTable, Names, Route};
 
-/// Reports what is wrong or doubtful about the mirrors of routes.
+/// Reports contradictions and doubts in the mirrors of routes.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     for route in file.route.value.iter().flatten() {
         check_action(route, report);

@@ -3,7 +3,7 @@
 use crate::diagnostics::Report;
 use crate::written::{Match, Route};
 
-/// How deep matches may stand in one another: nobody reads more.
+/// Deepest nesting of matches: deeper ones are unreadable.
 const MAX_DEPTH: usize = 8;
 
 /// Reports matches that stand too deep in one another, and empty ones.

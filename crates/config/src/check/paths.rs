@@ -35,8 +35,8 @@ pub(super) fn check(route: &written::Route, report: &mut Report) {
     }
 }
 
-/// Warns of paths that match less than they do in nginx and Caddy, where no route
-/// takes what is below them.
+/// Warns of paths that match less than they do in nginx and Caddy, if no route takes the paths
+/// below them.
 pub(super) fn check_prefixes(routes: &[written::Route], report: &mut Report) {
     let all: Vec<String> = routes.iter().flat_map(patterns).map(shown).collect();
     for route in routes {

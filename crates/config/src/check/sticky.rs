@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::diagnostics::Report;
 use crate::written::{File, Route, StickyTable};
 
-/// Reports what is wrong or doubtful about the stickiness of routes.
+/// Reports contradictions and doubts in the stickiness of routes.
 pub(super) fn check(file: &File, report: &mut Report) {
     if report.is_syntax_broken() {
         return;

@@ -1,4 +1,4 @@
-//! The checks that look at the machine: what is fine in the file and not here.
+//! The checks that look at the machine: values that are valid but do not work here.
 
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ fn logs(file: &File) -> impl Iterator<Item = (&PathBuf, &SourcePlace)> {
     let own = listeners.chain(routes).filter_map(own_path);
     let paths = global.chain(own).filter(|it| it.written);
     let paths = paths.filter_map(|it| Some((&it.value.as_ref()?.0, &it.place)));
-    // That is standard output.
+    // `-` is standard output.
     paths.filter(|(path, _)| path.as_os_str() != "-")
 }
 

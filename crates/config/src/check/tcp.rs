@@ -184,7 +184,7 @@ fn edits(route: &Route) -> [Written<'_>; 6] {
     ]
 }
 
-/// The keys of `match` that a connection of TCP has nothing of.
+/// The keys of `match` that do not apply to a TCP connection.
 fn of_requests(wanted: &Match) -> [Written<'_>; 7] {
     [
         written("host", &wanted.host),

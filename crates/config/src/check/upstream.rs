@@ -20,7 +20,7 @@ use super::super::written::{
 use super::health;
 use crate::{EndpointProtocol, ResolveTo};
 
-/// Reports what is wrong or doubtful about the upstreams of `file`.
+/// Reports contradictions and doubts in the upstreams of `file`.
 pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     for upstream in file.upstream.value.iter().flat_map(|map| &map.0) {
         let Some(value) = &upstream.value else {
@@ -74,7 +74,7 @@ pub(super) fn check(file: &File, names: &Names<'_>, report: &mut Report) {
     }
 }
 
-/// What goes with HTTP/2, and what does not.
+/// Reports options that contradict the protocol of the endpoints.
 fn check_protocol(upstream: &UpstreamTable, report: &mut Report) {
     let place = &upstream.protocol.place;
     match upstream.protocol.value {
@@ -252,7 +252,7 @@ fn check_endpoints(upstream: &str, endpoints: &[Placed<ShortEndpoint>], report: 
     }
 }
 
-/// What is for names alone.
+/// Reports options for names on endpoints that have an address.
 fn check_names(endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
     for Placed {
         value: ShortEndpoint(it),
@@ -268,7 +268,7 @@ fn check_names(endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
                 .related(&it.srv.place, "the service")
                 .help("the records of the service name the addresses: leave out `address`");
         }
-        // Its default may be written, as the effective configuration has it.
+        // The effective configuration may write the default.
         let weight = it.weight.value.map(Bounded::get);
         if it.srv.written && weight.is_some_and(|it| it != 1) {
             report

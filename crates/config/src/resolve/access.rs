@@ -1,4 +1,4 @@
-//! Who may use a route.
+//! The access lists of a route: `allow` and `deny`.
 
 use evenkeel_policy::route::AccessList;
 use evenkeel_policy::route::condition::Client;

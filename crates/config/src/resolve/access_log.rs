@@ -8,7 +8,7 @@ use crate::log_value::Only;
 use crate::setting::Field;
 use crate::written::{self, AccessLog, File, OwnAccessLog, OwnAccessLogTable};
 
-/// What one table says, and what it leaves to the one above it.
+/// The settings of one table. `None` leaves a setting to the table above.
 #[derive(Debug, Clone, Default)]
 struct Layer {
     destination: Option<LogDestination>,
@@ -18,8 +18,8 @@ struct Layer {
     sample: Option<f64>,
 }
 
-/// The logs that are written; and those that hold in their place where somebody
-/// reads standard output, if none is written. `None` where something is mistaken.
+/// The written logs, and the logs that replace them if none is written and standard output is
+/// read by somebody. `None` after a mistake.
 pub(super) fn resolve(file: &File) -> Option<(AccessLogs, Option<AccessLogs>)> {
     let global = match &file.access_log.value {
         Some(AccessLog::On(table)) => Some(Layer {
@@ -45,8 +45,8 @@ pub(super) fn resolve(file: &File) -> Option<(AccessLogs, Option<AccessLogs>)> {
     Some((logs, default))
 }
 
-/// Whether a log is written anywhere, or the global one is switched off. What only
-/// switches off its own log does not count.
+/// Whether a log is written anywhere, or the global one is switched off. A listener or route
+/// that only switches off its own log does not count.
 fn is_written(file: &File) -> Option<bool> {
     let listeners = file.listener.value.as_ref()?.iter();
     let routes = file.route.value.as_ref()?.iter();
@@ -79,7 +79,7 @@ fn below(global: Option<&Layer>, file: &File) -> Option<AccessLogs> {
     ))
 }
 
-/// What holds where `written` stands below `above`.
+/// The settings of a log `written` below `above`.
 fn own(written: Option<&OwnAccessLog>, above: Option<&Layer>) -> Option<Layer> {
     let table = match written {
         None => return above.cloned(),
@@ -105,8 +105,8 @@ impl Layer {
         if let Some(time) = table.slower_than.value {
             self.slower_than = Some(slower_than(time));
         }
-        // Whoever changes the conditions does not mean the sample that went
-        // with the others.
+        // The sample above went with the conditions above. With other conditions it does not
+        // apply.
         if table.only.written || table.slower_than.written {
             self.sample = None;
         }

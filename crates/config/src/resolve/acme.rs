@@ -1,4 +1,4 @@
-//! ACME: of whom certificates are ordered, and for which names.
+//! ACME: the issuers, and the names to order certificates for.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,12 +25,12 @@ use crate::written::{
 };
 use crate::{Challenge, ClientProtocol, DnsUpdates};
 
-/// What a listener orders, if anything.
+/// The orders of a listener, if it has any.
 fn of_listener(listener: &ListenerTable) -> Option<&ListenerAcmeTable> {
     listener.tls.value.as_ref()?.acme.value.as_ref()?.table()
 }
 
-/// Builds what is ordered, and of whom; `Some(None)` where no listener orders anything.
+/// Builds the issuers and the orders; `Some(None)` if no listener orders anything.
 pub(super) fn acme(
     file: &File,
     surroundings: Surroundings<'_>,
@@ -346,7 +346,7 @@ pub(super) fn is_on_demand(listener: &ListenerTable, acme: Option<&Acme>) -> boo
 
 /// The names that a listener orders certificates for.
 ///
-/// Without names of its own these are the hosts of the rules that its clients may meet.
+/// Without names of its own, these are the hosts of the rules that its clients may match.
 pub(super) fn names(
     listener: &ListenerTable,
     index: usize,

@@ -1,5 +1,5 @@
-//! Who may use a route, and the files of users: each is read once with the configuration,
-//! however many routes name it.
+//! Authentication of routes, and the files of users. Each file is read once with the
+//! configuration, however many routes name it.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -17,10 +17,10 @@ use crate::value::FilePath;
 use crate::written::{AuthTable, File, Names, Route};
 use crate::{Auth, BasicAuth, ForwardAuth, Proxying, WatchedUsers};
 
-/// What browsers are told where neither `realm` nor the route's `name` is written.
+/// The realm of a route without `realm` and `name`.
 const REALM: &str = "evenkeel";
 
-/// Reads the files of users that routes name, and has them known by name. Reports those that
+/// Reads the files of users that routes name, and adds them to `names`. Reports files that
 /// can't be read.
 pub(super) fn read_files(
     file: &File,

@@ -59,7 +59,7 @@ fn store(
     })
 }
 
-/// What the route wants of its cache: `None` is a mistake, `Some(None)` no cache.
+/// The route's rules for its cache: `None` after a mistake, `Some(None)` without a cache.
 pub(super) fn caching(
     route: &written::Route,
     edits: Option<&Edits>,

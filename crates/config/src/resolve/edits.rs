@@ -1,4 +1,4 @@
-//! What routes change of requests and responses.
+//! The edits of requests and responses by routes.
 
 use evenkeel_policy::route::path;
 use evenkeel_proto::http1::edit::{self, EditKind, SameName};
@@ -8,7 +8,7 @@ use crate::file_value::Front;
 use crate::variable::TargetText;
 use crate::written::{FieldEdit, File, Route, WrittenEdits};
 
-/// What the route changes: `None` is a mistake, `Some(None)` nothing.
+/// The edits of the route: `None` after a mistake, `Some(None)` for no edits.
 pub(super) fn edits(route: &Route, file: &File) -> Option<Option<Box<Edits>>> {
     let mut edits = Edits::default();
     let names = route.edits.value.iter().flat_map(|it| &it.0);
@@ -23,7 +23,7 @@ pub(super) fn edits(route: &Route, file: &File) -> Option<Option<Box<Edits>>> {
     Some((!is_empty).then(|| Box::new(edits)))
 }
 
-/// Adds what is written to `edits`; of two values, the later one holds.
+/// Adds the written edits to `edits`. Of two values for one field, the later one counts.
 fn add(edits: &mut Edits, written: WrittenEdits<'_>) -> Option<()> {
     if let Some(Front(front)) = &written.strip_prefix.value {
         edits.strip_prefix = path::normalise(front.as_bytes()).into_owned();
@@ -40,8 +40,8 @@ fn add(edits: &mut Edits, written: WrittenEdits<'_>) -> Option<()> {
     Some(())
 }
 
-/// Adds edits behind those before. One that sets or removes a field undoes what they did
-/// to it, in whichever spelling.
+/// Adds edits behind the existing ones. An edit that sets or removes a field undoes earlier
+/// edits of that field, in any spelling.
 fn add_fields(edits: &mut Vec<FieldEdit>, added: Vec<FieldEdit>) {
     let is_for = |edit: &FieldEdit, name: &str| {
         let edit = edit::FieldEdit {

@@ -16,7 +16,7 @@ pub(super) fn mirror(route: &Route, names: &Names<'_>) -> Option<Option<Box<Mirr
         proxying: Proxying {
             upstream: names.upstream(&table.upstream.value.as_ref()?.value.0)?,
             lane: None,
-            // Whoever waits for an answer goes before a copy.
+            // Requests that clients wait for go before copies.
             priority: 0,
         },
         share_ppm: (share * 1e6).ceil() as u32,

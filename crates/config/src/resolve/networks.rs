@@ -15,8 +15,8 @@ use crate::surroundings::{NameLookup, Surroundings};
 use crate::value::{ClientItem, FilePath};
 use crate::written::{File, Names};
 
-/// Reads the files of networks that routes name, and has them known by name. Reports those
-/// that can't be read.
+/// Reads the files of networks that routes name, and adds them to `names`. Reports files that
+/// can't be read.
 pub(super) fn read_files(
     file: &File,
     names: &mut Names<'_>,
@@ -59,7 +59,7 @@ pub(super) fn read_files(
     watched
 }
 
-/// Every file of networks, as often as it is written.
+/// Every mention of a file of networks, including repeated ones.
 fn written(file: &File) -> Vec<&Placed<FilePath>> {
     fn of(clients: &Field<OneOrMore<ClientItem>>) -> impl Iterator<Item = &Placed<FilePath>> {
         let items = clients.value.iter().flat_map(|it| &it.0);

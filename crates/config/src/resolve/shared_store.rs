@@ -12,7 +12,7 @@ use crate::value::FilePath;
 use crate::written::{Shared, paths};
 use crate::{EncryptedStore, SharedStore, Trust};
 
-/// Builds it: `Some(None)` is none. Reports files that can't be used.
+/// Builds the store; `Some(None)` for none. Reports files that can't be used.
 pub(super) fn resolve(
     written: &Field<Shared>,
     surroundings: Surroundings<'_>,
@@ -47,7 +47,7 @@ pub(super) fn resolve(
     Some(Some(store))
 }
 
-/// Builds one that has secrets, with the file of the key that encrypts them: `Some(None)` is
+/// Builds a store of secrets, with the file of the key that encrypts them; `Some(None)` for
 /// none. Reports a server without a key. `secrets` begins a sentence, such as `keys are`.
 pub(super) fn encrypted(
     shared: &Field<Shared>,

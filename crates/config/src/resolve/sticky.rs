@@ -18,8 +18,8 @@ pub fn own_sticky_key(state_file: &Path) -> PathBuf {
     path.into()
 }
 
-/// Warns where other users may read the key that the process has made beside its state
-/// file, and a route has no other.
+/// Warns if other users may read the process's own key beside its state file, and a route has
+/// no other key.
 pub(super) fn warn_of_own_key(file: &File, surroundings: Surroundings<'_>, report: &mut Report) {
     let state_file = (file.server.value.as_ref()).and_then(|it| it.state_file.value.as_ref());
     let routes = &mut file.route.value.iter().flatten();

@@ -231,7 +231,7 @@ fn check_sockets(it: &UpstreamTable, report: &mut Report) {
     }
 }
 
-/// Who vouches for endpoints. Reports files that can't be used.
+/// How certificates of endpoints are verified. Reports files that can't be used.
 fn trust(
     table: &UpstreamTlsTable,
     place: &SourcePlace,

@@ -190,7 +190,7 @@ fn probe(
         check,
         // Another port may be another server's.
         proxy_protocol: header.filter(|_| it.port.value.is_none()),
-        // This one begins a handshake of its own.
+        // A probe of TLS makes its own handshake.
         takes_tls: it.port.value.is_none() && protocol != ProbeProtocol::Tls,
         http: match it.port.value {
             None => http,
@@ -267,7 +267,7 @@ fn source(it: &ShortEndpoint) -> Option<EndpointSource> {
     })
 }
 
-/// Stands for the endpoints of a source that nobody asks.
+/// An endpoint for a source whose names are not looked up.
 fn placeholder(source: &EndpointSource) -> Endpoint {
     match source {
         EndpointSource::Fixed(endpoint) => endpoint.clone(),

@@ -1,4 +1,4 @@
-//! Values that hold other values: lists, tables by name, and what a value has beside it.
+//! Values that hold other values: lists, tables by name, and values with their place.
 
 use super::{FromText, Resolve, Setting, read_or_advise, read_text, wrong_type};
 use crate::diagnostics::Report;
@@ -9,7 +9,8 @@ impl<T: Setting> Setting for Vec<T> {
     fn read(node: &Node, report: &mut Report) -> Option<Self> {
         match &node.value {
             Value::List(items) => {
-                // In one piece: 20,000 routes that grow leave twice their memory behind.
+                // Allocated in one piece: growing to 20,000 routes would leave twice their
+                // memory behind.
                 let mut values = Self::with_capacity(items.len());
                 values.extend(items.iter().filter_map(|it| T::read(it, report)));
                 Some(values)
@@ -31,7 +32,7 @@ impl<T: Resolve> Resolve for Vec<T> {
     }
 }
 
-/// What few of many tables have, so that it takes little room in the others.
+/// An option that few of many tables have, boxed so that it takes little room in the others.
 #[derive(Debug)]
 pub struct Boxed<T>(Box<T>);
 
@@ -87,7 +88,7 @@ impl<T: Resolve> Resolve for OneOrMore<T> {
 pub struct Placed<T> {
     /// The value.
     pub value: T,
-    /// Where it stands.
+    /// The place of the value.
     pub place: SourcePlace,
 }
 
@@ -123,7 +124,7 @@ pub struct Named<K, T> {
     pub name: String,
     /// The key; `None` where it is mistaken.
     pub key: Option<K>,
-    /// Where the key stands.
+    /// The place of the key.
     pub place: SourcePlace,
     /// The value; `None` where it is mistaken.
     pub value: Option<T>,

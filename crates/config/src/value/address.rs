@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 resolve_to!(Bind => Address, SocketPath => Address, ResolverAddress => SocketAddr);
 
-/// Where a collector takes spans.
+/// The URL of a collector of spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectorUrl {
     /// Host and port: what to connect to, and the value of `Host`.
@@ -64,7 +64,7 @@ impl FromText for CollectorUrl {
     }
 }
 
-/// Where a listener listens.
+/// The address that a listener listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind(pub Address);
 
@@ -134,7 +134,7 @@ impl FromText for Bind {
 
 const IPV4_HELP: &str = "each of the four numbers of an IPv4 address is 0 to 255";
 
-/// Whether a text is an address as it stands in front of a port.
+/// Whether a text is an address in the form that stands before a port.
 fn is_ip(text: &str) -> bool {
     let inner = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     match inner {
@@ -156,7 +156,7 @@ fn is_like_ipv4(text: &str) -> bool {
     text.contains('.') && text.bytes().all(|it| it.is_ascii_digit() || it == b'.')
 }
 
-/// What to write for a port that is none; `min` is the smallest one.
+/// Advice for a text that is not a port; `min` is the smallest port allowed.
 pub(crate) fn port_help(port: &str, min: u16) -> String {
     let known = [("http", 80), ("https", 443), ("http-alt", 8080)];
     let is_number = !port.is_empty() && port.bytes().all(|it| it.is_ascii_digit());
@@ -208,7 +208,7 @@ fn unix_path(path: &str) -> Result<Address, Fault> {
     Ok(Address::Unix(PathBuf::from(path)))
 }
 
-/// Where an endpoint is, before its name is looked up.
+/// The address of an endpoint, before its name is looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// An address.
@@ -227,7 +227,7 @@ pub enum Destination {
 pub struct EndpointAddress {
     /// As written.
     pub text: String,
-    /// What it means.
+    /// The parsed address.
     pub destination: Destination,
 }
 
@@ -267,7 +267,7 @@ fn destination(text: &str) -> Result<Destination, Fault> {
             )));
         }
         if let Some(path) = rest.strip_prefix("unix:") {
-            // nginx has the path of the request after a colon.
+            // nginx writes the path of the request behind a colon.
             let path = path.split(':').next().unwrap_or(path);
             return Err(fault.help(format!("did you mean `\"unix:{path}\"`?")));
         }
@@ -368,7 +368,7 @@ impl FromText for ServiceName {
     }
 }
 
-/// Where a name server is: its address, with a port or at 53.
+/// The address of a name server, with a port or at port 53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResolverAddress(pub SocketAddr);
 

@@ -49,7 +49,7 @@ impl FromText for Client {
 options! {
     /// Networks in a file.
     pub struct NetworkFileTable as "a file of networks" {
-        /// The file: a network or an address a line, `#` begins a comment. It is read
+        /// The file, with a network or an address a line; `#` begins a comment. It is read
         /// again when it changes.
         file: Placed<FilePath> = Required,
     }
@@ -98,7 +98,7 @@ fn networks_between(text: &str) -> Option<String> {
         .then(|| networks.join(", "))
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// An address in this network.

@@ -104,7 +104,7 @@ impl FromRegex for Path {
     }
 }
 
-/// What to write for a path as other programs have it.
+/// Advice for a path pattern in the syntax of another program.
 fn path_help(text: &str) -> String {
     let paths = regex_like::as_paths(text);
     let proposed = paths.iter().map(|it| format!("\"{it}\""));
@@ -135,7 +135,7 @@ pub(in super::super) fn too_long() -> String {
     format!("a pattern with wildcards has at most {len} other characters")
 }
 
-/// What a header, parameter or cookie must be.
+/// The required value of a header, parameter or cookie.
 #[derive(Debug)]
 pub struct WantedValue(pub ValuePattern);
 

@@ -11,8 +11,8 @@ use crate::tree::{Node, Value};
 options! {
     /// A regular expression.
     pub struct RegexTable as "a regular expression" {
-        /// The expression, in the syntax of Rust's `regex`. It is found anywhere, unless
-        /// it has `^` or `$`.
+        /// The expression, in the syntax of Rust's `regex`. It may match anywhere in the text,
+        /// unless it has `^` or `$`.
         regex: Placed<Text> = Required,
     }
 }
@@ -52,7 +52,7 @@ impl<T: Resolve> Resolve for OrRegex<T> {
     }
 }
 
-/// Reads `{ regex = "…" }`, reporting what is wrong with it.
+/// Reads `{ regex = "…" }`, and reports a fault in it.
 pub(super) fn read_regex(node: &Node, case: Case, report: &mut Report) -> Option<RegexPattern> {
     let table = RegexTable::read(node, report)?;
     let Placed {
@@ -78,7 +78,7 @@ pub(super) fn read_regex(node: &Node, case: Case, report: &mut Report) -> Option
     }
 }
 
-/// What to write instead of what this engine doesn't have.
+/// Advice on syntax that this engine does not support.
 fn advice(what: &str) -> String {
     let advice = if what.contains("look-around") || what.contains("backreference") {
         "every search takes linear time: there are no look-arounds and no back-references. \

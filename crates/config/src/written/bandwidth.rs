@@ -7,7 +7,7 @@ use crate::setting::{Bounded, Fault, FromText, Resolve, options, resolve_to, sib
 use crate::tree::Node;
 
 options! {
-    /// Most bytes of responses in a second: of each response, or of all of one key.
+    /// Most bytes of responses in a second: for each response, or for all responses of one key.
     pub struct BandwidthTable as "a bandwidth"
     for #[derive(Debug, Clone, PartialEq, Eq)] Bandwidth
     with BandwidthParts {
@@ -16,15 +16,16 @@ options! {
     } {
         /// How many bytes in a second, such as `2MiB/s`.
         rate: ByteRateText = Required => by_hand,
-        /// Bytes that are sent at once after a rest. At least those of a quarter of a
-        /// second count.
+        /// Bytes that may be sent at once after a pause. The bytes of a quarter of a second
+        /// count at least.
         burst as burst_bytes: Size = Depends(burst_default, "those of a quarter of a second"),
-        /// The responses that share the rate: `client` for those to one client's address
-        /// (to one IPv6 network of 64 bits), or a text with variables, such as
-        /// `{header:X-Api-Key}`. A response whose text comes out empty is not bounded.
+        /// The responses that share the rate. `client` stands for all responses to one client's
+        /// address (to one IPv6 network of 64 bits); a text with variables, such as
+        /// `{header:X-Api-Key}`, makes the key. A response whose text comes out empty is not
+        /// limited.
         key: RequestKeyText = Optional("each response has the rate to itself"),
-        /// Keys that are remembered, of 16 bytes each. Of more, those go that have sent the
-        /// least.
+        /// Keys to remember, of 16 bytes each. When there are more, the keys that have sent the
+        /// least are forgotten.
         entries: Bounded<u32, 8, 10_000_000> = Default("100000"),
     }
 }
@@ -48,7 +49,7 @@ fn burst_default(bandwidth: &Node) -> Option<String> {
     Some((rate / 4).to_string())
 }
 
-/// The least rate, in bytes a second.
+/// The lowest rate, in bytes a second.
 const LEAST: u64 = 1024;
 
 /// Bytes in a second as written.

@@ -1,4 +1,4 @@
-//! Caches: the stores of responses, and what a route wants of one.
+//! Caches: the stores of responses, and a route's rules for its cache.
 
 use evenkeel_cache::Rules;
 use evenkeel_cache::rules::ClientDirectives;
@@ -19,24 +19,23 @@ use crate::value::{FieldName, Peer, Text};
 use crate::{CacheDisk, Peers, SharedStore};
 
 options! {
-    /// A store of responses. Routes that name it share its room;
-    /// each has rules of its own.
+    /// A store of responses. Routes that name it share its room; each route has its own rules.
     pub struct CacheTable as "a cache"
     for #[derive(Debug, Clone, PartialEq, Eq)] CacheStore with CacheStoreParts {
         /// The name that routes, logs and counters use.
         name: String,
         /// The files behind the memory; `None` for memory alone.
         disk: Option<CacheDisk>,
-        /// The server by which several processes share it; `None` for none.
+        /// The server through which several processes share it; `None` for none.
         shared: Option<SharedStore>,
     } {
-        /// Most memory that it takes. The longest response that is kept in memory has an
-        /// eighth of that.
+        /// Most memory that the cache uses. The longest response kept in memory is an eighth of
+        /// that.
         memory as memory_bytes: Size<usize> = Default("'64MiB'"),
         /// Files for the responses that memory has no room for.
         disk: CacheDiskTable = Optional("memory alone") => by_hand,
-        /// A server of Redis or Valkey by which several processes share their responses:
-        /// its URL, or a table.
+        /// A Redis or Valkey server through which several processes share their responses: its
+        /// URL, or a table.
         shared: Shared = Optional("shared with none") => by_hand,
     }
 }
@@ -44,10 +43,10 @@ options! {
 options! {
     /// The files behind the memory of a cache.
     pub struct CacheDiskTable as "the disk of a cache" {
-        /// The folder: an absolute path, or one from the folder of the configuration
-        /// file. It is one cache's alone.
+        /// The folder: an absolute path, or one from the folder of the configuration file. Each
+        /// cache needs a folder of its own.
         path: Placed<FolderPath> = Required,
-        /// Most room that the files take.
+        /// Most room that the files may take on the disk.
         size: Size = Required,
     }
 }
@@ -62,89 +61,89 @@ options! {
         rules: Rules,
         /// A request that meets one of these goes past the cache.
         bypass: Vec<Rule>,
-        /// Peers that may purge a response by a request; `None` for nobody.
+        /// Peers that may purge a response by a request; `None` for no peers.
         purge_from: Option<Peers>,
     } {
-        /// The name of the cache that its responses are stored in.
+        /// The name of the cache to store responses in.
         store: Placed<Text> = Optional("`\"default\"`, which has 64 MiB of memory unless `[cache.default]` says otherwise") => by_hand,
         /// The parts of the key under which a response is stored.
         key: CacheKeyTable = Default("{}") => by_hand,
-        /// Time for which a response of a status is fresh, unless the response says
-        /// another, as in `{ 200 = "1m", 404 = "10s" }`.
+        /// How long a response is fresh, by status, unless the response itself says. An
+        /// example: `{ 200 = "1m", 404 = "10s" }`.
         ttl: Map<CachedStatus, WholeSeconds> = Default("{}") => by_hand,
-        /// Whether a response that says nothing is fresh for a tenth of the time since
-        /// its `Last-Modified`.
+        /// Whether a response without a lifetime is fresh for a tenth of the time since its
+        /// `Last-Modified`.
         heuristic: bool = Default("false") => by_hand,
-        /// Time for which a stale response is served while a fresh one is fetched, unless
-        /// the response says another.
+        /// How long a stale response may be served while a fresh one is fetched, unless the
+        /// response itself says.
         stale_while_revalidate: WholeSeconds = Default("'0s'") => by_hand,
-        /// Time for which a stale response is served while the endpoints fail, unless the
-        /// response says another.
+        /// How long a stale response may be served while the endpoints fail, unless the
+        /// response itself says.
         stale_if_error: WholeSeconds = Default("'0s'") => by_hand,
-        /// Requests for a response before it is stored.
+        /// Requests for a response before the response is stored.
         min_uses: Bounded<u32, 1, 1000> = Default("1"),
-        /// Requests that go past the cache: those that show all of this. Of a list, one
-        /// item is enough.
+        /// Requests that bypass the cache: those that match every key of the table. Of a list
+        /// of tables, one match is enough.
         bypass: OneOrMore<Bypass> = Optional("none") => by_hand,
-        /// Whether a response with `Set-Cookie` is stored that says neither `public` nor
+        /// Whether to store a response with `Set-Cookie` that says neither `public` nor
         /// `s-maxage`. Every client then gets the same cookie.
         store_cookies: bool = Default("false") => by_hand,
         /// The effect of `Cache-Control` and `Pragma` in requests.
         client_directives: ClientDirectives = Default("'honour'") => by_hand,
-        /// The longest body that is stored; 0 for the cache's own bound.
+        /// The longest body to store; 0 for the limit of the cache.
         max_object: Length = Default("0") => by_hand,
-        /// Most requests that wait for one response which is being fetched. Further ones
-        /// ask an endpoint of their own.
+        /// Most requests that wait for one response while it is fetched. Further requests go to
+        /// an endpoint.
         waiters: Bounded<usize, 0, 1_000_000> = Default("10000"),
-        /// Longest wait for a response that another request fetches. Then the request
-        /// asks an endpoint of its own.
+        /// Longest wait for a response that another request fetches. After it, the request goes
+        /// to an endpoint.
         wait: DurationValue = Default("'10s'"),
-        /// Whether a fetch goes on, and is stored, whose clients have all left.
+        /// Whether a fetch is finished and stored after all its clients have left.
         finish: bool = Default("true"),
-        /// Peers that may drop a response by a request with the method PURGE.
+        /// Peers that may purge a response, with a request of the method PURGE.
         purge: PurgeTable = Optional("nobody") => by_hand,
-        /// Whether responses have a `Cache-Status` field, which says what the cache did.
+        /// Whether responses carry a `Cache-Status` field, which says what the cache did.
         cache_status as reports_status: bool = Default("true"),
     }
 }
 
 options! {
-    /// The parts of the key, beside scheme, host and path: requests with the same key
-    /// have the same response.
+    /// The parts of the cache key beside scheme, host and path. Requests with the same key get
+    /// the same response.
     pub struct CacheKeyTable as "the key of a cache" {
-        /// The parameters of the query that are part of it.
+        /// The query parameters that are part of the key.
         query: CacheQueryTable = Default("{}"),
-        /// Header fields of the request that are part of it.
+        /// The request header fields that are part of the key.
         headers: Vec<HeaderName> = Default("[]"),
-        /// Cookies that are part of it.
+        /// The cookies that are part of the key.
         cookies: Vec<FieldName> = Default("[]"),
     }
 }
 
 options! {
-    /// The parameters of the query that are part of a key.
+    /// The query parameters that are part of a cache key.
     pub struct CacheQueryTable as "the query of a cache's key" {
-        /// Only these; `*` stands for anything.
+        /// The parameters that count, and no others; `*` stands for any characters.
         only: OneOrMore<ParameterPattern> = Optional("all"),
-        /// Not these, such as `utm_*`.
+        /// The parameters that do not count, such as `utm_*`.
         ignore: OneOrMore<ParameterPattern> = Optional("none is ignored"),
-        /// Whether the order of parameters makes no difference. Parameters of one name
-        /// keep theirs.
+        /// Whether the order of parameters is ignored. Parameters of the same name keep their
+        /// order.
         sort: bool = Default("false"),
     }
 }
 
 options! {
-    /// The peers that may drop a response by a request.
+    /// The peers that may purge a response by a request.
     pub struct PurgeTable as "the purge of a cache" {
-        /// Their addresses or networks; `"unix"` is every peer on a Unix socket. Headers
-        /// that name another client do not count.
+        /// The addresses or networks of these peers; `"unix"` is every peer on a Unix socket.
+        /// Header fields that name another client are ignored here.
         from: OneOrMore<Placed<Peer>> = Required,
     }
 }
 
-/// The cache of a route: the name of one, a table, `true` for the default one, or
-/// `false` for none.
+/// The cache of a route: the name of a cache, a table, `true` for the default cache, or `false`
+/// for none.
 #[derive(Debug)]
 pub struct RouteCache(pub Switch<CachingTable>);
 
@@ -165,7 +164,7 @@ impl Setting for RouteCache {
 }
 
 impl CacheTable {
-    /// The cache that routes use and nobody has written.
+    /// The default cache, for routes that use it without a written `[cache.default]`.
     pub(crate) fn unwritten(file: &File) -> Option<Self> {
         let nothing = Node {
             place: file.place.clone(),

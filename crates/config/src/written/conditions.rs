@@ -1,7 +1,7 @@
-//! What a route asks of a request: the keys of `match`.
+//! Conditions of a route on a request: the keys of `match`.
 //!
-//! Each key is a row of the table below: its help, its type, what holds without it,
-//! and how a value becomes conditions of the policy.
+//! Each key is a row of the table below: its help, its type, its default, and how a value
+//! becomes conditions of the policy.
 
 use evenkeel_policy::route::condition::{self, AllOf, Condition, ValuePattern};
 use evenkeel_proto::Scheme;
@@ -17,7 +17,7 @@ use super::super::value::{
 };
 use super::names::Names;
 
-/// Defines the keys of `match` as options, and how they become conditions.
+/// Defines the keys of `match` as options, and their translation into conditions.
 macro_rules! conditions {
     (
         $(#[doc = $about:literal])*
@@ -39,7 +39,7 @@ macro_rules! conditions {
         }
 
         impl $name {
-            /// All that it asks; `None` where something in it is mistaken.
+            /// All its conditions; `None` if one of its values has a mistake.
             pub(in super::super) fn conditions(&self, names: &Names<'_>) -> Option<Vec<Condition>> {
                 let mut conditions = Vec::new();
                 $(
@@ -51,7 +51,7 @@ macro_rules! conditions {
                 Some(conditions)
             }
 
-            /// Whether there is no condition in it.
+            /// Whether it has no conditions.
             pub(in super::super) fn takes_everything(&self) -> bool {
                 $( asks_nothing(&self.$key) )&&*
             }
@@ -60,73 +60,70 @@ macro_rules! conditions {
 }
 
 conditions! {
-    /// What a request must show. All keys must hold; where a key takes a list,
-    /// one item of it is enough.
+    /// The conditions on a request. All keys must hold; where a key takes a list, one item of
+    /// the list is enough.
     pub struct Match as "a match" {
-        /// The listener that it came by, by name.
+        /// The listener that the request came by, by name.
         listener: OneOrMore<Placed<Text>> = Optional("any") => listener,
-        /// Its host without port, compared without case. `*.example.com` is
-        /// every host below `example.com`, at any depth, but not that itself.
-        /// `{ regex = "^api[0-9]+\\." }` is every host in which a regular expression is
-        /// found.
+        /// The host of the request without port, compared without case. `*.example.com` is
+        /// every host below `example.com`, at any depth, but not `example.com` itself. `{ regex
+        /// = "^api[0-9]+\\." }` is every host in which the regular expression is found.
         host: OneOrMore<OrRegex<Host>> = Optional("any") => |hosts, _| items(hosts, |it| it.0.0.clone(), condition::Host),
-        /// Its path without query, in normal form: `%61` is `a`, `%40` is `@`,
-        /// `//` is `/` and `/x/../` is `/`. `/a` is that path alone; `/a/*` is
-        /// everything that begins with `/a/`; elsewhere `*` stands for anything
-        /// within a segment and `**` for anything at all; `\*` is a star.
-        /// `{ regex = "^/u/(?<id>[0-9]+)$" }` is every path in whose normal form a regular
-        /// expression is found: without `^` anywhere in it. Servers
-        /// disagree on `%2F`, `\`, `%5C`, `;parameters`, `//` and dot segments:
-        /// where a reading of the path finds another route, the answer is 400
-        /// `ambiguous-path`.
+        /// The path of the request without query, in normal form: `%61` is `a`, `%40` is `@`,
+        /// `//` is `/` and `/x/../` is `/`. `/a` is that path alone; `/a/*` is every path that
+        /// begins with `/a/`. Elsewhere `*` stands for any characters within a segment, `**`
+        /// for any characters at all, and `\*` for a star. `{ regex = "^/u/(?<id>[0-9]+)$" }`
+        /// is every path in whose normal form the regular expression is found: without `^` it
+        /// may be found anywhere. Servers disagree on `%2F`, `\`, `%5C`, `;parameters`, `//`
+        /// and dot segments. If another reading of the path finds another route, the answer is
+        /// 400 `ambiguous-path`.
         path: OneOrMore<OrRegex<Path>> = Optional("any") => |paths, _| items(paths, |it| it.0.0.clone(), condition::Path),
-        /// Its method, compared without case, as some servers do. `GET` does not
+        /// The method of the request, compared without case, as some servers do. `GET` does not
         /// stand for `HEAD`.
         method: OneOrMore<Method> = Optional("any") => |methods, _| items(methods, |it| it.0.clone(), condition::Method),
-        /// Its header fields: name to value, in which `*` stands for anything;
-        /// `true` for any value, `false` for none, `{ regex = "…" }` for one in which a
-        /// regular expression is found. Of a field that is there
-        /// several times, one line is enough. Some servers read `X_User` as
-        /// `X-User`, so both are one field here.
+        /// The header fields of the request: name to value, in which `*` stands for any
+        /// characters. `true` is any value, `false` no such field, and `{ regex = "…" }` a
+        /// value in which the regular expression is found. If a field is there several times,
+        /// one matching line is enough. Some servers read `X_User` as `X-User`, so both are the
+        /// same field here.
         header: Map<HeaderName, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Header { name, value }),
-        /// The parameters of its query, written as in `header`.
+        /// The query parameters of the request, written as in `header`.
         query: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
-        /// Its cookies, written as in `header`.
+        /// The cookies of the request, written as in `header`.
         cookie: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
-        /// The server that a client of TLS names (SNI), written as in `host`. On a
-        /// listener of TCP, TLS is not ended for it.
+        /// The server name that a TLS client asks for (SNI), written as in `host`. A listener
+        /// of TCP reads it without ending TLS.
         sni: OneOrMore<OrRegex<Host>> = Optional("any") => |names, _| items(names, |it| it.0.0.clone(), condition::Sni),
-        /// A protocol that a client of TLS offers (ALPN), such as `h2`. This is for
-        /// listeners of TCP.
+        /// A protocol that a TLS client offers (ALPN), such as `h2`. For listeners of TCP.
         alpn: OneOrMore<Text> = Optional("any") => |names, _| items(names, |it| it.0.clone(), condition::Alpn),
-        /// What the client sends first, such as `SSH-`. A client that sends nothing
-        /// within the listener's `timeouts.first_bytes` waits for the server to begin:
-        /// it takes a route without this condition. This is for listeners of TCP.
+        /// The first bytes that the client sends, such as `SSH-`. For listeners of TCP. If a
+        /// client sends nothing within the listener's `timeouts.first_bytes`, it is taken to
+        /// wait for the server's first bytes: it gets a route without this condition.
         first_bytes: OneOrMore<Beginning> = Optional("any") => |texts, _| items(texts, |it| it.0.clone(), condition::FirstBytes),
-        /// The client's address or network. `{ file = "nets.txt" }` is a file of them, with
-        /// one a line; `#` begins a comment. The file is read again when it changes.
+        /// The client's address or network. `{ file = "nets.txt" }` is a file of them, one a
+        /// line; `#` begins a comment. The file is read again when it changes.
         client: OneOrMore<ClientItem> = Optional("any") => client,
         /// The certificate that the client has shown over TLS, by one of its identities:
-        /// `"dns:a.example.com"`, `"uri:spiffe://…"`, `"email:…"`, `"ip:…"`,
-        /// `"subject:CN=…"`, `"issuer:CN=…"`, `"serial:…"` or `"sha256:…"`, its
-        /// fingerprint. `*` stands for anything; `true` for any certificate, `false` for
-        /// none. The listener asks for one by `tls.client`.
+        /// `"dns:a.example.com"`, `"uri:spiffe://…"`, `"email:…"`, `"ip:…"`, `"subject:CN=…"`,
+        /// `"issuer:CN=…"`, `"serial:…"` or its fingerprint `"sha256:…"`. `*` stands for any
+        /// characters. `true` is any certificate, `false` none. The listener must ask for
+        /// certificates: see `tls.client`.
         client_certificate: OneOrMore<WantedValue> = Optional("any") => |wanted, _| items(wanted, |it| it.0.clone(), condition::ClientCertificate),
-        /// The scheme of the URL that the client asked for. That is `http`, unless
-        /// the listener has `tls`, or one of the `trusted_proxies` says otherwise.
+        /// The scheme of the URL that the client asked for. It is `http`, unless the listener
+        /// has `tls` or one of the `trusted_proxies` says otherwise.
         scheme: Scheme = Optional("any") => |scheme, _| Some(vec![condition::Scheme(scheme.as_str()).into()]),
-        /// The time of day: `"22:00-06:00"` goes over midnight. Days stand in front, as
-        /// in `"mon-fri 08:00-18:00"` or `"sat,sun 10:00-16:00"`: those on which it
-        /// begins. `UTC` or the name of a zone stands behind, as in `"08:00-18:00
-        /// Europe/Berlin"`. Without one it is the time of the machine.
+        /// The time of day: `"22:00-06:00"` goes over midnight. Days may stand in front, as in
+        /// `"mon-fri 08:00-18:00"` or `"sat,sun 10:00-16:00"`: the days on which the window
+        /// begins. `UTC` or the name of a time zone may stand behind, as in `"08:00-18:00
+        /// Europe/Berlin"`. Without one, the machine's time zone counts.
         time: OneOrMore<Window> = Optional("any") => |windows, _| items(windows, |it| it.0.clone(), condition::Time),
-        /// A random share of the requests, drawn anew for each: `0.1` is one in ten. Of
-        /// connections of TCP it is a share of these.
+        /// A random share of the requests, drawn again for each: `0.1` is one in ten. Over TCP
+        /// it is a share of the connections.
         share: Chance = Optional("all") => |chance, _| Some(chance.condition()),
         /// Further tables as in `match`: one of them must hold.
         any: OneOrMore<Nested> = Optional("none") => |tables, names| Some(vec![condition::Any(alternatives(tables, names)?).into()]),
-        /// Further tables as in `match`: all of them must hold. That is for a key that is
-        /// asked twice.
+        /// Further tables as in `match`: all of them must hold. Use it to ask for one key
+        /// twice.
         all: OneOrMore<Nested> = Optional("none") => all,
         /// Further tables as in `match`: none of them may hold.
         not: OneOrMore<Nested> = Optional("none") => |tables, names| Some(vec![condition::Not(alternatives(tables, names)?).into()]),
@@ -152,7 +149,7 @@ impl Setting for Nested {
 }
 
 impl Match {
-    /// The matches that stand in it, with the key of each.
+    /// The matches directly inside it, with the key of each.
     pub(in super::super) fn nested(&self) -> impl Iterator<Item = (&'static str, &Match)> {
         let fields = [("any", &self.any), ("all", &self.all), ("not", &self.not)];
         fields.into_iter().flat_map(|(key, field)| {
@@ -161,7 +158,7 @@ impl Match {
         })
     }
 
-    /// It and all that stand in it, at any depth.
+    /// This match and all matches inside it, at any depth.
     pub(in super::super) fn each(&self) -> Vec<&Match> {
         let mut found = vec![self];
         let mut at = 0;
@@ -174,21 +171,21 @@ impl Match {
 }
 
 conditions! {
-    /// What a request shows that goes past the cache: all of it. Where a key takes a
-    /// list, one item of it is enough.
+    /// The requests that bypass the cache. All keys must hold; where a key takes a list, one
+    /// item of the list is enough.
     pub struct Bypass as "a bypass" {
-        /// Its header fields, written as in `match`.
+        /// The header fields of the request, written as in `match`.
         header: Map<HeaderName, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Header { name, value }),
-        /// The parameters of its query, written as in `match`.
+        /// The query parameters of the request, written as in `match`.
         query: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Query { name, value }),
-        /// Its cookies, written as in `match`.
+        /// The cookies of the request, written as in `match`.
         cookie: Map<Text, WantedValue> = Default("{}") => |map, _| named(map, |name, value| condition::Cookie { name, value }),
         /// The client's address or network, or a file of them, as in `match`.
         client: OneOrMore<ClientItem> = Optional("any") => client,
     }
 }
 
-/// A value that may ask for nothing although it is written.
+/// A value that may be written and still set no condition.
 trait Asking {
     fn asks_nothing(&self) -> bool {
         false
@@ -210,7 +207,7 @@ impl<K, T> Asking for Map<K, T> {
 fn asks_nothing<T: Asking>(field: &Field<T>) -> bool {
     match &field.value {
         Some(value) => value.asks_nothing(),
-        // What is mistaken may be meant to ask something.
+        // The mistaken value may be meant to set a condition.
         None => !field.written,
     }
 }
@@ -240,7 +237,7 @@ pub(crate) fn clients<'a>(
     Some(condition::Client::new(networks, files))
 }
 
-/// Conditions that must all hold stand beside those of the match that they are in.
+/// Conditions of `all` simply join those of the match that it is in.
 fn all(tables: &OneOrMore<Nested>, names: &Names<'_>) -> Option<Vec<Condition>> {
     let each = tables.0.iter().map(|it| it.0.conditions(names));
     let each: Vec<_> = each.collect::<Option<_>>()?;

@@ -1,4 +1,4 @@
-//! What a route changes of its requests and responses.
+//! Edits of requests and responses.
 
 use evenkeel_proto::http1::edit::EditKind;
 
@@ -8,14 +8,15 @@ use crate::setting::{Boxed, Field, FromText, Map, Named, options};
 use crate::variable::{Expression, FieldText, TargetText};
 
 options! {
-    /// Changes of requests on their way to an endpoint, and of responses on their way to
-    /// the client. Routes use it by its name; what a route changes itself comes after it.
+    /// A named set of edits: changes of requests on their way to an endpoint, and of responses
+    /// on their way to the client. Routes refer to it by its name; a route's own edits come
+    /// after it.
     pub struct EditsTable as "a set of edits" {
-        /// Taken off the front of a request's path before it is sent on: with `/api`,
+        /// A prefix to remove from the request's path before it is sent on: with `/api`,
         /// `/api/x` becomes `/x`.
         strip_prefix: Front = Optional("nothing"),
-        /// The path that is sent on in the place of a request's, with variables; with a
-        /// `?`, the query too.
+        /// The path to send on instead of the request's path, with variables. With a `?` it
+        /// replaces the query too.
         rewrite: TargetText = Optional("the request's own"),
         /// Changes of a request's header fields.
         request_headers: Boxed<RequestHeaders> = Optional("none"),
@@ -28,36 +29,38 @@ options! {
     /// Changes of the header fields of requests to endpoints. Evenkeel's own fields, such
     /// as `X-Forwarded-For`, can be changed too.
     pub struct RequestHeaders as "changes of request headers" {
-        /// Fields that have this value alone: name to value, with variables such as
-        /// `{client_ip}`. A value that comes out empty removes the field.
+        /// Fields to set to one value: name to value, with variables such as `{client_ip}`.
+        /// Other lines of the field are replaced. A value that comes out empty removes the
+        /// field.
         set: Map<RequestField, FieldText> = Default("{}"),
-        /// Further lines, beside those that the request has.
+        /// Lines to add, beside those that the request has.
         add: Map<RequestField, FieldText> = Default("{}"),
-        /// Values that follow in a field, behind a comma.
+        /// Values to append to a field, behind a comma.
         append: Map<RequestField, FieldText> = Default("{}"),
-        /// Names of fields that are removed, also in the spelling `X_User` for `X-User`. A
-        /// name may end in `*`.
+        /// Names of fields to remove, also in the spelling `X_User` for `X-User`. A name may
+        /// end in `*`.
         remove: Vec<RemovedField> = Default("[]"),
     }
 }
 
 options! {
-    /// Changes of the header fields of all responses to clients: those of endpoints,
-    /// stored ones, files and Evenkeel's own.
+    /// Changes of the header fields of all responses to clients: from endpoints, from the
+    /// cache, from files, and Evenkeel's own.
     pub struct ResponseHeaders as "changes of response headers" {
-        /// Fields that have this value alone: name to value, with variables such as
-        /// `{request_id}`. A value that comes out empty removes the field.
+        /// Fields to set to one value: name to value, with variables such as `{request_id}`.
+        /// Other lines of the field are replaced. A value that comes out empty removes the
+        /// field.
         set: Map<ResponseField, FieldText> = Default("{}"),
-        /// Further lines, beside those that the response has.
+        /// Lines to add, beside those that the response has.
         add: Map<ResponseField, FieldText> = Default("{}"),
-        /// Values that follow in a field, behind a comma.
+        /// Values to append to a field, behind a comma.
         append: Map<ResponseField, FieldText> = Default("{}"),
-        /// Names of fields that are removed. A name may end in `*`.
+        /// Names of fields to remove. A name may end in `*`.
         remove: Vec<RemovedField> = Default("[]"),
     }
 }
 
-/// The keys that a route and a table of edits have in common.
+/// The keys that a route and a set of edits have in common.
 pub(crate) struct WrittenEdits<'a> {
     pub(crate) strip_prefix: &'a Field<Front>,
     pub(crate) rewrite: &'a Field<TargetText>,
@@ -79,27 +82,26 @@ impl<'a> WrittenEdits<'a> {
 /// An edit of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldEdit {
-    /// What is done.
+    /// Whether the field is set, added, appended or removed.
     pub kind: EditKind,
-    /// Name of the field; of one that is removed, it may end in `*`.
+    /// Name of the field; with `Remove` it may end in `*`.
     pub name: String,
-    /// What is set, added or appended.
+    /// The value to set, add or append.
     pub value: Expression,
 }
 
-/// The fields of a table of edits, whichever way they go.
+/// The fields of a set of edits, for requests and for responses.
 macro_rules! field_edits {
     ($($table:ty: $name:ty),*) => {$(
         impl $table {
-            /// The fields that get a value, with it.
+            /// The fields that get a value, with that value.
             pub(crate) fn values(&self) -> impl Iterator<Item = &Named<$name, FieldText>> {
                 let fields = [&self.set, &self.add, &self.append];
                 let maps = fields.into_iter().filter_map(|it| it.value.as_ref());
                 maps.flat_map(|map| &map.0)
             }
 
-            /// The edits in the order in which they are made; `None` where something in
-            /// them is mistaken.
+            /// The edits in the order in which they apply; `None` if one of them has a mistake.
             pub(crate) fn edits(&self) -> Option<Vec<FieldEdit>> {
                 let removed = self.remove.value.as_ref()?.iter().map(|it| FieldEdit {
                     kind: EditKind::Remove,

@@ -1,4 +1,4 @@
-//! Error pages: what a client gets in the place of a short text that says why.
+//! Error pages: what a client gets instead of the short text of an error.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -19,29 +19,30 @@ options! {
     /// A page for errors.
     pub struct ErrorPageTable as "an error page"
     for #[derive(Debug, Clone)] ErrorPage with ErrorPageParts {
-        /// The errors that it is for.
+        /// The errors that this page answers.
         errors: Errors,
-        /// The body, as sent; empty where it comes from an upstream.
+        /// The body, as sent; empty if it comes from an upstream.
         body: Vec<u8>,
         /// The upstream that the page comes from, if it comes from one.
         source: Option<PageSource>,
     } {
-        /// The file with the page, at most 1 MiB: an absolute path, or one from the
-        /// folder of the configuration file. It is read when the configuration is loaded.
+        /// The file with the page, at most 1 MiB: an absolute path, or one from the folder of
+        /// the configuration file. The file is read when the configuration is loaded.
         file: FilePath = Optional("`body` or `upstream` says") => by_hand,
-        /// The page itself, in the place of `file`.
+        /// The text of the page, instead of `file`.
         body: Text = Optional("`file` or `upstream` says") => by_hand,
-        /// The upstream that is asked for the page, in the place of `file`. It is asked once
-        /// a second at most by each worker, however many errors there are. Where it brings
-        /// no page, the last one that it brought is the answer, or else a short text.
+        /// The upstream to ask for the page, instead of `file`. Each worker asks at most once
+        /// a second, however many errors there are. If the upstream sends no page, its last
+        /// page is the answer, or else a short text.
         upstream: Placed<Text> = Optional("none") => by_hand,
-        /// With `upstream`: the path that is asked for, such as `/sorry.html`.
+        /// With `upstream`: the path to request, such as `/sorry.html`.
         path: ProbePath = Optional("has to be written with `upstream`") => by_hand,
         /// With `upstream`: how long an error waits for the page.
         timeout: Timeout = Depends(page_timeout_default, "`2s`, with `upstream`") => by_hand,
-        /// Value of `Content-Type`. A page of an upstream has its own, if it has one.
+        /// Value of `Content-Type`. If the page comes from an upstream, the upstream's own
+        /// value goes first.
         content_type: FieldValue = Depends(page_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
-        /// Status code, in the place of the error's.
+        /// Status code, instead of the error's.
         status: Bounded<u16, 200, 599> = Optional("that of the error"),
         /// Further header fields: name to value.
         headers: Map<AnswerField, FieldValue> = Default("{}"),
@@ -56,14 +57,14 @@ fn page_timeout_default(page: &Node) -> Option<String> {
     page.entry("upstream").map(|_| "'2s'".into())
 }
 
-/// Where a page comes from that is asked for.
+/// An upstream that serves an error page, and the path to request from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageSource {
     /// How the request for it goes to the upstream.
     pub proxying: Proxying,
-    /// The path that is asked for.
+    /// The path to request.
     pub path: String,
-    /// How long an error waits for it.
+    /// How long an error waits for the page.
     pub timeout: Duration,
 }
 
@@ -75,14 +76,14 @@ short_for!(
 /// Some of the errors that Evenkeel answers with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Errors {
-    /// Those of one reason, by its word in the access log.
+    /// The errors of one reason, by its word in the access log.
     Reason(&'static str),
-    /// Those with one of these statuses.
+    /// The errors with one of these statuses.
     Statuses(RangeInclusive<u16>),
 }
 
 impl Errors {
-    /// Whether an error is one of these.
+    /// Whether an error with this reason and status belongs to them.
     pub fn has(&self, reason: &str, status: u16) -> bool {
         match self {
             Errors::Reason(word) => *word == reason,
@@ -90,7 +91,7 @@ impl Errors {
         }
     }
 
-    /// How many there are: pages for fewer errors go before those for more.
+    /// How many errors they are. A page for fewer errors goes before a page for more.
     pub(crate) fn breadth(&self) -> u16 {
         match self {
             Errors::Reason(_) => 0,

@@ -15,34 +15,33 @@ use crate::setting::{Bounded, Map, OneOrMore, Placed, options};
 use crate::value::{FieldValue, Path, Text};
 
 options! {
-    /// How much is asked of each disk at once, and what is kept of files that
-    /// were asked for. Nothing else waits while one is read.
+    /// Limits on the reads from each disk, and on what is kept of requested files. A read never
+    /// blocks other requests.
     pub struct DiskTable as "the disks"
     for #[derive(Debug, Clone, Copy, PartialEq, Eq)] Disk with DiskParts {
-        /// Reads that may wait, for each device.
+        /// Most reads that may wait, for each device.
         queue_max: usize,
-        /// Longest wait that is expected of a read which is let into the queue.
+        /// Longest expected wait of a read that is let into the queue.
         queue_timeout: Duration,
     } {
-        /// Reads at once, for each device.
+        /// Most reads at once, for each device.
         in_flight: Bounded<usize, 1, 64> = Default("4"),
-        /// Where reads wait, for each device.
+        /// The queue of reads, for each device.
         queue: DiskQueue = Default("{}") => by_hand,
-        /// Files kept open, over all workers.
+        /// Most files to keep open, over all workers.
         open_files: Bounded<usize, 16, 1_000_000> = Default("8192"),
-        /// How long an open file is believed to be the one that its path leads
-        /// to: a file that has been replaced is served for so long at most.
+        /// How long an open file is served before its path is checked again. A file that has
+        /// been replaced is served for at most this long.
         check_interval: DurationValue = Default("'1s'"),
     }
 }
 
 options! {
-    /// Where reads wait.
+    /// The queue of reads of a disk.
     pub struct DiskQueue as "the queue of a disk" {
-        /// Most reads that wait; 0 is no queue.
+        /// Most reads that wait; 0 for no queue.
         max: Bounded<usize, 0, 1_000_000> = Default("1000"),
-        /// Longest wait: a read that is expected to wait for longer is not let
-        /// in.
+        /// Longest wait. A read whose expected wait is longer is refused.
         timeout: Timeout = Default("'1s'"),
     }
 }
@@ -53,70 +52,66 @@ options! {
     for #[derive(Debug, Clone)] Files with FilesParts {
         /// The folder, as an absolute path.
         root: PathBuf,
-        /// What is taken off the front of a request's path before it is looked for
-        /// in the folder, such as `/img`; without a slash at its end, and empty for
-        /// nothing.
+        /// The prefix to remove from the request's path before the lookup in the folder, such
+        /// as `/img`; without a slash at its end, and empty for no prefix.
         strip: String,
-        /// Where a request goes that no file is found for; `None` is a 404.
+        /// The upstream for requests without a file; `None` for a 404.
         fallback: Option<Proxying>,
-        /// What is compressed here; `None` for nothing.
+        /// Compression of files on request; `None` for none.
         compression: Option<Compression>,
-        /// What is answered where the disk can take no more.
+        /// The answer when the disk can take no more reads.
         overload: QueueAnswer,
     } {
-        /// The folder: an absolute path, or one from the folder of the
-        /// configuration file. A link that leads out of it is not followed.
+        /// The folder: an absolute path, or one from the folder of the configuration file.
+        /// Links that lead out of the folder are not followed.
         root: Placed<FolderPath> = Required => by_hand,
-        /// What is taken off the front of a request's path before it is looked
-        /// for in the folder: with `/img`, the file for `/img/a.png` is `a.png`.
+        /// The prefix to remove from the request's path before the lookup in the folder: with
+        /// `/img`, the file for `/img/a.png` is `a.png`.
         strip: Front = Optional("nothing") => by_hand,
-        /// Names of the files that stand for the folder that they are in; the
-        /// first that is there.
+        /// Names of index files, which stand for the folder that they are in. The first that
+        /// exists is used.
         index: Vec<FileName> = Default("['index.html']"),
-        /// What is looked for in the folder, one after the other; the first that
-        /// is there is the answer. `$path` stands for the request's path, without
-        /// what is stripped. Of a folder it is the index file.
+        /// The paths to look up in the folder, one after the other. The first that exists is
+        /// the answer. `$path` stands for the request's path, without the prefix of `strip`.
+        /// For a folder its index file is the answer.
         r#try as candidates: OneOrMore<Candidate> = Default("['$path']"),
-        /// The name of the upstream that takes the requests for which nothing
-        /// is found.
+        /// The name of the upstream for requests without a file.
         upstream: Placed<Text> = Optional("the answer is 404") => by_hand,
-        /// The file in the folder that is the body of a 404.
+        /// The file in the folder to send as the body of a 404.
         not_found: InnerPath = Optional("a short text"),
-        /// Whether a folder without index file is answered with a list of what
-        /// is in it.
+        /// Whether a folder without an index file is answered with a list of its files.
         listing as is_listed: bool = Default("false"),
-        /// Whether names that begin with a dot are served. `/.well-known/` always is.
+        /// Whether to serve names that begin with a dot. `/.well-known/` is always served.
         hidden as shows_hidden: bool = Default("false"),
-        /// `Content-Type` by the ending of a name, without dot and in lower
-        /// case, where it is not the usual one.
+        /// `Content-Type` by the ending of a name, without dot and in lower case, where it
+        /// differs from the usual one.
         types: Map<Ending, MediaType> = Default("{}"),
-        /// `Content-Type` of what has no known ending.
+        /// `Content-Type` of files without a known ending.
         default_type: MediaType = Default("'application/octet-stream'"),
-        /// `Cache-Control` by pattern of the file's path in the folder, with a
-        /// slash in front, written as in `match.path`: the first that matches,
-        /// in the order written.
+        /// `Cache-Control` by a pattern of the file's path in the folder, with a slash in
+        /// front, written as in `match.path`. The first pattern that matches counts, in the
+        /// order written.
         cache_control: Map<Path, FieldValue> = Default("{}"),
-        /// Compressed copies that stand beside the files, such as `a.css.br`,
-        /// `a.css.zst` and `a.css.gz` beside `a.css`: in order of preference,
-        /// those that are sent to clients that take them.
+        /// The codings of compressed copies beside the files, in order of preference:
+        /// `a.css.br`, `a.css.zst` and `a.css.gz` beside `a.css`. A copy is sent to clients
+        /// that accept its coding.
         precompressed: Vec<Placed<Coding>> = Default("[]"),
-        /// Which files are compressed when they are asked for: a table, or
-        /// `true` for one with its defaults.
+        /// Which files to compress on request: a table, or `true` for one with its defaults.
         compress: Compress = Optional("none") => by_hand,
-        /// What is answered where the disk can take no more; see `disk`.
+        /// The answer when the disk can take no more reads; see `disk`.
         overload: QueueAnswerTable = Default("{}") => by_hand,
     }
 }
 
 options! {
-    /// Which files are compressed when they are asked for.
+    /// Which files to compress on request.
     pub struct CompressTable as "the compression of files"
     for #[derive(Debug, Clone)] Compression {
-        /// Beginnings of the media types that gain by it.
+        /// Beginnings of the media types to compress.
         types: Vec<TypePrefix> = Default(TYPES),
-        /// The smallest file; what is smaller gains nothing.
+        /// The smallest file to compress. Smaller files gain nothing.
         min as min_bytes: Length = Default("'1KiB'"),
-        /// The largest file; what is larger is better compressed once, see
+        /// The largest file to compress. Larger files are better compressed in advance; see
         /// `precompressed`.
         max as max_bytes: Size = Default("'1MiB'"),
         /// Codings, in order of preference.
@@ -124,7 +119,7 @@ options! {
     }
 }
 
-/// Text, and what is stored without compression of its own.
+/// Text, and formats without compression of their own.
 pub(super) const TYPES: &str = "[
     'text/', 'application/javascript', 'application/json', 'application/ld+json',
     'application/manifest+json', 'application/geo+json', 'application/xml',
@@ -133,5 +128,5 @@ pub(super) const TYPES: &str = "[
     'image/x-icon', 'image/vnd.microsoft.icon', 'font/ttf', 'font/otf',
 ]";
 
-/// Which files are compressed when they are asked for.
+/// Which files to compress on request.
 pub type Compress = Switch<CompressTable>;

@@ -7,13 +7,12 @@ use crate::setting::{Resolve, Setting, wrong_type};
 use crate::shape::Shape;
 use crate::tree::{Node, TableEntry, Value};
 
-/// What can be switched on and off: a table, `true` for one with its defaults,
-/// or `false`.
+/// A table that can be switched on and off: `true` for one with its defaults, or `false`.
 #[derive(Debug)]
 pub enum Switch<T> {
-    /// None.
+    /// `false`.
     Off,
-    /// This.
+    /// A table, or `true` for one with its defaults.
     On(Box<T>),
 }
 
@@ -44,7 +43,7 @@ impl<T: Resolve> Resolve for Switch<T> {
     }
 }
 
-/// A table without keys, in place of the value at `node`.
+/// An empty table, instead of the value at `node`.
 pub(super) fn empty_table(node: &Node) -> Node {
     Node {
         place: node.place.clone(),
@@ -78,7 +77,7 @@ macro_rules! short_for {
 }
 pub(super) use short_for;
 
-/// A table as it is, and a text as the table that has only this key; `None` of others.
+/// A table as it is, and a text as the table with only this key; `None` for other values.
 pub(super) fn as_table<'a>(key: &str, node: &'a Node) -> Option<Cow<'a, Node>> {
     match node.value {
         Value::Text(_) => Some(Cow::Owned(table_of(key, node))),
@@ -87,12 +86,12 @@ pub(super) fn as_table<'a>(key: &str, node: &'a Node) -> Option<Cow<'a, Node>> {
     }
 }
 
-/// The shape of what is one of two.
+/// The shape of a value that has one of two types.
 pub(super) fn either<T: Setting, U: Setting>() -> Shape {
     Shape::AnyOf(vec![T::shape(), U::shape()])
 }
 
-/// The table that has only this key, with the value at `node`.
+/// A table with only this key, which has the value at `node`.
 pub(super) fn table_of(key: &str, node: &Node) -> Node {
     let place = node.place.clone();
     let entry = TableEntry {

@@ -1,5 +1,4 @@
-//! How often the clients of a route may come, and how many of their requests may be in
-//! flight.
+//! Limits of a route on the rate of requests, or on requests in flight.
 
 use std::time::Duration;
 
@@ -9,58 +8,60 @@ use crate::setting::{Bounded, Fault, FromText, Resolve, options, resolve_to, sib
 use crate::tree::Node;
 
 options! {
-    /// How often the requests of one key may come, or how many may be in flight.
+    /// A limit on the requests of one key: how often they may come, or how many may be in
+    /// flight.
     pub struct LimitTable as "a limit"
     for #[derive(Debug, Clone, PartialEq, Eq)] Limit
     with LimitParts {
-        /// What is bounded, and how far.
+        /// The quantity that is limited, and the limit.
         bound: LimitBound,
     } {
-        /// The requests that are counted together: `client` for those of one client's
-        /// address, or a text with variables, such as `{header:X-Api-Key}`. A request
-        /// whose text comes out empty is not limited.
+        /// The requests to count together. `client` means one client's address; a
+        /// text with variables, such as `{header:X-Api-Key}`, makes the key. A request whose
+        /// text comes out empty is not limited.
         key: RequestKeyText = Default("'client'"),
-        /// How many requests in which time, such as `10/s`, `600/m` or `5000/h`.
+        /// How many requests in how much time, such as `10/s`, `600/m` or `5000/h`.
         rate: RateText = RequiredWithout("concurrent") => by_hand,
-        /// How many may come at once after a rest.
+        /// How many requests may come at once after a pause.
         burst: Bounded<u32, 1, 1_000_000_000> = Depends(burst_default, "those of a second, at least 1") => by_hand,
-        /// In place of `rate`: how many may be in flight at once.
+        /// In place of `rate`: how many requests may be in flight at once.
         concurrent: Bounded<u32, 1, 1_000_000> = Optional("no limit") => by_hand,
-        /// How long a request that comes too early may wait, in the order of arrival,
-        /// before it is refused; in steps of 100 ms.
+        /// How long a request above the rate may wait, in the order of arrival, before it is
+        /// refused; in steps of 100 ms.
         delay: DurationValue = Default("'0s'"),
-        /// Whether requests beyond the limit are only counted, and pass.
+        /// Whether requests beyond the limit only count, and still pass.
         dry_run: bool = Default("false"),
         /// Status of a refusal.
         status: Bounded<u16, 400, 599> = Default("429"),
-        /// Whether answers to requests that pass say what is left, in `RateLimit`.
+        /// Whether answers to requests that pass say how much of the limit is left, in
+        /// `RateLimit`.
         headers: bool = Default("false"),
-        /// With `client`: the bits of an IPv4 address that are looked at.
+        /// With `client`: the leading bits of an IPv4 address that count.
         prefix_v4: Bounded<u8, 1, 32> = Default("32"),
-        /// With `client`: the bits of an IPv6 address that are looked at. Whoever has one
-        /// address usually has all of its 64-bit network.
+        /// With `client`: the leading bits of an IPv6 address that count. A client with one
+        /// address usually has its whole 64-bit network.
         prefix_v6: Bounded<u8, 1, 128> = Default("64"),
-        /// Keys that are remembered, of 16 bytes each. Of more, those go that have used
-        /// the least; with `concurrent`, further ones pass.
+        /// Keys to remember, of 16 bytes each. When there are more, the keys that have used the
+        /// least are forgotten. With `concurrent`, requests of further keys pass.
         entries: Bounded<u32, 8, 10_000_000> = Default("100000"),
     }
 }
 
-/// What a limit bounds.
+/// The bound of a limit: a rate, or requests in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitBound {
     /// How often requests come.
     Rate {
-        /// How many in which time.
+        /// How many requests in how much time.
         rate: Rate,
-        /// How many at once after a rest; at least one.
+        /// How many requests at once after a pause; at least one.
         burst: u32,
     },
-    /// How many are in flight at once; at least one.
+    /// How many requests may be in flight at once; at least one.
     InFlight(u32),
 }
 
-/// What it bounds and by what, in a few words, such as `10/s by client`.
+/// The limit in a few words, such as `10/s by client`.
 impl std::fmt::Display for Limit {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.bound {
@@ -94,22 +95,22 @@ fn burst_default(limit: &Node) -> Option<String> {
     Some(rate.of_second().to_string())
 }
 
-/// How many in which time.
+/// How many requests in how much time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// How many; at least one.
+    /// Number of requests; at least one.
     pub count: u32,
-    /// In this time.
+    /// The time in which they may come.
     pub per: Duration,
 }
 
 impl Rate {
-    /// Time between two at this rate.
+    /// Time between two requests at this rate.
     pub fn interval(self) -> Duration {
         self.per / self.count
     }
 
-    /// How many come in a second, rounded down, but at least one.
+    /// Requests in a second, rounded down, but at least one.
     fn of_second(self) -> u32 {
         (u64::from(self.count) / self.per.as_secs().max(1)).max(1) as u32
     }
@@ -125,7 +126,7 @@ impl std::fmt::Display for Rate {
 /// The units of time that a rate can have, in seconds.
 const UNITS: [(&str, u64); 4] = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
 
-/// The most that a rate can be, in a second.
+/// The highest rate, in requests a second.
 const MOST_PER_SECOND: u64 = 1_000_000;
 
 /// A rate as written.

@@ -1,4 +1,4 @@
-//! Logs and traces: where the program says what it did.
+//! Logs and traces: the records that the program writes of its work.
 
 use super::forms::{Switch, short_for};
 use crate::access_log::SyslogTarget;
@@ -12,89 +12,85 @@ use crate::value::{CollectorUrl, FieldValue, Text};
 use crate::{AccessLogFormat, EventFormat, Level};
 
 options! {
-    /// Where and how requests are logged, one line each.
+    /// How requests are logged, and where; one line each.
     pub struct AccessLogTable as "the access log" {
-        /// The file that lines are appended to, an absolute path or one from the
-        /// folder that the program runs in; `"-"` is standard output. USR1 opens
-        /// it anew.
+        /// The file to append lines to: an absolute path, or one from the folder that the
+        /// program runs in. `"-"` is standard output. The signal USR1 reopens the file.
         path: LogPath = Depends(log_path_default, "`\"-\"`, unless `syslog` is written"),
-        /// A syslog daemon that gets each line as a message: its place, or a
-        /// table.
+        /// A syslog daemon that gets each line as a message: its address, or a table.
         syslog: Syslog = Optional("no syslog"),
         /// Layout of a line.
         format: AccessLogFormat = Depends(log_format_default, "`\"combined\"`, unless `template` is written"),
-        /// A layout of one's own: text with fields in braces, such as
-        /// `{client_ip} {request} {status}`.
+        /// A custom layout of a line: text with fields in braces, such as `{client_ip}
+        /// {request} {status}`.
         template: Template = Optional("`format` says"),
-        /// Which requests are always logged; where this or `slower_than` is
-        /// written, of the others only `sample` are.
+        /// Which requests are always logged. With this or `slower_than`, only the part `sample`
+        /// of the other requests is logged.
         only: Only = Default("'all'"),
-        /// Requests that take longer than this are always logged; of the others
-        /// only `sample` are.
+        /// Requests that take longer than this are always logged. Of the other requests only
+        /// the part `sample` is logged.
         slower_than: DurationValue = Optional("no such condition"),
-        /// Part of the requests that is logged of those that no condition holds
-        /// for, from 0 to 1.
+        /// The part of the other requests to log, from 0 to 1: requests that neither `only` nor
+        /// `slower_than` selects.
         sample: Part = Depends(sample_default, "`1`; `0` with `only = \"errors\"` or `slower_than`"),
     }
 }
 
 options! {
-    /// How the requests of this listener or route are logged. What is left out
-    /// is as in the `access_log` above it: for a route that of the listener,
-    /// for a listener the global one.
+    /// How the requests of this listener or route are logged. A key that is left out comes from
+    /// the `access_log` above it: for a route from its listener's, for a listener from the
+    /// global one.
     pub struct OwnAccessLogTable as "the access log" {
-        /// The file that lines are appended to; `"-"` is standard output. USR1
-        /// opens it anew.
+        /// The file to append lines to; `"-"` is standard output. The signal USR1 reopens the
+        /// file.
         path: LogPath = Optional("as above"),
-        /// A syslog daemon that gets each line as a message: its place, or a
-        /// table.
+        /// A syslog daemon that gets each line as a message: its address, or a table.
         syslog: Syslog = Optional("as above"),
         /// Layout of a line.
         format: AccessLogFormat = Optional("as above"),
-        /// A layout of one's own: text with fields in braces, such as
-        /// `{client_ip} {request} {status}`.
+        /// A custom layout of a line: text with fields in braces, such as `{client_ip}
+        /// {request} {status}`.
         template: Template = Optional("as above"),
-        /// Which requests are always logged; where this or `slower_than` is
-        /// written, of the others only `sample` are.
+        /// Which requests are always logged. With this or `slower_than`, only the part `sample`
+        /// of the other requests is logged.
         only: Only = Optional("as above"),
-        /// Requests that take longer than this are always logged; of the others
-        /// only `sample` are.
+        /// Requests that take longer than this are always logged. Of the other requests only
+        /// the part `sample` is logged.
         slower_than: DurationValue = Optional("as above"),
-        /// Part of the requests that is logged of those that no condition holds
-        /// for, from 0 to 1.
+        /// The part of the other requests to log, from 0 to 1: requests that neither `only` nor
+        /// `slower_than` selects.
         sample: Part = Optional("as above; where the conditions are not, as with the global one"),
     }
 }
 
 options! {
-    /// A syslog daemon, and what the messages (RFC 5424) say beside the line.
+    /// A syslog daemon, and the fields of the messages (RFC 5424) around each line.
     pub struct SyslogTable as "the syslog daemon" {
-        /// Where it listens: `udp://HOST:PORT`, or the path of a Unix datagram
-        /// socket. A name is looked up when the first line is sent.
+        /// The address of the daemon: `udp://HOST:PORT`, or the path of a Unix datagram socket.
+        /// A host name is looked up when the first line is sent.
         to: SyslogTarget = Required,
         /// Facility of the messages.
         facility: Facility = Default("'local0'"),
         /// Severity of the messages.
         severity: Severity = Default("'info'"),
-        /// The name of the program in them.
+        /// The name of the program in the messages.
         app_name: AppName = Default("'evenkeel'"),
     }
 }
 
 options! {
-    /// Where the event log goes.
+    /// How the event log is written, and where it goes.
     pub struct LogTable as "the event log"
     for #[derive(Debug, Clone, Copy, PartialEq, Eq)] Log {
-        /// What is written: this and what is more severe.
+        /// The least severe level that is written.
         level: Level = Default("'info'"),
-        /// What a line looks like, and where it goes.
+        /// The layout of a line, and where lines go.
         format: EventFormat = Default("'text'"),
     }
 }
 
 options! {
-    /// Where the spans of sampled traces are sent: a collector that takes
-    /// OTLP over HTTP, as JSON.
+    /// The collector that gets the spans of sampled traces. It takes OTLP over HTTP, as JSON.
     pub struct OtlpTable as "the collector of spans"
     for #[derive(Debug, Clone, PartialEq, Eq)] Otlp with OtlpParts {
         /// Host and port.
@@ -102,14 +98,14 @@ options! {
         /// Path and query.
         path: String,
     } {
-        /// Its URL; without a path that is `/v1/traces`.
+        /// The URL of the collector; without a path, the path is `/v1/traces`.
         url: CollectorUrl = Required => by_hand,
         /// Value of `service.name`.
         service: Text = Default("'evenkeel'"),
-        /// Further fields of its requests, such as a token: name to value. No
-        /// output shows the values.
+        /// Further header fields of requests to the collector, such as a token: name to value.
+        /// No output shows the values.
         headers: Map<SpanField, Secret<FieldValue>> = Default("{}"),
-        /// Longest time that it may take for a request.
+        /// Longest time that a request to the collector may take.
         timeout: Timeout = Default("'5s'"),
     }
 }
@@ -132,7 +128,7 @@ fn sample_default(log: &Node) -> Option<String> {
 /// The global access log.
 pub type AccessLog = Switch<AccessLogTable>;
 
-/// The access log of a listener or a route, over the one above it.
+/// The access log of a listener or a route, which overrides the one above it.
 pub type OwnAccessLog = Switch<OwnAccessLogTable>;
 
 short_for!(

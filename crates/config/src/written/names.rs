@@ -9,20 +9,20 @@ use evenkeel_policy::route::NetworkFile;
 
 use super::{File, UpstreamTable};
 
-/// The store of routes that name none.
+/// The cache of routes that name none.
 pub(crate) const DEFAULT_STORE: &str = "default";
 
-/// What can be referred to by name.
+/// All objects that other options can refer to by name.
 pub(crate) struct Names<'a> {
     pub(crate) listeners: Vec<String>,
     pub(crate) upstreams: Vec<&'a str>,
-    /// Of each upstream, in the same order; `None` where they can't be read.
+    /// The lanes of each upstream, in the same order; `None` if they can't be read.
     pub(crate) lanes: Vec<Option<Vec<&'a str>>>,
-    /// In order; among them the default one if a route uses it.
+    /// The caches in order of their names. The default one is among them if a route uses it.
     pub(crate) caches: Vec<&'a str>,
     /// The files of networks that could be read, by their paths as written.
     pub(crate) network_files: HashMap<PathBuf, Arc<NetworkFile>>,
-    /// The same of files of users.
+    /// The files of users that could be read, by their paths as written.
     pub(crate) user_files: HashMap<PathBuf, Arc<UserFile>>,
 }
 

@@ -1,18 +1,18 @@
-//! What requests have in common that are counted, or kept, together.
+//! Keys of requests: requests with the same key are counted, or kept, together.
 
 use crate::setting::{Fault, FromText, resolve_to};
 use crate::variable::Expression;
 
-/// What the requests that are counted together have in common.
+/// The common property of the requests that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestKey {
-    /// The client's address, or the network that it is in.
+    /// The client's address, or the network that contains it.
     Client,
     /// The value of this text.
     Text(Expression),
 }
 
-/// As it was written.
+/// The key as it was written.
 impl std::fmt::Display for RequestKey {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Routes: which requests, and what answers them.
+//! Routes: conditions on requests, and the actions that answer them.
 
 use super::forms::short_for;
 use super::upstream::content_type_default;
@@ -17,112 +17,113 @@ use crate::value::{ClientItem, FieldValue, FilePath, Name, Text};
 use crate::variable::TargetText;
 use std::path::PathBuf;
 
-/// The table of actions. A row has the help, the key of a route, its type as written,
-/// and the variant of `Action` with its type. The macro that is named gets all rows.
+/// The table of actions. A row has the help, the key of a route, its type as written, and the
+/// variant of `Action` with its type. The macro `$then` gets all rows.
 macro_rules! actions {
     ($then:ident) => {
         $then! {
-            /// Proxy to the upstream of this name.
+            /// Forwards to the upstream of this name.
             upstream: Placed<Text> => Upstream(Proxying);
-            /// Proxy to one of these upstreams, by their weights: a client stays at the one
-            /// that it got.
+            /// Forwards to one of several upstreams, in proportion to their weights. A client
+            /// stays at the upstream that it got first.
             split: Vec<Placed<SplitTable>> => Split(Box<Split>);
-            /// Answer with this, without an upstream.
+            /// Answers with a fixed response, without an upstream.
             answer: Boxed<Answer> => Answer(Box<FixedAnswer>);
-            /// Redirect there: a URL, or a table.
+            /// Redirects to another URL: the URL, or a table.
             redirect: Redirect => Redirect(Box<Redirect>);
-            /// Answer with files of a folder: its path, or a table.
+            /// Answers with files of a folder: its path, or a table.
             files: ShortFiles => Files(Box<Files>);
         }
     };
 }
 pub(in super::super) use actions;
 
-/// Defines a route: its options, among them a key for each action.
+/// Defines a route: its options, with a key for each action.
 macro_rules! route {
     ($($(#[doc = $help:literal])* $key:ident: $type:ty => $variant:ident($resolved:ty);)*) => {
         options! {
-            /// Which requests, and what answers them.
+            /// Conditions on requests, and the action that answers them.
             pub struct Route as "a route" {
                 /// The name that logs use.
                 name: Name = Optional("`route-N`, counted from 1"),
-                /// What a request must show, all of it; everything where this is left
-                /// out.
+                /// The conditions on a request, which must all hold. Without any, the route
+                /// matches every request.
                 r#match: Match = Default("{}"),
                 $(
                     $(#[doc = $help])*
                     $key: $type = Optional(""),
                 )*
-                /// With `split`: the requests that stay together. `client` for those of one
-                /// client's address, or a text with variables, such as `{cookie:user}`. A
-                /// request whose text comes out empty goes by the client's address.
+                /// With `split`: the requests that stay together. `client` means
+                /// one client's address; a text with variables, such as `{cookie:user}`, makes
+                /// the key. A request whose text comes out empty counts by the client's
+                /// address.
                 split_by: RequestKeyText = Default("'client'"),
                 /// With `upstream` or `split`: another upstream, which gets a copy of each
-                /// request: its name, or a table. Its answers are dropped, and no client waits
-                /// for it. See [a copy for another upstream](routing.md#a-copy-for-another-upstream).
+                /// request: its name, or a table. Its responses are dropped, and no client
+                /// waits for them. See [a copy for another
+                /// upstream](routing.md#a-copy-for-another-upstream).
                 mirror: ShortMirror = Optional("none"),
-                /// Names of the `[edits.NAME]` that are made before the route's own.
+                /// Names of the `[edits.NAME]` to make before the route's own.
                 edits: OneOrMore<Placed<Text>> = Optional("none"),
-                /// Taken off the front of a request's path before it is sent on: with
-                /// `/api`, `/api/x` becomes `/x`. It is sent on in normal form then.
+                /// A prefix to remove from the request's path before it is sent on: with
+                /// `/api`, `/api/x` becomes `/x`. The path is then sent on in normal form.
                 strip_prefix: Front = Optional("nothing"),
-                /// The path that is sent on in the place of a request's, with variables,
-                /// as in `/v2{path}`; with a `?`, the query too. `{path}` is what
+                /// The path to send on instead of the request's path, with variables, as in
+                /// `/v2{path}`. With a `?` it replaces the query too. `{path}` is the path that
                 /// `strip_prefix` leaves.
                 rewrite: TargetText = Optional("the request's own"),
                 /// Changes of a request's header fields.
                 request_headers: Boxed<RequestHeaders> = Optional("none"),
                 /// Changes of a response's header fields.
                 response_headers: Boxed<ResponseHeaders> = Optional("none"),
-                /// The clients that are served, by address or network, or by a file of them
-                /// as in `match`. Others get 403 `denied`.
+                /// The clients to serve, by address or network, or by a file of them as in
+                /// `match`. Others get 403 `denied`.
                 allow: OneOrMore<Placed<ClientItem>> = Optional("everybody"),
-                /// The clients that are not served, written as in `allow`. A client that is
-                /// in both is not served.
+                /// The clients not to serve, written as in `allow`. A client in both is not
+                /// served.
                 deny: OneOrMore<Placed<ClientItem>> = Optional("nobody"),
-                /// How clients show who they are. Others get 401 `unauthorized`. See
+                /// How clients authenticate. Clients that do not get 401 `unauthorized`. See
                 /// [who may use a route](authentication.md).
                 auth: Boxed<AuthTable> = Optional("not at all"),
-                /// A cookie by which a client stays at the endpoint that answered it first.
+                /// A cookie that keeps a client at the endpoint that answered it first.
                 sticky: ShortSticky = Optional("balanced each time"),
-                /// How often requests may come, by client or another key: a table, or a list
-                /// of them, each of which a request has to pass.
+                /// How often requests may come, by client or another key: a table, or a list of
+                /// tables. A request has to pass each limit of a list.
                 limit: OneOrMore<LimitTable> = Optional("no limit"),
                 /// Most bytes of responses in a second: a rate for each response, such as
-                /// `2MiB/s`, a table, or a list of them, all of which hold.
+                /// `2MiB/s`, a table, or a list of these. All limits of a list hold.
                 bandwidth: OneOrMore<ShortBandwidth> = Optional("no bound"),
-                /// Pages for errors, in the place of a short text that says why: a status,
-                /// statuses (`502-504`, `5xx`) or a reason (`queue-timeout`), and a file or a
-                /// table. They are for Evenkeel's own errors: those of endpoints go on as they
-                /// are.
+                /// Error pages, instead of the short text of an error. The key is a status,
+                /// statuses (`502-504`, `5xx`) or a reason (`queue-timeout`); the value is a
+                /// file or a table. The pages are for Evenkeel's own errors: errors from
+                /// endpoints are passed on unchanged.
                 errors: Map<Errors, ShortErrorPage> = Default("{}"),
-                /// Of the upstream's `lanes`, the one that these requests are kept to.
+                /// The lane of the upstream (see `lanes`) that these requests are limited to.
                 lane: Text = Optional("all of the upstream's slots"),
-                /// Who leaves the upstream's queue first: requests of a higher
-                /// priority go before those of a lower one.
+                /// Order in the upstream's queue: a higher priority leaves it before a lower one.
                 priority: Bounded<u8, 0, 9> = Depends(priority_default, "`0`"),
-                /// Timeouts in the place of those of the upstream, such as for a page that takes
-                /// long, or for WebSocket.
+                /// Timeouts instead of those of the upstream, such as for a slow page or for
+                /// WebSocket.
                 timeouts: Boxed<RouteTimeoutsTable> = Optional("those of the upstream"),
-                /// What keeps slow clients from holding slots, in the place of the upstream's
-                /// `buffer`: a table, `true` for one with the defaults, or `false`.
+                /// Buffers that keep slow clients from holding slots, instead of the
+                /// upstream's `buffer`: a table, `true` for one with the defaults, or `false`.
                 buffer: BufferSwitch = Optional("that of the upstream"),
                 /// Whether responses of the upstream are stored: a table, the name of a
-                /// `[cache.NAME]`, `true` for the default one, or `false`.
+                /// `[cache.NAME]`, `true` for the default cache, or `false`.
                 cache: RouteCache = Optional("`false`"),
-                /// Whether responses of the upstream are compressed for clients that take it:
+                /// Whether responses of the upstream are compressed for clients that accept it:
                 /// a table, `true` for one with its defaults, or `false`.
                 compress: RouteCompression = Optional("`false`"),
-                /// What becomes of requests whose body has a `Content-Encoding`.
+                /// How to treat requests whose body has a `Content-Encoding`.
                 coded_requests: CodedRequests = Default("'pass'"),
-                /// Where its requests are logged: a table, `true` for one with the
-                /// listener's settings or the defaults, `false` for nowhere.
+                /// The access log of this route: a table, `true` for one with the listener's
+                /// settings or the defaults, `false` for no log.
                 access_log: OwnAccessLog = Optional("as in the listener's `access_log`"),
             }
         }
 
         impl Route {
-            /// The keys that say what it does: a route has one of them.
+            /// The keys that name the action. A route has exactly one of them.
             pub(crate) fn actions(&self) -> Vec<ActionKey<'_>> {
                 vec![$(
                     ActionKey {
@@ -137,7 +138,7 @@ macro_rules! route {
 }
 actions!(route);
 
-/// A key of a route that says what the route does.
+/// A key of a route that names an action.
 pub(crate) struct ActionKey<'a> {
     pub(crate) key: &'static str,
     pub(crate) is_written: bool,
@@ -145,22 +146,20 @@ pub(crate) struct ActionKey<'a> {
 }
 
 options! {
-    /// A fixed answer, such as a page that says that the site is under
-    /// maintenance.
+    /// A fixed answer, such as a page that says that the site is under maintenance.
     pub struct Answer as "an answer"
     for #[derive(Debug, Clone)] FixedAnswer with AnswerParts {
         /// The body, as sent.
         body: Vec<u8>,
-        /// Where the body was read from.
+        /// The file that the body was read from.
         file: Option<PathBuf>,
     } {
         /// Status code.
         status: Bounded<u16, 200, 599> = Default("200"),
-        /// The body, as sent.
+        /// The text of the body, as sent.
         body: Text = Depends(answer_body_default, "`\"\"`, unless `file` is written") => by_hand,
-        /// The file with the body, at most 1 MiB: an absolute path, or one
-        /// from the folder of the configuration file. It is read when the
-        /// configuration is loaded.
+        /// The file with the body, at most 1 MiB: an absolute path, or one from the folder of
+        /// the configuration file. The file is read when the configuration is loaded.
         file: FilePath = Optional("`body` says") => by_hand,
         /// Value of `Content-Type`.
         content_type: FieldValue = Depends(answer_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
@@ -172,10 +171,10 @@ options! {
 options! {
     /// A redirect.
     pub struct RedirectTable as "a redirect" {
-        /// Value of `Location`. `$scheme`, `$host`, `$path` and `$query` in it
-        /// stand for the request's scheme, its host without port, its path, and its
-        /// query with a leading `?` where there is one. Variables in braces, such as
-        /// `{query:page}` or `{capture:id}`, are percent-encoded for where they stand.
+        /// Value of `Location`. `$scheme`, `$host`, `$path` and `$query` in it stand for the
+        /// request's scheme, its host without port, its path, and its query with a leading `?`
+        /// if there is one. Variables in braces, such as `{query:page}` or `{capture:id}`, are
+        /// percent-encoded for the place where they stand.
         to: Placed<FieldValue> = Required,
         /// 301, 302, 303, 307 or 308.
         status: Placed<Bounded<u16, 301, 308>> = Default("302"),
@@ -198,7 +197,7 @@ fn answer_type_default(answer: &Node) -> Option<String> {
 }
 
 short_for!(
-    /// Where a redirect leads.
+    /// A redirect: its target, or a table.
     Redirect, Boxed<RedirectTable>, "to", FieldValue
 );
 
@@ -208,7 +207,7 @@ short_for!(
 );
 
 impl Route {
-    /// Its name, written or by its index.
+    /// The route's name as written, or one made from its index.
     pub(crate) fn name_at(&self, index: usize) -> String {
         match &self.name.value {
             Some(name) => name.0.clone(),
@@ -216,7 +215,7 @@ impl Route {
         }
     }
 
-    /// What it changes itself of requests and responses.
+    /// The route's own edits of requests and responses.
     pub(crate) fn own_edits(&self) -> WrittenEdits<'_> {
         WrittenEdits {
             strip_prefix: &self.strip_prefix,
@@ -226,14 +225,14 @@ impl Route {
         }
     }
 
-    /// The fields that its requests get of the server that says who may use it.
+    /// The fields that its requests get from the server of `auth.forward`.
     pub(crate) fn copied_fields(&self) -> impl Iterator<Item = &str> {
         let auth = self.auth.value.iter();
         let copied = auth.flat_map(|it| it.copy.value.iter().flatten());
         copied.map(|it| it.value.0.as_str())
     }
 
-    /// The upstream that says who may use it, if one does.
+    /// The upstream that authenticates its clients, if one does.
     pub(crate) fn auth_upstream(&self) -> Option<&Placed<Text>> {
         self.auth.value.as_ref()?.forward.value.as_ref()
     }
@@ -271,7 +270,7 @@ impl Route {
         self.caching().map(CachingTable::store_name)
     }
 
-    /// The upstream that files are looked for in front of.
+    /// The upstream for requests without a file.
     pub(crate) fn upstream_of_files(&self) -> Option<&Field<Placed<Text>>> {
         let ShortFiles(files) = self.files.value.as_ref()?;
         Some(&files.upstream)
@@ -291,7 +290,7 @@ impl Route {
         self.upstreams().any(|it| it.value.0 == upstream)
     }
 
-    /// Whether its requests are meant to go to an upstream, whether or not that can be read.
+    /// Whether its requests are meant for an upstream, even if its name can't be read.
     pub(crate) fn goes_on(&self) -> bool {
         let is_written = |it: &Field<Placed<Text>>| it.written;
         let of_files = self.upstream_of_files().is_some_and(is_written);

@@ -1,4 +1,4 @@
-//! A server of Redis or Valkey that several processes share.
+//! A Redis or Valkey server that several processes share.
 
 use super::forms::short_for;
 use crate::cache_value::RedisUrl;
@@ -6,12 +6,12 @@ use crate::setting::{OneOrMore, Placed, options};
 use crate::value::FilePath;
 
 options! {
-    /// A server of Redis or Valkey that several processes share.
+    /// A Redis or Valkey server that several processes share.
     pub struct SharedTable as "the shared server" {
-        /// Its URL: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, of which the host alone is
-        /// needed, `rediss://…` for TLS, or `unix:PATH`. No output shows the password.
+        /// The URL of the server: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://…` for
+        /// TLS, or `unix:PATH`. Only the host is required. No output shows the password.
         url: RedisUrl = Required,
-        /// PEM files with the authorities that may vouch for its certificate. They are read
+        /// PEM files with the authorities to trust for the server's certificate. They are read
         /// at each connection.
         ca: OneOrMore<Placed<FilePath>> = Optional("the authorities that the system trusts"),
     }

@@ -12,8 +12,8 @@ options! {
     pub struct SplitTable as "a part of a split" {
         /// The name of the upstream.
         upstream: Placed<Text> = Required,
-        /// Its part, in proportion to the weights of the others. With 0 it gets no new
-        /// clients, and keeps those that have its `sticky` cookie.
+        /// The upstream's part, in proportion to the weights of the others. With 0 it gets no
+        /// new clients, and keeps the clients that have its `sticky` cookie.
         weight: Bounded<u32, 0, { MAX_WEIGHT as i64 }> = Default("1"),
     }
 }
@@ -23,15 +23,15 @@ options! {
 pub struct Split {
     /// The upstreams; at least one has a weight.
     pub parts: Box<[SplitPart]>,
-    /// The requests that stay together.
+    /// The key of the requests that stay together.
     pub by: RequestKey,
 }
 
 /// An upstream that gets a part of the requests.
 #[derive(Debug, Clone, Copy)]
 pub struct SplitPart {
-    /// How requests go to it.
+    /// How requests are forwarded to it.
     pub proxying: Proxying,
-    /// How many of them.
+    /// Its part of the requests.
     pub share: Share,
 }

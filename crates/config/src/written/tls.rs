@@ -1,5 +1,4 @@
-//! TLS: the certificates of a listener and what it agrees on with its clients, and how
-//! connections to endpoints are secured.
+//! TLS: the certificates and versions of a listener, and TLS to endpoints.
 
 use std::path::{Path, PathBuf};
 
@@ -22,56 +21,57 @@ options! {
     for #[derive(Debug, Clone, PartialEq, Eq)] ListenerTls with ListenerTlsParts {
         /// Sources of certificates, in the order written.
         certificates: Vec<Source>,
-        /// Names that certificates are ordered for by ACME.
+        /// Names to order certificates for by ACME.
         ordered: Vec<String>,
-        /// Clients may have certificates ordered for further names.
+        /// Whether clients may have certificates ordered for further names.
         is_on_demand: bool,
         /// The value of `Strict-Transport-Security`; `None` for none.
         strict_transport: Option<String>,
-        /// Cipher suites in place of those of the preset; empty for those.
+        /// Cipher suites instead of those of the preset; empty for the preset's.
         ciphers: Vec<CipherSuite>,
-        /// Groups in place of those of the preset; empty for those.
+        /// Groups instead of those of the preset; empty for the preset's.
         groups: Vec<Group>,
-        /// A file for the secrets of its connections; `None` for none.
+        /// A file for the secrets of its connections; `None` for no file.
         key_log: Option<PathBuf>,
-        /// Certificates of clients; `None` where none is asked for.
+        /// Certificates of clients; `None` if none is asked for.
         client: Option<ClientCertificates>,
     } {
-        /// Certificates with their keys. A client gets the one for the name that it asks
-        /// for (SNI): by the exact name, then by a wildcard. Of several for a name it
-        /// gets an ECDSA one where it can, else an RSA one. Files that change are read
-        /// again; one that is broken then leaves the last good certificate in use.
+        /// Certificates with their keys. A client gets the certificate for the name that it
+        /// asks for (SNI): by the exact name, then by a wildcard. If a name has several, the
+        /// client gets an ECDSA certificate if it can use one, else an RSA one. Files that
+        /// change are read again. If a file is broken, the last good certificate stays in use.
         certificates: OneOrMore<CertificateTable> = Optional("those of `acme`") => by_hand,
-        /// Certificates that are ordered by ACME and renewed in time, from Let's Encrypt
-        /// unless [`acme`](#acme) says otherwise: the e-mail address of the account,
-        /// `true` for an account without one, or a table.
+        /// Certificates that are ordered by ACME and renewed in time: the e-mail address of the
+        /// account, `true` for an account without one, or a table. The issuer is Let's Encrypt
+        /// unless [`acme`](#acme) names another.
         acme: ListenerAcme = Default("false") => by_hand,
-        /// Answer to a client that asks for a name without a certificate.
+        /// The answer to a client that asks for a name without a certificate.
         unknown_name: UnknownName = Default("'default'"),
         /// Versions, cipher suites and groups, as Mozilla recommends them.
         preset: Preset = Default("'intermediate'"),
-        /// Cipher suites in place of those of `preset`, the preferred one first, by IANA's
-        /// names or OpenSSL's. A version of TLS that has none in the list keeps its own.
+        /// Cipher suites instead of those of `preset`, the preferred one first, by the names
+        /// of IANA or OpenSSL. A version of TLS without a suite in the list keeps the suites of
+        /// `preset`.
         ciphers: OneOrMore<Placed<CipherName>> = Optional("those of `preset`") => by_hand,
-        /// Groups of the key exchange in place of those of `preset`, the preferred one
-        /// first, such as `X25519MLKEM768` and `P-256`.
+        /// Groups of the key exchange instead of those of `preset`, the preferred one first,
+        /// such as `X25519MLKEM768` and `P-256`.
         groups: OneOrMore<Placed<GroupName>> = Optional("those of `preset`") => by_hand,
-        /// Lets clients that come again send their first request before the handshake is
-        /// over (0-RTT): a round trip less. Somebody who has recorded it can send a copy:
-        /// GET, HEAD, OPTIONS and TRACE without a body are answered at once, with
-        /// `Early-Data: 1` for endpoints, and others wait for the end of the handshake.
-        /// Sessions are kept in memory then, each for one use, and not in tickets.
+        /// Lets returning clients send their first request before the handshake ends (0-RTT),
+        /// which saves a round trip. An attacker who has recorded the request can send it
+        /// again. GET, HEAD, OPTIONS and TRACE without a body are therefore answered at once,
+        /// with `Early-Data: 1` for endpoints; other requests wait for the end of the
+        /// handshake. Sessions are then kept in memory, each for one use, and not in tickets.
         early_data: bool = Default("false"),
-        /// Certificates of clients (mutual TLS): who issues them.
+        /// Certificates of clients (mutual TLS): their issuers, and whether they are required.
         client: ClientCertificatesTable = Optional("none is asked for") => by_hand,
-        /// A file that the secrets of all connections are appended to, in the form of
-        /// `SSLKEYLOGFILE`. Whoever reads it can decrypt them: only to look for a fault.
+        /// A file to append the secrets of all connections to, in the format of
+        /// `SSLKEYLOGFILE`. Anyone who can read the file can decrypt the connections: use it
+        /// only to look for a fault.
         key_log: Placed<FilePath> = Optional("none") => by_hand,
-        /// Has browsers come by HTTPS alone from their first visit on (HSTS,
-        /// `Strict-Transport-Security`): a table, or `true` for one with its defaults.
-        /// An endpoint's own field is passed on instead. Browsers keep
-        /// to it for `max_age`: they do not come by plain HTTP again, even if the
-        /// certificate is gone.
+        /// Makes browsers use HTTPS alone from their first visit on (HSTS,
+        /// `Strict-Transport-Security`): a table, or `true` for one with its defaults. An
+        /// endpoint's own field is passed on instead. Browsers follow the policy for `max_age`:
+        /// until then they do not use plain HTTP, even if the certificate is gone.
         hsts: Switch<HstsTable> = Default("false") => by_hand,
     }
 }
@@ -80,21 +80,21 @@ options! {
     /// The certificates that clients show.
     pub struct ClientCertificatesTable as "the certificates of clients"
     for #[derive(Debug, Clone, PartialEq, Eq)] ClientCertificates with ClientCertificatesParts {
-        /// Files with the certificates of those who issue them.
+        /// Files with the certificates of the issuing authorities.
         ca: Vec<PathBuf>,
-        /// Files with lists of revoked ones.
+        /// Files with lists of revoked certificates.
         crl: Vec<PathBuf>,
     } {
-        /// PEM files with the certificates of the authorities that issue them. They are
-        /// read again when they change.
+        /// PEM files with the certificates of the authorities that issue client certificates.
+        /// The files are read again when they change.
         ca: OneOrMore<Placed<FilePath>> = Required => by_hand,
         /// PEM files with the certificates that the authorities have revoked (CRLs). Each
-        /// authority needs one that is current: without it none of its certificates is
-        /// taken. They are read again when they change.
+        /// authority needs a current list: without one, none of its certificates is accepted.
+        /// The files are read again when they change.
         crl: OneOrMore<Placed<FilePath>> = Optional("none is revoked") => by_hand,
         /// Whether a client without a certificate is refused.
         mode: ClientAuthMode = Default("'required'"),
-        /// Whether endpoints get the certificate, as `Client-Cert` (RFC 9440).
+        /// Whether endpoints get the client's certificate, as `Client-Cert` (RFC 9440).
         forward: bool = Default("false"),
     }
 }
@@ -102,12 +102,12 @@ options! {
 options! {
     /// The policy that browsers follow (RFC 6797).
     pub struct HstsTable as "the HSTS of a listener" {
-        /// For how long.
+        /// How long browsers follow the policy.
         max_age: WholeSeconds = Default("'365d'"),
         /// Whether the hosts below this one come by HTTPS too.
         subdomains: bool = Default("false"),
-        /// Whether the makers of browsers may list the host. They take it off the list
-        /// only after months.
+        /// Whether browser vendors may put the host on their preload list. Removal from that
+        /// list takes months.
         preload: bool = Default("false"),
     }
 }
@@ -127,7 +127,7 @@ impl HstsTable {
 }
 
 impl ClientCertificatesTable {
-    /// The same with paths from `folder`.
+    /// The same files with paths from `folder`.
     pub(crate) fn resolved(
         &self,
         folder: &Path,
@@ -170,7 +170,7 @@ options! {
     pub struct CertificateTable as "a certificate" {
         /// A PEM file with the certificate first, then its issuers.
         chain: Placed<FilePath> = Optional("`folder` in place of it"),
-        /// A PEM file with its key; no output shows it.
+        /// A PEM file with the certificate's key. No output shows it.
         key: Placed<FilePath> = Optional("in the file of `chain`"),
         /// A folder of certificates: `NAME.pem` with chain and key, `NAME.crt` with
         /// `NAME.key`, and folders with `fullchain.pem` and `privkey.pem`.
@@ -179,7 +179,8 @@ options! {
 }
 
 impl CertificateTable {
-    /// Its source, with paths from `folder`. Reports keys that exclude each other.
+    /// The source of the certificate, with paths from `folder`. Reports keys that exclude each
+    /// other.
     pub(crate) fn source(&self, folder: &Path, report: &mut Report) -> Option<Source> {
         let mut path = |it: &Path, place| absolute(it, place, folder, report);
         match (&self.chain.value, &self.key.value, &self.folder.value) {
@@ -217,26 +218,26 @@ impl CertificateTable {
 options! {
     /// TLS to the endpoints of an upstream.
     pub struct UpstreamTlsTable as "the TLS of an upstream" {
-        /// PEM files with the authorities that may vouch for the certificates of
-        /// endpoints. An endpoint may also show a certificate that stands here itself. They
-        /// are read again when they change.
+        /// PEM files with the authorities to trust for the certificates of endpoints. An
+        /// endpoint may also show a certificate that is itself in these files. The files are
+        /// read again when they change.
         ca: OneOrMore<Placed<FilePath>> = Optional("the authorities that the system trusts"),
-        /// PEM files with the certificates that the authorities of `ca` have revoked
-        /// (CRLs). Each authority needs one that is current: without it none of its
-        /// certificates is accepted. They are read again when they change.
+        /// PEM files with the certificates that the authorities of `ca` have revoked (CRLs).
+        /// Each authority needs a current list: without one, none of its certificates is
+        /// accepted. The files are read again when they change.
         crl: OneOrMore<Placed<FilePath>> = Optional("none is revoked"),
-        /// The name or the IP address that certificates must be for. A name is sent to
-        /// the endpoint (SNI).
+        /// The name or the IP address that certificates must be for. A name is sent to the
+        /// endpoint (SNI).
         name: ServerName = Optional("the host of each endpoint"),
-        /// The certificate that is shown to endpoints that ask for one. Files that change
-        /// are read again; a broken one leaves the last good certificate in use.
+        /// The certificate to show to endpoints that ask for one. Files that change are read
+        /// again. If a file is broken, the last good certificate stays in use.
         certificate: ClientCertificateTable = Optional("none"),
-        /// The public keys that endpoints may have, each as `sha256/` and the SHA-256 of
-        /// the SubjectPublicKeyInfo in base64. One of them is enough. They count beside
-        /// `ca` and `name`, and also with `verify = false`.
+        /// The public keys that endpoints may have, each as `sha256/` and the SHA-256 of the
+        /// SubjectPublicKeyInfo in base64. One match is enough. Pins are checked beside `ca`
+        /// and `name`, and also with `verify = false`.
         pins: Vec<Placed<Pin>> = Default("[]"),
-        /// Whether certificates are verified. With `false` whoever is between here and an
-        /// endpoint can read and change everything.
+        /// Whether the certificates of endpoints are verified. With `false`, anyone on the path
+        /// to an endpoint can read and change everything.
         verify: Placed<bool> = Default("true"),
     }
 }
@@ -244,9 +245,9 @@ options! {
 options! {
     /// A certificate that is shown to endpoints.
     pub struct ClientCertificateTable as "a certificate" {
-        /// A PEM file with the certificate, and behind it those that it was issued by.
+        /// A PEM file with the certificate, followed by its issuers.
         chain: Placed<FilePath> = Required,
-        /// A PEM file with its key; no output shows it.
+        /// A PEM file with the certificate's key. No output shows it.
         key: Placed<FilePath> = Optional("in the file of `chain`"),
     }
 }

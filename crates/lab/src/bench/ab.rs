@@ -1,7 +1,8 @@
-//! The runs with `ab`, as toy-load-balancer measured itself: none has a core of its
-//! own. With one for `ab` and the origins that one is full, and requests a second
-//! are what it can do, whichever the proxy, whose core idles meanwhile for up to two
-//! fifths of the time.
+//! The runs with `ab`, as toy-load-balancer measured itself: without separate cores.
+//!
+//! With a core of their own, `ab` and the origins would fill it. Requests per second would then
+//! show their capacity with every proxy, while the proxy's core idles for up to two fifths of
+//! the time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,8 +18,8 @@ use crate::socket::Waiting;
 
 /// Requests of the run before the first round.
 const WARM_UP_COUNT: u64 = 200;
-/// From so many requests on, a run is one of the long ones of toy-load-balancer,
-/// of which requests per second are required.
+/// Requests of the long runs of toy-load-balancer. Only these have a requirement on requests
+/// per second.
 const LONG_COUNT: u64 = 50_000;
 
 /// Runs `ab` in rounds.

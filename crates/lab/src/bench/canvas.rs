@@ -1,5 +1,4 @@
-//! What the plots are drawn on: SVG by hand, rendered to PNG with the
-//! machine's own fonts.
+//! The canvas of the plots: SVG written by hand, rendered to PNG with the machine's fonts.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,7 +26,7 @@ pub const GRID: &str = "#e4e7eb";
 const SCALE: f32 = 2.0;
 const FONT: &str = "DejaVu Sans, Liberation Sans, Arial, sans-serif";
 
-/// Where text begins, ends or has its middle.
+/// The point of a text that is at its coordinates.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     Start,
@@ -41,7 +40,7 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// An empty one, but for its title and subtitle.
+    /// A canvas with only a title and a subtitle.
     pub fn new(title: &str, subtitle: &str) -> Self {
         let mut canvas = Self {
             svg: format!(
@@ -110,7 +109,7 @@ impl Canvas {
         self.text(middle, top - 4.0, Anchor::Middle, size, INK, &label);
     }
 
-    /// Two lines: what is asked for, and over how many connections.
+    /// Two lines: the page, and the number of connections.
     pub fn group_label(&mut self, x: f64, title: &str) {
         let (size, rest) = title.split_once(", ").unwrap_or((title, ""));
         let rest = rest.replace("connections", "conn.");

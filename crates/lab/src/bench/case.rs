@@ -1,4 +1,4 @@
-//! The cases: what is loaded how, and what is required of Evenkeel.
+//! The cases: their loads, and the requirements on Evenkeel.
 
 use super::proxy::Protocol;
 use super::report::number;
@@ -24,13 +24,13 @@ pub struct LoadPlan {
     pub connections: usize,
     /// Whether connections are kept.
     pub connection_use: ConnectionUse,
-    /// Open loop at so many requests per second.
+    /// Open loop at this many requests per second.
     pub rate: Option<f64>,
 }
 
 impl LoadPlan {
-    /// How load and origin wait: a closed loop is there to count what a request
-    /// costs the proxy, and waking them is no part of that.
+    /// How load and origin wait. A closed loop measures the proxy's cost of a request, which
+    /// must not include waking them.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
         match self.rate {
@@ -64,7 +64,7 @@ pub struct AbPlan {
     pub connection_use: ConnectionUse,
 }
 
-/// What a case does.
+/// The load of a case.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
     /// CPU time per request, in interleaved rounds.
@@ -100,11 +100,11 @@ pub struct Case {
     pub name: String,
     /// As the table shows it.
     pub title: String,
-    /// What the proxies take the load for.
+    /// The protocol that the proxies are set to.
     pub protocol: Protocol,
-    /// What it does.
+    /// The load.
     pub plan: Plan,
-    /// What is required.
+    /// The requirements.
     pub limits: Limits,
 }
 
@@ -202,7 +202,7 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// The load of other cases, carried as bytes of which the proxies know no more.
+/// The loads of other cases, carried as plain TCP.
 fn tcp() -> Vec<Case> {
     let carried = |name: &str, case: Case| Case {
         name: name.into(),

@@ -32,7 +32,7 @@ pub fn idle(site: &Site, kinds: &[Kind], connections: usize) -> io::Result<Vec<R
     for kind in without_direct(kinds) {
         let stage = Stage::set(site, &[kind], 1, Waiting::Asleep)?;
         let proxy = &stage.proxies[0];
-        // What is allocated once, at the first requests, is not per connection.
+        // One-time allocations at the first requests are not per connection.
         let warm_up = ["--count=2000".into(), "--connections=64".into()];
         load(proxy.address, &warm_up)?;
         sleep(SETTLE);
@@ -61,7 +61,7 @@ fn hold(proxy: &Proxy, connections: usize) -> io::Result<(Summary, LoadProcess)>
     Ok((holder.summary()?, holder))
 }
 
-/// Bytes per idle connection of each proxy, and what is required.
+/// Bytes per idle connection of each proxy, and the requirement.
 pub fn compare_idle(report: &mut CaseReport, connections: usize, bytes_max: Option<f64>) {
     let mut verdicts = Vec::new();
     for row in &report.rows {
@@ -193,8 +193,7 @@ pub fn compare_soak(report: &mut CaseReport) {
     report.verdicts.extend(verdicts);
 }
 
-/// Loads a proxy, and gives with the round the memory that it held towards the
-/// end of it.
+/// Loads a proxy. Returns the round, and the memory that the proxy held towards its end.
 ///
 /// # Errors
 /// As [`measured`].

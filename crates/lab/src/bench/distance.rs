@@ -1,11 +1,10 @@
-//! How far apart the cores of proxy and load are.
+//! The distance between the cores of proxy and load.
 //!
-//! A line of memory takes 50 ns from one core to another and back where both
-//! share a cache, and 300 ns where they do not. All that proxies have in common,
-//! the kernel's work with packets that the other core has just touched, costs by
-//! that: an exchange of 44 B took a bare relay 9.4 or 13.3 us. The host of a
-//! virtual machine moves its cores from one place to the other every few seconds
-//! or minutes.
+//! A cache line takes 50 ns from one core to another and back if both share a cache, and 300 ns
+//! if they do not. The distance changes the cost that all proxies share: the kernel's work on
+//! packets that the other core has just touched. An exchange of 44 B took a bare relay 9.4 or
+//! 13.3 us. The host of a virtual machine moves its cores from one place to another every few
+//! seconds or minutes.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::process::{LOAD_CORE, PROXY_CORE, stay_on};
 
-/// Above so much they share no cache.
+/// Above this time the cores share no cache.
 pub const FAR: Duration = Duration::from_nanos(150);
 /// How long it is waited in all, in one case, for cores to come near, and
 /// measured in vain.
@@ -23,11 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Batches of round trips, of which the shortest counts: in others, something
-/// else ran on one of the cores.
+/// Batches of round trips. The shortest counts: during the others, something else ran on one of
+/// the cores.
 const BATCHES: usize = 30;
 const ROUND_TRIPS: u32 = 200;
-/// What ends the exchange of numbers; never reached by counting.
+/// Ends the exchange of numbers. Counting never reaches it.
 const END: u32 = u32::MAX;
 
 /// Waits for the cores to be near each other.
@@ -41,10 +40,10 @@ pub struct Nearness {
 }
 
 impl Nearness {
-    /// With all its patience.
+    /// A fresh watch with its full patience.
     ///
     /// # Errors
-    /// There are no two cores.
+    /// The machine has no two cores.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             patience: PATIENCE,
@@ -53,11 +52,10 @@ impl Nearness {
         })
     }
 
-    /// Waits until the cores are near, as long as patience lasts; how far apart
-    /// they are then.
+    /// Waits until the cores are near, as long as patience lasts. Returns their distance then.
     ///
     /// # Errors
-    /// There are no two cores.
+    /// The machine has no two cores.
     pub fn wait(&mut self) -> io::Result<Duration> {
         while self.distance > FAR && !self.patience.is_zero() {
             thread::sleep(INTERVAL);
@@ -68,11 +66,13 @@ impl Nearness {
         Ok(self.distance)
     }
 
-    /// Whether what was measured since is of use: the cores have stayed near, or
-    /// were not, or there is no patience to wait for that.
+    /// Whether the measurement since then is usable.
+    ///
+    /// It is if the cores have stayed near, were already apart, or no patience is left to wait
+    /// for better ones.
     ///
     /// # Errors
-    /// There are no two cores.
+    /// The machine has no two cores.
     pub fn lasted(&mut self) -> io::Result<bool> {
         let before = std::mem::replace(&mut self.distance, round_trip()?);
         if before > FAR || self.distance <= FAR || self.patience.is_zero() {
@@ -83,11 +83,10 @@ impl Nearness {
     }
 }
 
-/// The shortest time that a line of memory takes from the proxy's core to the
-/// load's and back.
+/// The shortest time of a cache line from the proxy's core to the load's and back.
 ///
 /// # Errors
-/// There are no two cores.
+/// The machine has no two cores.
 fn round_trip() -> io::Result<Duration> {
     let number = AtomicU32::new(0);
     let (is_there, there) = channel();
@@ -105,7 +104,7 @@ fn round_trip() -> io::Result<Duration> {
 /// Adds one to each odd number until the end, after it has said `is_there`.
 fn answer(number: &AtomicU32, is_there: Sender<()>) -> io::Result<()> {
     stay_on(&[LOAD_CORE])?;
-    // Who does not wait for it any more has the end ready.
+    // A receiver that is gone sets the end.
     let _ = is_there.send(());
     loop {
         match number.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! Installs what is compared with, where it is missing.
+//! Installs missing programs of the comparisons.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ pub type Needed = (&'static str, &'static [&'static str], &'static str);
 
 const NGINX: Needed = ("nginx", &["nginx", "-v"], "nginx-light");
 
-/// What the comparison of proxies needs.
+/// The programs for the comparison of proxies.
 pub const FOR_PROXIES: [Needed; 5] = [
     NGINX,
     (
@@ -27,7 +27,7 @@ pub const FOR_PROXIES: [Needed; 5] = [
         "fonts-dejavu-core fontconfig",
     ),
 ];
-/// What the comparison of file servers needs.
+/// The programs for the comparison of file servers.
 pub const FOR_FILES: [Needed; 5] = [
     NGINX,
     ("lighttpd", &["lighttpd", "-v"], "lighttpd"),
@@ -36,7 +36,7 @@ pub const FOR_FILES: [Needed; 5] = [
     ("losetup", &["losetup", "--version"], "mount"),
 ];
 
-/// Installs the packages that are missing with `apt-get`, and says so.
+/// Installs missing packages with `apt-get`, and reports it.
 ///
 /// # Errors
 /// `apt-get` can't be run, or fails.

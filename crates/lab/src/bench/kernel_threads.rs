@@ -7,18 +7,18 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::process::{LOAD_CORE, set_of};
 
-/// DAMON's, which look through all memory for what nobody uses: a millisecond
-/// and more at a time, several times a second, in which a core without a
-/// preemptible kernel does nothing else. What a 99th percentile says is not to
-/// hang on which core that was.
+/// Kernel threads of DAMON, which scan all memory for unused pages.
+///
+/// A scan takes a millisecond or more, several times a second, and without a preemptible kernel
+/// its core does nothing else. The 99th percentile must not depend on which core that was.
 const MEMORY_WATCHER: &str = "kdamond.";
 
 /// Kernel threads that run on the load's core as long as this is there.
 pub struct SentAway(Vec<(Pid, CpuSet)>);
 
 impl SentAway {
-    /// Sends those away that look through memory, if there are any, and says so;
-    /// where that is not allowed they stay.
+    /// Moves kernel threads that scan memory to the load's core, if there are any, and reports it.
+    /// Without the permission they stay.
     #[must_use]
     pub fn memory_watchers() -> Self {
         let load_core = set_of(&[LOAD_CORE]);
@@ -45,7 +45,7 @@ impl Drop for SentAway {
     }
 }
 
-/// Those of which the name begins so.
+/// The kernel threads whose names begin with `prefix`.
 fn kernel_threads(prefix: &str) -> Vec<Pid> {
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What the figures were measured on and with.
+//! The machine and the programs of a measurement.
 
 use std::fs;
 use std::process::Command;
@@ -69,9 +69,8 @@ impl Machine {
     }
 }
 
-/// CPU time that the host of this virtual machine gave to others while a core
-/// wanted to run, of all cores together (`steal`, proc_stat(5)): to a
-/// tick of the clock, mostly 10 ms.
+/// CPU time that the host of this virtual machine took from runnable cores, over all cores
+/// (`steal`, proc_stat(5)). Its resolution is a clock tick, mostly 10 ms.
 #[must_use]
 pub fn stolen() -> Duration {
     const STEAL: usize = 8;
@@ -81,8 +80,8 @@ pub fn stolen() -> Duration {
     Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
 }
 
-/// nginx says it on stderr, HAProxy with its date and address after it, and
-/// lighttpd with what it is.
+/// The version that a program prints. nginx prints it on stderr, HAProxy with its date and
+/// address behind it, and lighttpd with a description.
 fn version(program: &str) -> String {
     let Ok(output) = Command::new(program).arg("-v").output() else {
         return format!("no {program}");

@@ -3,8 +3,8 @@
 //! Proxies run on one core with one worker each, load and origins on another; in
 //! the runs with `ab` all of them on both.
 //!
-//! What counts is the CPU time of the proxy per request, as a ratio within one
-//! run: it holds from one machine to the next where requests per second don't.
+//! The figure that counts is the proxy's CPU time per request, as a ratio within one run. It
+//! carries over from one machine to the next; requests per second do not.
 
 mod ab;
 mod canvas;
@@ -35,12 +35,12 @@ use machine::Machine;
 use proxy::Site;
 use rounds::Effort;
 
-/// What `evenkeel-lab bench` is told.
+/// Options of `evenkeel-lab bench`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]
     common: CommonOptions,
-    /// What to compare.
+    /// Proxies to compare.
     #[arg(
         long,
         value_delimiter = ',',
@@ -52,7 +52,7 @@ pub struct Options {
     soak_count: u64,
 }
 
-/// What every comparison is told.
+/// Options of every comparison.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CommonOptions {
     /// Only cases whose names begin so, with commas between them.
@@ -67,13 +67,13 @@ pub(crate) struct CommonOptions {
     /// The program to measure.
     #[arg(long, default_value = "target/release/evenkeel")]
     evenkeel: PathBuf,
-    /// Where the figures go.
+    /// Folder of the figures.
     #[arg(long, default_value = "bench-out")]
     pub out: PathBuf,
 }
 
 impl CommonOptions {
-    /// Rounds and seconds as they are by default, or if quick.
+    /// The default rounds and seconds, or those for a quick run.
     pub fn effort(&self, usual: (usize, f64), quick: (usize, f64)) -> Effort {
         let (rounds, seconds) = if self.quick { quick } else { usual };
         Effort {
@@ -82,10 +82,10 @@ impl CommonOptions {
         }
     }
 
-    /// Those of `all` the cases that are to be run.
+    /// The cases of `all` to run.
     ///
     /// # Errors
-    /// No name of a case begins as one that was given; the message has them all.
+    /// A given name is not the beginning of any case's name; the message lists all names.
     pub fn chosen<C>(&self, mut all: Vec<C>, name_of: impl Fn(&C) -> &str) -> io::Result<Vec<C>> {
         let names = &self.cases;
         let is_known = |name: &&String| all.iter().any(|case| name_of(case).starts_with(&**name));
@@ -103,7 +103,7 @@ impl CommonOptions {
         Ok(all)
     }
 
-    /// Where the servers run.
+    /// The folders and cores of the servers.
     ///
     /// # Errors
     /// Its folder can't be made.
@@ -139,7 +139,7 @@ pub fn run(options: &Options) -> io::Result<bool> {
     Ok(reports.iter().all(CaseReport::passes))
 }
 
-/// After every case, so that a run that is broken off leaves what it has.
+/// Writes the results. Called after every case, so that an interrupted run leaves its results.
 fn write(out: &Path, machine: &Machine, reports: &[CaseReport]) -> io::Result<()> {
     let figures = serde_json::json!({ "machine": machine, "cases": reports });
     std::fs::write(out.join("bench.json"), serde_json::to_string(&figures)?)?;

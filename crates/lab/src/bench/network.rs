@@ -10,28 +10,29 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use super::install::{self, Needed};
 use super::process::output_of;
 
-/// What Debian's kernel has, and what is compared with.
+/// The default of Debian's kernel, and of the comparison.
 const CONGESTION: &str = "cubic";
 const IP: [Needed; 1] = [("ip", &["ip", "-V"], "iproute2")];
 
-/// How TCP controls congestion on loopback, by the kernel's name for it.
+/// The congestion control of TCP on loopback, by the kernel's name for it.
 ///
 /// # Errors
-/// There is no connection to ask.
+/// A connection to ask can't be made.
 pub fn congestion() -> io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let client = TcpStream::connect(listener.local_addr()?)?;
     Ok(tcp_congestion(&client)?)
 }
 
-/// Sees to it that connections of this thread, and of processes that it starts,
-/// have cubic: in a network namespace of their own, where the machine has
-/// another. With `bbr` the kernel may set a timer between the packets of a long
-/// response, also on loopback: a relay of 300 KB by way of pipes took four timers
-/// and 105 us a response with it, 47 us without.
+/// Makes connections of this thread, and of processes that it starts, use cubic. If the machine
+/// has another algorithm, they get a network namespace of their own.
+///
+/// With `bbr` the kernel may set a timer between the packets of a long response, also on
+/// loopback. A relay of 300 KB by pipes took four timers and 105 us a response with it, 47 us
+/// without.
 ///
 /// # Errors
-/// This takes root; the message says so.
+/// It needs root; the message says so.
 pub fn settle() -> io::Result<()> {
     let found = congestion()?;
     if found == CONGESTION {

@@ -1,5 +1,5 @@
-//! What it costs Evenkeel to be looked at: a JSON access log, metrics that are
-//! scraped every second and a status page that is open, against none of them.
+//! The cost of observing Evenkeel: a JSON access log, metrics scraped every second and an open
+//! status page, compared with none of them.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -22,7 +22,7 @@ const SCRAPE_EVERY: Duration = Duration::from_secs(1);
 /// The log's writer has everything by then.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What became of the lines of the access log.
+/// The fate of the access log's lines.
 #[derive(Debug)]
 pub struct Lines {
     /// Requests that Evenkeel counted.
@@ -33,7 +33,7 @@ pub struct Lines {
     missing: u64,
 }
 
-/// What `evenkeel-lab watch` is told.
+/// Options of `evenkeel-lab watch`.
 #[derive(Debug, clap::Args)]
 pub struct Watch {
     /// The status listener.
@@ -41,14 +41,14 @@ pub struct Watch {
     status: SocketAddr,
 }
 
-/// Loads Evenkeel with everything off and with everything on in rounds, then
-/// the latter with `count` requests, and counts its lines.
+/// Loads Evenkeel with everything off and with everything on in rounds, then the latter with
+/// `count` requests, and counts its log lines.
 ///
-/// Each round starts both anew: one process differs from the next of the same
-/// program by as much as is looked for here, for as long as it lives.
+/// Each round restarts both. Two processes of the same program differ by as much as this
+/// measures, for their whole life.
 ///
 /// # Errors
-/// Something can't be started or read.
+/// A process can't be started, or a result can't be read.
 pub fn run(
     site: &Site,
     plan: &LoadPlan,
@@ -96,7 +96,7 @@ pub fn run(
         written: line_count(File::open(&log)?)?,
         missing: number("/log_lines_dropped")? + number("/log_lines_lost")?,
     };
-    // It is as large as the run was long.
+    // The log grows with the length of the run.
     std::fs::remove_file(log)?;
     Ok((rows, lines))
 }
@@ -133,7 +133,7 @@ fn log_of(site: &Site) -> PathBuf {
     site.folder.join(ALL_ON).join(LOG_FILE)
 }
 
-/// What is required of both.
+/// The requirements on both.
 pub fn compare(report: &mut CaseReport, lines: &Lines) {
     if let Some(value) = report.cpu_ratio(Kind::Observed, Kind::Unobserved) {
         report.verdicts.push(Verdict {

@@ -7,7 +7,7 @@ use super::canvas::{Anchor, BOTTOM, Canvas, FAINT, GRID, HEIGHT, INK, LEFT, RIGH
 use super::proxy::Kind;
 use super::report::{CaseReport, Row};
 
-/// Where the percentiles of a benchmark end.
+/// The highest percentile of a benchmark's plot.
 const PERCENT_MAX: f64 = 99.99;
 /// Colours for lines that belong to no proxy of the benchmark.
 pub const COLOURS: [&str; 7] = [
@@ -67,7 +67,7 @@ pub struct Line<'a> {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where the percentiles of a plot end.
+/// The highest percentile of a plot.
 #[derive(Debug, Clone, Copy)]
 pub struct PlotSpan {
     /// The last on the logarithmic scale: 4 is 99.99 %.
@@ -116,7 +116,8 @@ pub fn percentiles(
     canvas.write(folder, name)
 }
 
-/// Percentiles by what lies above them and latency, both logarithmic.
+/// Axes of percentiles and latency, both logarithmic. A percentile is placed by its distance to
+/// 100.
 struct Axes {
     /// The exponents of the least and the greatest latency shown.
     decades: (i32, i32),

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
-/// Where the proxies run.
+/// The core of the proxies.
 pub const PROXY_CORE: usize = 0;
-/// Where the load and the origins run.
+/// The core of the load and the origins.
 pub const LOAD_CORE: usize = 1;
-/// Where all of them run, if none has a core of its own.
+/// The cores of all of them, in runs without separate cores.
 pub const BOTH_CORES: [usize; 2] = [PROXY_CORE, LOAD_CORE];
 
 /// How long a process may take to answer after its start, or to end.
@@ -64,7 +64,7 @@ impl Process {
         self.wait_until(accepts, &format!("does not accept on {address}"))
     }
 
-    /// Waits until it is ready; if it never is, that is said as `failing`.
+    /// Waits until it is ready; `failing` names the failure if it never is.
     ///
     /// # Errors
     /// It ended first, or took too long.
@@ -132,8 +132,8 @@ impl Process {
         memory
     }
 
-    /// Does something, and gives the memory that was held towards the end of it:
-    /// the median of the last looks. One look finds a buffer more or less.
+    /// Runs `work`, and returns the memory held towards its end: the median of the last
+    /// readings. A single reading varies by a buffer.
     pub fn memory_during<T>(&self, work: impl FnOnce() -> T) -> (T, Memory) {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -215,7 +215,7 @@ pub struct Memory {
     pub rss: u64,
     /// Resident, shared pages counted by their share.
     pub pss: u64,
-    /// Written to and shared with nobody.
+    /// Private pages that were written to.
     pub private_dirty: u64,
 }
 
@@ -240,10 +240,10 @@ impl Memory {
     }
 }
 
-/// What a command prints.
+/// The output of a command.
 ///
 /// # Errors
-/// It can't be started, or fails; the message has what it says of that.
+/// The command can't be started, or fails; the message has its error output.
 pub fn output_of(command: &mut Command) -> io::Result<Vec<u8>> {
     let output = command.output()?;
     if output.status.success() {
@@ -255,10 +255,10 @@ pub fn output_of(command: &mut Command) -> io::Result<Vec<u8>> {
     Err(io::Error::other(message))
 }
 
-/// Has the current thread run on these cores only.
+/// Restricts the current thread to these cores.
 ///
 /// # Errors
-/// There is none of them.
+/// The machine has none of them.
 pub fn stay_on(cores: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set_of(cores))?)
 }
@@ -294,8 +294,8 @@ pub fn pinned_in(group: Option<&Path>, cores: &[usize], program: &Path) -> io::R
     Ok(command)
 }
 
-/// A loopback address that nobody listens on, below the range from which the
-/// kernel takes the ports of outgoing connections.
+/// A free loopback address, below the range from which the kernel takes the ports of outgoing
+/// connections.
 ///
 /// # Errors
 /// There is none left.
@@ -325,7 +325,7 @@ fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The threads of a process; none of one that is gone.
+/// The threads of a process; empty if the process is gone.
 fn threads(pid: u32) -> Vec<u32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();

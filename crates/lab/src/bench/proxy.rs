@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::process::{BOTH_CORES, LOAD_CORE, PROXY_CORE, Process, free_address, pinned_in};
 
-/// What stands between the load and the origins.
+/// The program between the load and the origins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -30,7 +30,7 @@ pub enum Kind {
     /// Evenkeel without log, metrics and status page.
     #[value(skip)]
     Unobserved,
-    /// Evenkeel with all of them, and with somebody who looks at them.
+    /// Evenkeel with all of them, while they are read.
     #[value(skip)]
     Observed,
     /// nginx that reads files in threads.
@@ -45,7 +45,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As it is called in tables and plots.
+    /// The name in tables and plots.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a proxy takes the bytes of the load for. They are HTTP/1.1 in any case.
+/// The protocol that a proxy is set to. The bytes of the load are HTTP/1.1 in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Requests and responses.
@@ -88,13 +88,13 @@ pub enum Protocol {
 pub struct Proxy {
     /// Which one.
     pub kind: Kind,
-    /// Where it accepts.
+    /// The address on which it accepts.
     pub address: SocketAddr,
     /// `None` for `Kind::Direct`.
     pub process: Option<Process>,
 }
 
-/// What is needed to start a proxy.
+/// The inputs to start a proxy.
 #[derive(Debug, Clone)]
 pub struct Site {
     /// A folder for configurations and logs.
@@ -105,11 +105,11 @@ pub struct Site {
     pub descriptors: u64,
     /// The control group that proxies start in, if not in this process's.
     pub group: Option<PathBuf>,
-    /// What proxies take the bytes of the load for.
+    /// The protocol that proxies are set to.
     pub protocol: Protocol,
-    /// Where proxies run.
+    /// The cores of the proxies.
     pub proxy_cores: &'static [usize],
-    /// Where origins run, and who else is no proxy.
+    /// The cores of the origins and of all other processes.
     pub load_cores: &'static [usize],
 }
 
@@ -132,7 +132,7 @@ impl Site {
         })
     }
 
-    /// One where proxies and origins have no cores of their own.
+    /// A copy in which proxies and origins share cores.
     pub fn with_shared_cores(self) -> Self {
         Self {
             proxy_cores: &BOTH_CORES,
@@ -193,12 +193,12 @@ impl Site {
         })
     }
 
-    /// Starts a program with what `config` makes of its address and of the
+    /// Starts a program with the configuration that `config` makes from its address and the
     /// folder `name`, and waits until it accepts.
     ///
     /// # Errors
-    /// It can't be started; the message names it, and has the first line that
-    /// it wrote, if it wrote any.
+    /// It can't be started; the message names it, with the first line of its output, if there
+    /// is one.
     pub fn start_configured(
         &self,
         kind: Kind,
@@ -247,7 +247,7 @@ impl Site {
     }
 }
 
-/// Evenkeel's configuration; `observation` is what it shows of itself.
+/// Evenkeel's configuration; `observation` sets its logs and status.
 pub fn evenkeel(address: SocketAddr, origins: &[SocketAddr], observation: &str) -> String {
     evenkeel_with(address, origins, "", observation)
 }
@@ -297,14 +297,21 @@ pub fn access_log(folder: &Path, format: &str) -> String {
 /// The name of Evenkeel's access log in its folder.
 pub const LOG_FILE: &str = "access.log";
 
-/// Tried at 300 KB over 10 connections and 1 KB over 64, microseconds of CPU
-/// per request: buffering on with `proxy_buffers` 16 of 64k 148 and 14.5, 64 of
-/// 16k 170 and 15, 4 of 256k 138 and 15, defaults 258 and 15.7; buffering off
-/// with a buffer of 64k 79 and 15, of 256k 58 and 13.2. `multi_accept` gained
-/// nothing. It allocates buffers for each request, and several small ones cost
-/// it page faults. It gets the fastest.
+/// The configuration of nginx, with the fastest buffers in CPU time per request.
 ///
-/// `balancing` is the directive that says how it balances; empty for its own.
+/// It allocates buffers for each request, and several small ones cause page faults.
+/// `multi_accept` gained nothing. Tried, in microseconds:
+///
+/// | buffering | buffers | 300 KB over 10 connections | 1 KB over 64 |
+/// |---|---|---|---|
+/// | on | `proxy_buffers` 16 of 64k | 148 | 14.5 |
+/// | on | 64 of 16k | 170 | 15 |
+/// | on | 4 of 256k | 138 | 15 |
+/// | on | defaults | 258 | 15.7 |
+/// | off | 64k | 79 | 15 |
+/// | off | 256k | 58 | 13.2 |
+///
+/// `balancing` is the directive for the balancer; empty for nginx's default.
 pub fn nginx(
     address: SocketAddr,
     origins: &[SocketAddr],
@@ -336,12 +343,16 @@ pub fn nginx(
     nginx_frame(folder, descriptors, &http)
 }
 
-/// Where Debian's package has nginx's module for TCP.
+/// Path of nginx's module for TCP in Debian's package.
 pub const NGINX_STREAM: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// Tried at 4 MB over 4 connections, microseconds of CPU per exchange: buffers of
-/// 16k (nginx's own) 1,091, of 64k 765, of 256k 670; at 1 KB all cost the same. It
-/// gets the fastest.
+/// The configuration of nginx for TCP, with the fastest buffers. At 1 KB all cost the same.
+///
+/// | buffers | microseconds of CPU per exchange of 4 MB over 4 connections |
+/// |---|---|
+/// | 16k (default) | 1,091 |
+/// | 64k | 765 |
+/// | 256k | 670 |
 fn nginx_tcp(
     address: SocketAddr,
     origins: &[SocketAddr],
@@ -389,8 +400,8 @@ events {{
     )
 }
 
-/// What every nginx gets around its own directives of `http`: one worker, no
-/// log, connections that it keeps, and folders of its own.
+/// The frame of every nginx configuration around its directives of `http`: one worker, no log,
+/// keep-alive connections, and folders of its own.
 pub fn nginx_frame(folder: &Path, descriptors: u64, http: &str) -> String {
     let main = nginx_main(folder, descriptors);
     let folder = folder.display();
@@ -410,12 +421,18 @@ pub fn nginx_frame(folder: &Path, descriptors: u64, http: &str) -> String {
     )
 }
 
-/// Tried at 300 KB over 10 connections and 1 KB over 64, microseconds of CPU
-/// per request: `tune.bufsize` as it is (16384) 97 and 15.7, 32768 103 and 14.8,
-/// 65536 71 and 15, 262144 169 and 19.7. `option splice-auto` was no faster with
-/// either of the first two. It gets the fastest.
+/// The configuration of HAProxy, with the fastest buffers in CPU time per request.
 ///
-/// `balance` is the algorithm, `server` what follows each server's address.
+/// `option splice-auto` was no faster with either of the first two. Tried, in microseconds:
+///
+/// | `tune.bufsize` | 300 KB over 10 connections | 1 KB over 64 |
+/// |---|---|---|
+/// | 16384 (default) | 97 | 15.7 |
+/// | 32768 | 103 | 14.8 |
+/// | 65536 | 71 | 15 |
+/// | 262144 | 169 | 19.7 |
+///
+/// `balance` is the algorithm, `server` the text behind each server's address.
 pub fn haproxy(
     address: SocketAddr,
     origins: &[SocketAddr],
@@ -431,9 +448,12 @@ pub fn haproxy(
     haproxy_with(address, origins, descriptors, mode, balance, server)
 }
 
-/// Tried at 4 MB over 4 connections, microseconds of CPU per exchange:
-/// `tune.bufsize` as it is (16384) 1,041, 65536 743; with `option splice-auto`
-/// 1,175 and 784. At 1 KB all cost the same. It gets the fastest.
+/// The configuration of HAProxy for TCP, with the fastest buffers. At 1 KB all cost the same.
+///
+/// | `tune.bufsize` | microseconds of CPU per exchange of 4 MB over 4 connections | with `option splice-auto` |
+/// |---|---|---|
+/// | 16384 (default) | 1,041 | 1,175 |
+/// | 65536 | 743 | 784 |
 fn haproxy_tcp(address: SocketAddr, origins: &[SocketAddr], descriptors: u64) -> String {
     haproxy_with(address, origins, descriptors, "mode tcp", "roundrobin", "")
 }

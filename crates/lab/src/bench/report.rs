@@ -1,4 +1,4 @@
-//! What a case came to, and how it is shown: table, JSON, Markdown.
+//! The results of a case, and their output: table, JSON, Markdown.
 
 use std::fmt::Write as _;
 
@@ -83,10 +83,10 @@ impl Row {
     }
 }
 
-/// A figure, and what is required of it.
+/// A figure with its requirement.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
-    /// What the figure is.
+    /// The name of the figure.
     pub what: String,
     /// The figure.
     pub value: f64,
@@ -94,7 +94,7 @@ pub struct Verdict {
     pub limit: Option<Limit>,
 }
 
-/// What is required of a figure.
+/// The limit of a figure.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -114,7 +114,7 @@ impl Verdict {
         })
     }
 
-    /// What is required, and whether it holds.
+    /// The requirement in words, and whether it holds.
     #[must_use]
     pub fn words(&self) -> (String, &'static str) {
         let word = match self.passes() {
@@ -146,11 +146,11 @@ impl Verdict {
 pub struct CaseReport {
     /// The case's name.
     pub name: String,
-    /// What it was.
+    /// Its title.
     pub title: String,
     /// One for each proxy.
     pub rows: Vec<Row>,
-    /// What was required, and comparisons of which nothing is.
+    /// The requirements, and comparisons without one.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -162,7 +162,7 @@ impl CaseReport {
         verdicts.all(|verdict| verdict.passes() != Some(false))
     }
 
-    /// Requires that none of Evenkeel's requests failed.
+    /// Adds the requirement that none of Evenkeel's requests failed.
     pub fn require_none_failed(&mut self) {
         if let Some(row) = self.row(Kind::Evenkeel) {
             let value = row.failed() as f64;
@@ -251,7 +251,7 @@ pub fn median(mut figures: Vec<f64>) -> f64 {
     }
 }
 
-/// A figure with as many digits as it is worth.
+/// A figure with its significant digits.
 #[must_use]
 pub fn number(value: f64) -> String {
     if value == 0.0 {

@@ -1,9 +1,8 @@
 //! CPU time per request, in interleaved rounds over the proxies.
 //!
-//! The proxies all run at once, and one is loaded at a time, in another order
-//! each round: drift of the machine falls on all alike, and so does what the one
-//! before leaves in the caches. Ratios are taken within a round and their median
-//! is reported.
+//! All proxies run at once and are loaded one at a time, in another order each round. Drift of
+//! the machine thus affects all alike, and so do the caches that the proxy before leaves
+//! behind. Ratios are taken within a round, and their median is reported.
 //!
 //! Rounds of closed loops are short, and many: on a machine that is shared, one
 //! second differs from the next by more than proxies do. Their connections stay
@@ -124,11 +123,11 @@ impl Stage {
         Ok(rows)
     }
 
-    /// Runs `measure` on every proxy `count` times, each time in an order drawn
-    /// anew. The draws are the same in every run.
+    /// Runs `measure` on every proxy `count` times, each time in a new random order. The orders
+    /// are the same in every run.
     ///
     /// # Errors
-    /// The first of `measure`.
+    /// The first error of `measure`.
     pub fn rounds(
         &self,
         count: usize,
@@ -176,7 +175,7 @@ impl Draws {
 
 /// Length of a round of a closed loop.
 const SLICE_SECONDS: f64 = 0.25;
-/// What is kept of the latencies of each.
+/// The percentiles to keep of each latency histogram.
 const SLICE_PERCENTILES: [f64; 4] = [50.0, 90.0, 99.0, 100.0];
 
 /// A load generator that runs besides, and whose summaries are read as they come.
@@ -214,15 +213,15 @@ impl LoadProcess {
         Self::start(to, &arguments)
     }
 
-    /// Has it give way to every other load on its core.
+    /// Makes it yield to every other load on its core.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The errors of the kernel.
     pub fn yield_to_others(&self) -> io::Result<()> {
         self.process.yield_to_others()
     }
 
-    /// Has a load on demand run once.
+    /// Runs a load on demand once.
     fn run(&mut self) -> io::Result<Summary> {
         self.demands.write_all(b"\n")?;
         self.summary()
@@ -318,7 +317,7 @@ fn load_arguments(plan: &LoadPlan, seconds: f64) -> Vec<String> {
 /// Measures a proxy's CPU time over a load.
 ///
 /// # Errors
-/// Those of the load.
+/// The errors of the load.
 pub fn measured(
     proxy: &Proxy,
     load: impl FnOnce(SocketAddr) -> io::Result<Summary>,

@@ -1,5 +1,5 @@
-//! Hot files while others ask for cold ones: what the disk does to whoever
-//! does not need it.
+//! Hot files beside requests for cold ones: the effect of the disk on requests that do not need
+//! it.
 
 use std::io;
 use std::thread::sleep;
@@ -17,14 +17,14 @@ use crate::bench::rounds::{load, measured};
 const HOT_RATE: f64 = 2_000.0;
 /// Connections that ask for hot files, and as many for cold ones.
 const CONNECTIONS: usize = 64;
-/// What the first of the floods is drawn from.
+/// Seed of the first flood.
 const FIRST_SEED: usize = 100;
 /// The 99th percentile of the hot ones with cold ones beside, over that without.
 pub const P99_RATIO_MAX: f64 = 1.5;
 /// The part of a round that the host may take: a quarter of the hundredth of all
 /// requests that the 99th percentile leaves out.
 const STOLEN_MAX: f64 = 0.0025;
-/// How often a round is measured again, of which the host had taken more.
+/// Most repetitions of a round, while the host steals more CPU time than this.
 const AGAIN_MAX: usize = 10;
 /// Seconds from the flood's beginning to the measured load's, and between
 /// their ends.
@@ -36,7 +36,7 @@ const CROWD_CONNECTIONS: usize = 8_000;
 const CROWD_RATE: f64 = 3_000.0;
 /// The share of the crowd's requests that ask for hot files.
 const CROWD_HOT: f64 = 0.9;
-/// The crowd is loaded for so many times the seconds of a round.
+/// The crowd's load lasts this many times the seconds of a round.
 const CROWD_ROUNDS: f64 = 5.0;
 /// Milliseconds of the crowd's hot ones, on the mean.
 const CROWD_MEAN_MS_MAX: f64 = 2.0;
@@ -52,7 +52,7 @@ pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
     flooding.push("--refusable".into());
     let flooding = |before: usize| {
-        // Never what the one before has left in memory.
+        // Other files than those that the round before has left in memory.
         let seed = format!("--seed={}", FIRST_SEED + before);
         [&flooding[..], &[seed]].concat()
     };
@@ -66,7 +66,7 @@ pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
         let mut cold = Vec::new();
         let mut again = 0;
         for _ in 0..setting.effort.rounds {
-            // Also in what is measured again.
+            // Failures of repeated measurements count too.
             let mut failed = 0;
             let alone = undisturbed(setting, &mut again, || {
                 let (alone, stolen) = hot(setting, server)?;
@@ -104,13 +104,13 @@ pub fn beside(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     Ok(())
 }
 
-/// Loads a server with hot files at an even pace. Its CPU time is that of all
-/// it does meanwhile, and not shown. Latencies are the server's own: beside a
-/// flood that comes from the same core the load is late. Gives also what the
-/// host took of the cores.
+/// Loads a server with hot files at an even pace. Returns also the CPU time stolen by the host.
+///
+/// The CPU time covers everything that the server does meanwhile, so it is not shown. Latencies
+/// are the server's own: beside a flood from the same core the load is late.
 ///
 /// # Errors
-/// The load's.
+/// The errors of the load.
 pub fn hot(setting: &Setting, server: &Proxy) -> io::Result<(Round, Duration)> {
     let mut arguments = setting.asking(CONNECTIONS, 1.0);
     arguments.push(format!("--rate={HOT_RATE}"));
@@ -125,14 +125,14 @@ pub fn hot(setting: &Setting, server: &Proxy) -> io::Result<(Round, Duration)> {
     Ok((round, stolen().saturating_sub(stolen_before)))
 }
 
-/// Attempts until the host has taken next to nothing of the cores in a round:
-/// where it gives one to others for a hundredth of it, a hundredth of all
-/// requests wait for that, and it is what the 99th percentile tells. The last
-/// attempt counts as it is. Adds to `again` how many there were but for the
-/// first.
+/// Repeats `attempt` until the host has stolen almost no CPU time in a round.
+///
+/// If the host takes a core for a hundredth of a round, a hundredth of all requests wait for
+/// that, and the 99th percentile measures the host. The last attempt counts in any case. Adds
+/// the number of repetitions to `again`.
 ///
 /// # Errors
-/// Those of `attempt`.
+/// The errors of `attempt`.
 pub fn undisturbed<T>(
     setting: &Setting,
     again: &mut usize,
@@ -172,11 +172,10 @@ pub fn row(proxy: Kind, rounds: Vec<Round>) -> Row {
     }
 }
 
-/// Thousands of connections with little to do each; the latencies are those of
-/// hot files.
+/// Thousands of connections with few requests each; the latencies are those of hot files.
 ///
 /// # Errors
-/// Something can't be started.
+/// A process can't be started.
 pub fn crowd(setting: &Setting, report: &mut CaseReport) -> io::Result<()> {
     let seconds = setting.effort.seconds * CROWD_ROUNDS;
     let mut arguments = setting.asking(CROWD_CONNECTIONS, CROWD_HOT);

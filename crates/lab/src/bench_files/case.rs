@@ -1,6 +1,6 @@
-//! The cases: what is asked for how.
+//! The cases: which files are requested, and how.
 
-/// What a case does.
+/// The load of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
     /// Random files, all of them in the page cache.
@@ -28,10 +28,10 @@ pub enum Plan {
     Long,
 }
 
-/// What the files are on.
+/// The disk with the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// What the machine has. It may well give more than one core can ask it for.
+    /// The machine's own disk. It may be faster than one core can ask.
     Own,
     /// One of [`slow_disk`](crate::slow_disk).
     Slow,
@@ -44,9 +44,9 @@ pub struct Case {
     pub name: String,
     /// As the table shows it.
     pub title: String,
-    /// What it does.
+    /// The load.
     pub plan: Plan,
-    /// Where.
+    /// The disk.
     pub disk: Disk,
 }
 

@@ -11,8 +11,8 @@ use crate::bench::proxy::Kind;
 use crate::bench::report::{CaseReport, Limit, Verdict};
 use crate::bench::rounds::{load, measured};
 
-/// Evenkeel's requests per second, over those of the peers and over the reads
-/// per second of `fio`.
+/// Least ratio of Evenkeel's requests per second to those of each peer, and to the reads per
+/// second of `fio`.
 const PER_SECOND_MIN: [(Kind, Option<f64>); 4] = [
     (Kind::Nginx, Some(1.2)),
     (Kind::NginxThreads, Some(1.0)),
@@ -20,14 +20,14 @@ const PER_SECOND_MIN: [(Kind, Option<f64>); 4] = [
     (Kind::Fio, Some(0.9)),
 ];
 
-/// What the first round is drawn from, and the others from what follows: nobody
-/// asks for the same again, and everybody for the same as others.
+/// Seed of the first round; later rounds use the following ones. No request is repeated, and
+/// all servers get the same ones.
 const FIRST_SEED: usize = 100;
 
-/// Random files over so many connections, one server after the other.
+/// Random files over this many connections, one server after the other.
 ///
 /// # Errors
-/// Something can't be started.
+/// A process can't be started.
 pub fn run(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
     let mut asking = setting.asking(connections, 0.0);
     asking.push(format!("--seconds={}", setting.effort.seconds));

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Where version 2 is.
+/// The mount point of version 2.
 const UNIFIED: &str = "/sys/fs/cgroup";
-/// Where version 1 is.
+/// The mount point of the memory controller of version 1.
 const MEMORY: &str = "/sys/fs/cgroup/memory";
 /// How often a group is tried to be removed while its last process ends.
 const REMOVALS_MAX: u32 = 50;

@@ -1,8 +1,8 @@
-//! What a disk gives to who only reads: `fio`, as a measure of the servers.
+//! The pure read rate of a disk, by `fio`, as a measure for the servers.
 //!
-//! It reads at random past the page cache: four processes on the servers' core,
-//! each with one read at a time of 4, 8, 12 or 16 KB, from one file that is as
-//! long as all files together. It opens nothing.
+//! `fio` reads at random past the page cache. Four processes run on the servers' core, each
+//! with one read at a time of 4, 8, 12 or 16 KB, from one file as long as all files together.
+//! No files are opened.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! A load beside the one that is measured, on the same core.
+//! A load beside the measured one, on the same core.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use crate::load::Summary;
 pub struct Flood(LoadProcess);
 
 impl Flood {
-    /// Starts a load that gives way to every other on its core: what it waits
-    /// for there is not what the other measures.
+    /// Starts a load that yields to every other process on its core: its waits there do not
+    /// affect the other measurement.
     ///
     /// # Errors
     /// It can't be started.

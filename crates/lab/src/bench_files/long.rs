@@ -1,4 +1,4 @@
-//! Many times what there is memory for, in a row: memory must not creep.
+//! Files of many times the memory, in a row: memory must not creep.
 
 use std::io;
 

@@ -1,9 +1,9 @@
 //! `evenkeel-lab bench-files`: Evenkeel, nginx and lighttpd with small files.
 //!
-//! Servers run on one core with one worker each, the load on another. What is
-//! in the page cache is compared by CPU time per request; what is not, by
-//! requests per second, one server after the other, in a memory control group
-//! that holds a quarter of the files. All counts as ratios within one run.
+//! Servers run on one core with one worker each, the load on another. Files in the page cache
+//! are compared by CPU time per request. Cold files are compared by requests per second, one
+//! server after the other, in a memory control group with room for a quarter of the files. Only
+//! ratios within one run count.
 
 mod beside;
 mod case;
@@ -33,12 +33,12 @@ use crate::files::{DataSet, Parameters};
 use crate::slow_disk::{self, SlowDisk};
 use case::{Case, Disk, Plan};
 
-/// What `evenkeel-lab bench-files` is told.
+/// Options of `evenkeel-lab bench-files`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(flatten)]
     common: CommonOptions,
-    /// What to compare.
+    /// Servers to compare.
     #[arg(
         long,
         value_delimiter = ',',
@@ -48,24 +48,24 @@ pub struct Options {
     /// How many files there are.
     #[arg(long, default_value_t = 200_000)]
     count: u32,
-    /// What their lengths are drawn from.
+    /// Seed of the files' lengths.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where they are; without it, in the folder of the figures.
+    /// Folder of the files; by default in the folder of the figures.
     #[arg(long)]
     files: Option<PathBuf>,
-    /// What the case `long` serves, in units of 10^9 bytes: 50, or 1 if quick.
+    /// Total length of the files in case `long`, in units of 10^9 bytes: 50, or 1 if quick.
     #[arg(long)]
     long_gb: Option<f64>,
 }
 
-/// What a file takes of the slow disk's image, in bytes: with what `fio` reads,
-/// and more than enough.
+/// Room for a file in the slow disk's image, in bytes. It includes the file of `fio`, with a
+/// generous margin.
 const IMAGE_FILE_LEN: u64 = 32 * 1024;
-/// What the image takes at least, in bytes.
+/// Least length of the image, in bytes.
 const IMAGE_LEN_MIN: u64 = 1 << 30;
 
-/// What can take part.
+/// The servers that can take part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Entrant {
     Evenkeel,
@@ -87,16 +87,16 @@ impl Entrant {
     }
 }
 
-/// What a case needs.
+/// The common inputs of the cases.
 #[derive(Clone)]
 struct Setting {
     site: Site,
     set: DataSet,
-    /// What the files are on, if not on what the machine has.
+    /// The slow disk with the files, if they are not on the machine's own.
     slow_disk: Option<Rc<SlowDisk>>,
     effort: Effort,
     kinds: Vec<Kind>,
-    /// What the case `long` serves, in bytes.
+    /// Total length of the files in case `long`, in bytes.
     long_len: u64,
 }
 
@@ -141,7 +141,7 @@ impl Setting {
             .map_or(Ok(()), |disk| disk.set_read_time(time))
     }
 
-    /// Those that take part and serve.
+    /// The participants that are servers.
     fn servers(&self) -> Vec<Kind> {
         let mut kinds = self.kinds.clone();
         kinds.retain(|kind| *kind != Kind::Fio);
@@ -153,8 +153,8 @@ impl Setting {
         (self.set.total_len() / u64::from(self.set.count()).max(1)).max(1)
     }
 
-    /// Arguments of a load that asks for the files, of which `hot` is the share
-    /// of the hot ones.
+    /// Arguments of a load that requests the files; `hot` is the share of requests for hot
+    /// ones.
     fn asking(&self, connections: usize, hot: f64) -> Vec<String> {
         vec![
             format!("--files={}", self.set.root().display()),
@@ -189,7 +189,7 @@ pub fn run(options: &Options) -> io::Result<bool> {
         let report = run_case(setting, case)?;
         print!("{}", report.table());
         reports.push(report);
-        // After each, so that a run that is broken off leaves what it has.
+        // Written after each case, so that an interrupted run leaves its results.
         let figures = serde_json::json!({
             "machine": machine, "files": setting.set.line(), "cases": reports,
         });

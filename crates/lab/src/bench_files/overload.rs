@@ -1,5 +1,5 @@
-//! More cold files asked for than the disk can take: hot ones are not to
-//! suffer, and nothing is to be left of it two seconds later.
+//! More requests for cold files than the disk can take. Hot files must not suffer, and no
+//! effect may remain two seconds later.
 
 use std::io;
 use std::thread::sleep;
@@ -14,21 +14,21 @@ use crate::bench::report::{CaseReport, Limit, Round, Verdict, median};
 use crate::bench::rounds::load;
 use crate::load::Summary;
 
-/// What is offered, over what the server can do.
+/// Offered load, relative to the server's capacity.
 const OFFERED: f64 = 2.0;
 /// Connections that the cold requests come over.
 const CONNECTIONS: usize = 1_024;
-/// What the first flood is drawn from.
+/// Seed of the first flood.
 const FIRST_SEED: u64 = 8;
-/// Connections over which it is measured what the server can do.
+/// Number of connections for the measurement of the server's capacity.
 const CAPACITY_CONNECTIONS: usize = 64;
 /// The server's own memory at the end of the last flood, over that at the
 /// beginning of the first.
 const MEMORY_RATIO_MAX: f64 = 1.05;
-/// So long after the flood, all is as it was before.
+/// Time after the flood until everything must be as before.
 const RECOVERY: Duration = Duration::from_secs(2);
 
-/// What one server made of it.
+/// The results of one server.
 struct Course {
     /// Cold files per second without anything else.
     capacity: f64,
@@ -77,7 +77,7 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     flooding.push(format!("--rate={}", capacity * OFFERED));
     flooding.push(format!("--seconds={}", seconds + 2.0 * MARGIN));
     flooding.push("--refusable".into());
-    // What is bounded, connections and files that are kept, grows to its bound.
+    // Everything with a bound, such as connections and kept files, grows to its bound.
     Flood::start(server.address, &flooding)?.finish()?;
     sleep(RECOVERY);
     // The first requests for the hot ones read them from the disk.
@@ -89,11 +89,11 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
         let mut failed = 0;
         let mut wrong = 0;
         let mut flood = undisturbed(setting, &mut again, || {
-            // Not what was asked for before.
+            // Other files than before.
             let arguments = [&flooding[..], &[format!("--seed={seed}")]].concat();
             seed += 1;
             let (flood, stolen) = flood_once(setting, server, &arguments)?;
-            // Also of what is measured again.
+            // Failures of repeated measurements count too.
             failed += flood.hot[1].failed;
             wrong += flood.wrong;
             Ok((flood, stolen))
@@ -109,8 +109,7 @@ fn flooded(setting: &Setting, server: &Proxy) -> io::Result<Course> {
     })
 }
 
-/// One flood, with what the host took of the cores in the round of which it took
-/// most.
+/// One flood, with the CPU time that the host stole in the worst of its rounds.
 fn flood_once(
     setting: &Setting,
     server: &Proxy,
@@ -127,7 +126,7 @@ fn flood_once(
     let (after, stolen_after) = hot(setting, server)?;
     let flooded = Flooded {
         hot: [before, with, after],
-        // What found no connection free never reached the server.
+        // Requests without a free connection never reached the server.
         wrong: cold.errors.total() - cold.errors.unanswered,
         cold,
         memory,

@@ -16,13 +16,13 @@ use crate::bench::rounds::{Stage, load};
 
 /// The share of the files for which there is memory.
 const MEMORY_SHARE: f64 = 0.25;
-/// What a group gets at least, in bytes: a program needs some for itself.
+/// Least memory of a group, in bytes: the program itself needs some.
 const MEMORY_MIN: u64 = 64 << 20;
 /// How many files are asked for before cold ones are measured, over all there
 /// are. While it is less, the kernel still remembers more and more names and
 /// inodes, which take the memory that files had.
 const FILL: f64 = 1.5;
-/// What they are drawn from.
+/// Seed of the filling requests.
 const FILL_SEED: u64 = 1;
 
 /// Starts all servers, each with as much memory as there is.
@@ -47,10 +47,10 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// Starts it and fills its memory, from a slow disk as fast as from another.
+    /// Starts it and fills its memory. A slow disk is fast during the filling.
     ///
     /// # Errors
-    /// It can't be started, or no control group made; the message says so.
+    /// It can't be started, or no control group can be made; the message says which.
     pub fn start(setting: &Setting, kind: Kind) -> io::Result<Self> {
         forget_files()?;
         setting.slow_down(false)?;
@@ -67,8 +67,7 @@ impl Filled {
     }
 }
 
-/// Has the kernel forget all files: what is in the page cache, names and inodes,
-/// and the blocks that it has those from.
+/// Makes the kernel drop its file caches: pages, names and inodes, and the blocks behind them.
 fn forget_files() -> io::Result<()> {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3")
@@ -92,8 +91,8 @@ fn memory_len(setting: &Setting) -> u64 {
     (len as u64).max(MEMORY_MIN)
 }
 
-/// Asks for random files, not those with which a measurement begins: it would
-/// find either all or nothing of what it asks for.
+/// Requests random files to fill the cache. They differ from the first files of a measurement,
+/// which would otherwise find either all or none of its files.
 fn fill(setting: &Setting, server: &Proxy) -> io::Result<()> {
     let files = (f64::from(setting.set.count()) * FILL) as u64;
     let mut arguments = setting.asking(64, 0.0);

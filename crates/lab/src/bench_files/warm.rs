@@ -23,10 +23,10 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Rounds for each second of the effort.
 const SLICES_PER_SECOND: f64 = 5.0;
 
-/// Random files over so many connections, as many as can be.
+/// Random files over this many connections, as fast as possible.
 ///
 /// # Errors
-/// Something can't be started.
+/// A process can't be started.
 pub fn memory(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
     setting.set.read_all()?;
     measure(setting, &setting.asking(connections, 0.0), report)?;
@@ -37,10 +37,10 @@ pub fn memory(setting: &Setting, connections: usize, report: &mut CaseReport) ->
     Ok(())
 }
 
-/// One file over so many connections.
+/// One file over this many connections.
 ///
 /// # Errors
-/// Something can't be started.
+/// A process can't be started.
 pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) -> io::Result<()> {
     let (path, len) = (DataSet::HOT_FILE, DataSet::HOT_FILE_LEN);
     let asking = [
@@ -55,8 +55,8 @@ pub fn hot_file(setting: &Setting, connections: usize, report: &mut CaseReport) 
     Ok(())
 }
 
-/// Short rounds with a pause before each: lighttpd keeps each file open for up to
-/// three seconds, and fails where it has no descriptor left.
+/// Short rounds with a pause before each: lighttpd keeps each file open for up to three
+/// seconds, and fails without a free descriptor.
 fn measure(setting: &Setting, asking: &[String], report: &mut CaseReport) -> io::Result<()> {
     let stage = start_all(setting)?;
     let awake = ["--awake".into(), format!("--seconds={SLICE_SECONDS}")];
@@ -66,8 +66,8 @@ fn measure(setting: &Setting, asking: &[String], report: &mut CaseReport) -> io:
     Ok(())
 }
 
-/// Nothing is required where the peer fails: what it answers costs it more
-/// then, and what it does not, less.
+/// No limit applies if the peer has failures: its answers then cost it more, and its failures
+/// less.
 fn compare(report: &mut CaseReport, peer: Kind, limit: Option<f64>) {
     let Some(row) = report.row(peer) else {
         return;

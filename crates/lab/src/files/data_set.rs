@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 
 /// The median of the lengths, in bytes; their mean is twice that.
 const MEDIAN_LEN: f64 = 4_608.0;
-/// Where the lengths are cut, in bytes.
+/// Upper bound of the lengths, in bytes.
 const LEN_MAX: f64 = 1_048_576.0;
 /// Room for the first line of a file.
 const LEN_MIN: f64 = 64.0;
 /// Files that a few requests ask for again and again.
 const HOT_COUNT: u32 = 200;
-/// Where the parameters are kept, as JSON.
+/// The file with the parameters, as JSON.
 const STAMP: &str = ".evenkeel-lab";
 /// Goes up when other files follow from the same parameters.
 const FORMAT: u32 = 2;
 
-/// What a data set follows from.
+/// The parameters that determine a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameters {
-    /// The version of how files follow from the others.
+    /// The version of the rules that make the files.
     format: u32,
     /// How many files, without the hot ones.
     count: u32,
-    /// What lengths and contents are drawn from.
+    /// Seed of lengths and contents.
     seed: u64,
 }
 
@@ -85,7 +85,7 @@ impl DataSet {
             root: root.canonicalize()?,
             parameters,
         };
-        // A stamp that nothing matches: what is broken off is made anew.
+        // A stamp that matches no parameters, so that an interrupted set is made again.
         let begun = Parameters {
             format: 0,
             ..parameters
@@ -114,7 +114,7 @@ impl DataSet {
     /// The same files in another folder, written unless they are there.
     ///
     /// # Errors
-    /// Those of [`make`](Self::make).
+    /// The errors of [`make`](Self::make).
     pub fn copy(&self, root: &Path) -> io::Result<Self> {
         Self::make(root, self.parameters)
     }
@@ -203,7 +203,7 @@ impl DataSet {
 
     /// Log-normal, by the Box-Muller transform.
     fn draw_len(&self, index: u64) -> u64 {
-        // Of a log-normal distribution, mean / median = exp(sigma² / 2).
+        // In a log-normal distribution, mean / median = exp(sigma² / 2).
         let sigma = (2.0 * std::f64::consts::LN_2).sqrt();
         let mut random = self.random(index);
         // The first draw says in which folder it is.
@@ -240,7 +240,7 @@ impl DataSet {
             };
             file.write_all(&content(&entry, &filler))?;
         }
-        // What is not on the disk yet can't be taken out of the page cache.
+        // Pages that are not on the disk yet can't be dropped from the page cache.
         Ok(syncfs(File::open(&self.root)?)?)
     }
 

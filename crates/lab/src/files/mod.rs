@@ -1,7 +1,7 @@
 //! `evenkeel-lab files`: many small files to serve, as an image server has.
 //!
-//! What is in them follows from a count and a seed, so that the load knows
-//! every path and length without looking at the disk.
+//! A count and a seed determine the contents, so that the load knows every path and length
+//! without looking at the disk.
 
 pub(crate) mod data_set;
 
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 pub use data_set::{DataSet, DataSetEntry, Parameters};
 
-/// What `evenkeel-lab files` is told.
+/// Options of `evenkeel-lab files`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     #[command(subcommand)]
@@ -23,7 +23,7 @@ enum Command {
     Make(Make),
 }
 
-/// What `evenkeel-lab files make` is told.
+/// Options of `evenkeel-lab files make`.
 #[derive(Debug, clap::Args)]
 struct Make {
     /// The folder to write it to.
@@ -32,15 +32,15 @@ struct Make {
     /// How many files.
     #[arg(long, default_value_t = 200_000)]
     count: u32,
-    /// What their lengths and contents are drawn from.
+    /// Seed of the files' lengths and contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Does what it is told to.
+/// Runs the command.
 ///
 /// # Errors
-/// The disk's.
+/// The errors of the disk.
 pub fn run(options: &Options) -> io::Result<()> {
     let Command::Make(make) = &options.command;
     let set = DataSet::make(&make.root, Parameters::new(make.count, make.seed))?;

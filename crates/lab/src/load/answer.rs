@@ -2,10 +2,10 @@
 
 use memchr::memmem;
 
-/// What the generator needs of a response's head.
+/// The parts of a response's head that the generator needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Where the body begins.
+    /// Length of the head: the index at which the body begins.
     pub len: usize,
     /// The three digits of the status.
     pub status: u16,
@@ -15,7 +15,7 @@ pub struct Head {
     pub close: bool,
 }
 
-/// What the bytes received so far hold.
+/// The content of the bytes received so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
     /// The whole head.

@@ -24,25 +24,25 @@ pub enum Failure {
     Length,
     /// The connection ended before the answer did.
     Closed,
-    /// What came was not HTTP/1.
+    /// The bytes received were not HTTP/1.
     Malformed,
 }
 
-/// Where a connection stands.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// There is no socket.
+    /// No socket is open.
     Closed,
     /// Nothing is asked.
     Idle,
-    /// So much of the request has been sent.
+    /// A part of the request has been sent.
     Sending {
         /// In bytes.
         sent: usize,
     },
     /// The request is out, and the head has not come whole.
     Head,
-    /// So much of the body is yet to come.
+    /// A part of the body is still to come.
     Body {
         /// In bytes.
         remaining: u64,
@@ -51,7 +51,7 @@ pub enum Phase {
     Draining,
 }
 
-/// What an event on a connection led to.
+/// The outcome of an event on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing to act on.
@@ -71,7 +71,7 @@ pub enum Outcome {
 pub struct Connection {
     /// `None` in `Phase::Closed`.
     pub socket: Option<OwnedFd>,
-    /// Where it stands.
+    /// Its phase.
     pub phase: Phase,
     /// Which of the generator's requests is asked.
     pub request: usize,
@@ -83,7 +83,7 @@ pub struct Connection {
     pub began: Instant,
     /// Since when it can take a request, or could.
     pub ready: Instant,
-    /// How long before the last receive the kernel had the bytes, if it says so.
+    /// How long the kernel had the bytes before the last receive, if it reports that.
     pub lay_waiting: Option<Duration>,
     /// Answers yet to come before the connection is closed for churn.
     pub lifetime: u32,
@@ -125,8 +125,8 @@ impl Connection {
         self.head.clear();
     }
 
-    /// Sends what is left of the request; `Pending` in `Phase::Sending` means
-    /// that the socket must be watched for room.
+    /// Sends the rest of the request. `Pending` in `Phase::Sending` means that the socket must
+    /// be watched for writability.
     pub fn send(&mut self, request: &[u8]) -> Outcome {
         let Phase::Sending { sent } = self.phase else {
             return Outcome::Pending;

@@ -1,9 +1,8 @@
-//! The generator's loop: when which connection sends, and what is counted.
+//! The generator's loop: when each connection sends, and which results are counted.
 //!
-//! A connection that could take a request waits in `ready`, first in, first
-//! out. `Pace` says whether a request may leave now and when it fell due.
-//! Requests due during the warm-up are sent like all others, and how long they
-//! took is not kept.
+//! A connection that could take a request waits in `ready`, first in, first out. `Pace` says
+//! whether a request may leave now and when it fell due. Requests due during the warm-up are
+//! sent like all others, but their latencies are dropped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,8 +31,8 @@ const OPENING_PAUSE: Duration = Duration::from_millis(2);
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// How often the end and a stall are looked for.
 const TICK: Duration = Duration::from_millis(50);
-/// Requests in flight at once in a load that is to leave idle connections: it
-/// is not to measure what so many concurrent requests leave behind.
+/// Most requests in flight at once in a load that leaves idle connections. The memory of many
+/// concurrent requests must not count there.
 const HOLD_IN_FLIGHT_MAX: u64 = 16;
 /// Failures that end the load.
 const ERRORS_MAX: u64 = 100_000;
@@ -99,11 +98,11 @@ impl Generator {
         })
     }
 
-    /// Runs the load to its end. It can be run again: connections that are open
-    /// are used again, and what was counted is forgotten.
+    /// Runs the load to its end. It can be run again: open connections are reused, and the
+    /// counts start again.
     ///
     /// # Errors
-    /// The kernel's; a failed exchange is counted, and no error.
+    /// The errors of the kernel. A failed exchange is counted, and is no error.
     pub fn run(&mut self) -> io::Result<Summary> {
         self.errors = Errors::default();
         self.opened = 0;
@@ -180,7 +179,7 @@ impl Generator {
                 tv_nsec: wait as i64,
             },
         };
-        // Setting it anew also takes back that it has gone off.
+        // Setting the timer also resets its expiration.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &setting)?;
         Ok(())
     }
@@ -205,7 +204,7 @@ impl Generator {
             connection.request = request;
             connection.body_len = self.requests.body_len(request);
             connection.due = due;
-            // It was free in time: what it is late by is our own.
+            // The connection was free in time, so the delay is the generator's own.
             let is_ours = self.options.kernel_times && connection.ready <= due;
             connection.began = if is_ours { Instant::now() } else { due };
             if connection.phase == Phase::Closed && !self.open(key) {
@@ -347,7 +346,7 @@ impl Generator {
             Failure::Malformed => &mut self.errors.malformed,
         };
         *counted += 1;
-        // Bytes that nobody asked for can come on an idle connection too.
+        // Unexpected bytes can come on an idle connection too.
         let waits = self.connections[key].phase == Phase::Idle;
         self.connections[key].close();
         if !waits {
@@ -357,7 +356,7 @@ impl Generator {
     }
 
     fn summary(&mut self) -> Summary {
-        // What fell due and found no connection is unanswered too.
+        // Due requests without a connection are unanswered too.
         self.errors.unanswered += self.in_flight + self.pace.drain();
         let latency = self.requests.latency();
         let seconds = self.last_progress.duration_since(self.counts_from);

@@ -1,11 +1,10 @@
 //! The load generator: one thread, epoll, latencies in a histogram.
 //!
-//! Closed loop: every connection sends its next request when the answer to the
-//! last has come. Open loop: requests fall due at a given rate, evenly or as a
-//! Poisson process, whatever the answers do, and latency counts from the instant a request fell due, so a
-//! stalled server can't hide behind a generator that waits for it. Where the
-//! generator itself is late, because others have its core, `--kernel-times` leaves
-//! that out.
+//! Closed loop: every connection sends its next request when the answer to the last has come.
+//! Open loop: requests fall due at a given rate, evenly or as a Poisson process, whatever the
+//! answers do. Latency then counts from the instant a request fell due, so a stalled server
+//! can't hide behind a generator that waits for it. If the generator itself is late, because
+//! other processes have its core, `--kernel-times` leaves that out.
 //!
 //! Every answer's status and the exact length of its body are checked.
 
@@ -26,22 +25,22 @@ pub use summary::{Errors, PageLatency, Percentile, Summary};
 use generator::Generator;
 use pace::Arrivals;
 
-/// What `evenkeel-lab load` is told.
+/// Options of `evenkeel-lab load`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// The address to load.
     #[arg(long)]
     pub to: SocketAddr,
-    /// What `Host` says, if not that address.
+    /// Value of `Host`, if it is not that address.
     #[arg(long)]
     pub host: Option<String>,
     /// Connections open at once.
     #[arg(long, default_value_t = 64)]
     pub connections: usize,
-    /// Stop after so many requests.
+    /// Stop after this many requests.
     #[arg(long)]
     pub count: Option<u64>,
-    /// Stop after so many seconds.
+    /// Stop after this many seconds.
     #[arg(long, default_value_t = 600.0)]
     pub seconds: f64,
     /// Open loop: requests per second. Without it, closed loop.
@@ -50,7 +49,7 @@ pub struct Options {
     /// Open loop: let the gaps vary as those of many independent clients do.
     #[arg(long, requires = "rate")]
     pub poisson: bool,
-    /// Closed loop: begin with so many seconds between the first requests.
+    /// Closed loop: begin with this many seconds between the first requests.
     #[arg(long, default_value_t = 0.0, conflicts_with = "rate")]
     pub stagger: f64,
     /// Leave what falls due in the first seconds out of the latencies.
@@ -63,14 +62,14 @@ pub struct Options {
     /// `/slow/5=4:95,/slow/500=4:5`.
     #[arg(long)]
     pub pages: Option<String>,
-    /// The folder of a data set, whose files are asked for at random in place
-    /// of sizes.
+    /// Folder of a data set. Its files are requested at random, instead of pages of given
+    /// sizes.
     #[arg(long, conflicts_with = "pages")]
     pub files: Option<PathBuf>,
     /// The share of the requests that ask for the data set's hot files.
     #[arg(long, default_value_t = 0.0, requires = "files")]
     pub hot: f64,
-    /// What the requests are drawn from, where there are several.
+    /// Seed of the choice among several requests.
     #[arg(long, default_value_t = 7)]
     pub seed: u64,
     /// Count a 503 apart, and not as a failure.
@@ -79,25 +78,25 @@ pub struct Options {
     /// Ask for one connection per request.
     #[arg(long)]
     pub no_keepalive: bool,
-    /// Close a connection after about so many requests and open another.
+    /// Close a connection after about this many requests and open another.
     #[arg(long)]
     pub churn: Option<u32>,
-    /// Send one request on each connection, then only hold the connections
-    /// open for so many seconds after the summary is printed.
+    /// Send one request on each connection. After the summary is printed, hold the connections
+    /// open for this many seconds.
     #[arg(long)]
     pub hold: Option<f64>,
     /// Load once for each line that comes on standard input, over the same
     /// connections, and print a summary of each.
     #[arg(long, conflicts_with_all = ["hold", "count"])]
     pub on_demand: bool,
-    /// Wait so many seconds between opening the connections and the first request.
+    /// Wait this many seconds between opening the connections and the first request.
     #[arg(long, default_value_t = 0.0)]
     pub settle: f64,
-    /// Never sleep, so that nobody pays for waking it.
+    /// Never sleep, so that no sender pays for a wake-up.
     #[arg(long)]
     pub awake: bool,
-    /// Count latencies from when a request is sent, unless it had to wait for a
-    /// connection, until the kernel has its answer.
+    /// Count latencies from the time when a request is sent to the time when the kernel has its
+    /// answer. A request that had to wait for a connection counts from when it fell due.
     #[arg(long)]
     pub kernel_times: bool,
 }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// What makes a request fall due.
+/// The event that makes a request fall due.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
     /// The answer to the one before.
     Closed {
-        /// Between the first ones, of which there are as many as connections.
+        /// Time between the first requests, of which each connection sends one.
         step: Duration,
         /// How many first ones there are.
         first: u64,
@@ -52,8 +52,7 @@ impl Pace {
         }
     }
 
-    /// Begins at `now`, and ends by itself after `length`. It may have begun
-    /// before.
+    /// Starts or restarts at `now`. It ends by itself after `length`.
     pub fn begin(&mut self, now: Instant, length: Duration) {
         self.issued = 0;
         self.due = now;

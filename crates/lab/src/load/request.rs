@@ -11,14 +11,14 @@ use super::summary::{PageLatency, Percentile, percentiles};
 use crate::files::{DataSet, DataSetEntry};
 
 const LATENCY_MAX_NS: u64 = 120_000_000_000;
-/// What the weights of cold and hot files add up to.
+/// Sum of the weights of cold and hot files.
 const SHARE_UNIT: f64 = 10_000.0;
 /// As the summary calls all files of a data set but the hot ones.
 const COLD: &str = "cold";
 /// As the summary calls those.
 pub const HOT: &str = "hot";
 
-/// What is asked for, with its share of the requests.
+/// A page to request, with its share of the requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Page {
     path: String,
@@ -27,7 +27,7 @@ struct Page {
     weight: u32,
 }
 
-/// A request as it is sent.
+/// A request in the bytes to send.
 struct LoadRequest {
     bytes: Box<[u8]>,
     /// The length that the answer's body must have.
@@ -36,8 +36,7 @@ struct LoadRequest {
     kind: usize,
 }
 
-/// Requests that are counted together: one page, or files of which one is as
-/// likely as the other.
+/// Requests that are counted together: those for one page, or for equally likely files.
 struct RequestKind {
     name: String,
     /// Its requests in `Requests::all`.
@@ -114,7 +113,7 @@ impl Requests {
         Ok(self)
     }
 
-    /// Adds a kind, unless it has no weight or nothing in it.
+    /// Adds a kind, unless its weight is zero or it is empty.
     fn add(
         &mut self,
         options: &Options,
@@ -177,7 +176,7 @@ impl Requests {
         }
     }
 
-    /// A request as it is sent.
+    /// The bytes of a request.
     #[must_use]
     pub fn bytes(&self, request: usize) -> &[u8] {
         &self.all[request].bytes
@@ -252,7 +251,7 @@ fn histogram() -> io::Result<Histogram<u64>> {
         .map_err(|error| io::Error::other(format!("latency histogram: {error}")))
 }
 
-/// Reads the parts between commas; the error is the one that makes no sense.
+/// Parses the parts between commas. The error is the first part that can't be parsed.
 fn parse(text: &str, part: impl Fn(&str) -> Option<Page>) -> Result<Vec<Page>, String> {
     text.split(',')
         .map(|text| part(text).ok_or_else(|| text.to_owned()))

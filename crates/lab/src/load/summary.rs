@@ -1,4 +1,4 @@
-//! What a load came to, as the benchmark reads it.
+//! The results of a load, in the form that the benchmark reads.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub struct Errors {
     pub length: u64,
     /// The connection ended before the answer did.
     pub closed: u64,
-    /// What came was not HTTP/1.
+    /// Answers that were not HTTP/1.
     pub malformed: u64,
     /// No answer had come when the load ended.
     pub unanswered: u64,

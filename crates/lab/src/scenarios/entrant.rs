@@ -1,4 +1,4 @@
-//! What is compared in a scenario: Evenkeel with some settings, or a peer.
+//! The entrants of a scenario: Evenkeel with some settings, or a peer.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,21 +7,21 @@ use std::path::Path;
 
 use crate::bench::proxy::{Kind, Proxy, Site, haproxy, nginx};
 
-/// Where Debian's package puts it.
+/// Path of the module in Debian's package.
 const FAIR_MODULE: &str = "/usr/lib/nginx/modules/ngx_http_upstream_fair_module.so";
 
-/// One of those that a trial compares.
+/// A participant of a trial.
 #[derive(Debug, Clone)]
 pub struct Entrant {
     /// As tables and plots call it; unlike any other in its trial.
     pub label: &'static str,
-    /// What stands between the load and the origins.
+    /// The proxy between the load and the origins.
     pub setup: Setup,
     /// Arguments for the load in place of the trial's.
     pub load: Option<Vec<String>>,
 }
 
-/// What stands between the load and the origins.
+/// The proxy between the load and the origins.
 #[derive(Debug, Clone)]
 pub enum Setup {
     /// Nothing: the load goes to the first origin.
@@ -42,7 +42,7 @@ pub enum Setup {
     },
 }
 
-/// What of Evenkeel's configuration a scenario sets.
+/// The settings of Evenkeel in a scenario.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The balancer, always named: a default may change.
@@ -71,7 +71,7 @@ impl Settings {
         }
     }
 
-    /// With so many exchanges in flight at each endpoint.
+    /// Limits the exchanges in flight at each endpoint.
     #[must_use]
     pub fn max_in_flight(mut self, count: u32) -> Self {
         self.max_in_flight = Some(count);
@@ -92,7 +92,7 @@ impl Settings {
         self
     }
 
-    /// With the lane `slow` of so many slots for one path.
+    /// Adds the lane `slow` with this many slots, for one path.
     #[must_use]
     pub fn slow_lane(mut self, path: &'static str, slots: u32) -> Self {
         self.slow_path = Some(path);
@@ -199,8 +199,8 @@ impl Entrant {
     /// Starts it before `origins` and waits until it accepts.
     ///
     /// # Errors
-    /// It can't be started, or does not know a key of its configuration; the
-    /// message says so.
+    /// It can't be started, or does not know a key of its configuration; the message says
+    /// which.
     pub fn start(&self, site: &Site, origins: &[SocketAddr]) -> io::Result<Proxy> {
         let name = slug(self.label);
         match &self.setup {

@@ -1,4 +1,4 @@
-//! What is required, what was measured, and how it is shown.
+//! Requirements, measurements, and their output.
 
 use std::fmt::Write as _;
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 use super::trial::{Series, Trial};
 use crate::bench::report::{Limit, Round, Verdict, number};
 
-/// A figure of Evenkeel, what is required of it, and the peers' own.
+/// A figure of Evenkeel, with its limit and the peers' figures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// What the figure is.
+    /// The name of the figure.
     pub what: String,
     /// `None` where nothing is required.
     pub limit: Option<Limit>,
-    /// `None` where what it takes did not run.
+    /// `None` if a needed entrant did not run.
     pub value: Option<f64>,
-    /// Requests that failed while it was measured: a figure of those that did
-    /// not says little.
+    /// Requests that failed during the measurement. With failures, a figure of the others says
+    /// little.
     pub failed: u64,
     /// The same figure of others.
     pub beside: Vec<Beside>,
@@ -32,13 +32,13 @@ pub struct Beside {
     pub value: f64,
 }
 
-/// What a finding came to.
+/// The result of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
-    /// It is as required, and nothing failed.
+    /// The figure keeps its limit, and nothing failed.
     Pass,
-    /// It is not.
+    /// The figure misses its limit, or requests failed.
     Fail,
     /// It was not measured.
     NotRun,
@@ -47,7 +47,7 @@ pub enum Mark {
 }
 
 impl Finding {
-    /// A figure of `label`, made by `figure`, which the others get too.
+    /// A figure of `label` from `figure`, with the same figure of the others.
     pub fn new(
         what: impl Into<String>,
         limit: Option<Limit>,
@@ -76,7 +76,7 @@ impl Finding {
         self
     }
 
-    /// What it came to.
+    /// The result.
     #[must_use]
     pub fn mark(&self) -> Mark {
         let Some(value) = self.value else {
@@ -123,16 +123,16 @@ impl Finding {
     }
 }
 
-/// What a scenario came to.
+/// The results of a scenario.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// As `--scenario` takes it.
     pub name: &'static str,
-    /// What it is.
+    /// Its title.
     pub title: &'static str,
-    /// What was measured.
+    /// The measurements.
     pub trials: Vec<Trial>,
-    /// What was required.
+    /// The requirements with their results.
     pub findings: Vec<Finding>,
 }
 

@@ -1,9 +1,9 @@
 //! `evenkeel-lab policies`: balancers, queues and guards on real sockets.
 //!
-//! Each scenario starts shaped origins, Evenkeel with a configuration of its
-//! own and the peers, loads them in interleaved rounds, and compares ratios
-//! within the run with what is required. Proxies run on one core, load and
-//! origins on another; the origins sleep where real ones work.
+//! Each scenario starts shaped origins, Evenkeel with its own configuration, and the peers. It
+//! loads them in interleaved rounds, and compares ratios within the run with the requirements.
+//! Proxies run on one core, load and origins on another; the origins sleep where real ones
+//! work.
 
 mod entrant;
 mod finding;
@@ -25,7 +25,7 @@ use crate::bench::proxy::Site;
 
 use finding::Report;
 
-/// What `evenkeel-lab policies` is told.
+/// Options of `evenkeel-lab policies`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Only these scenarios, S1 to S6; may be given more than once.
@@ -37,7 +37,7 @@ pub struct Options {
     /// The program to measure.
     #[arg(long, default_value = "target/release/evenkeel")]
     evenkeel: PathBuf,
-    /// Where the figures go.
+    /// Folder of the figures.
     #[arg(long, default_value = "bench-out")]
     out: PathBuf,
 }
@@ -47,7 +47,7 @@ pub struct Options {
 enum Effort {
     /// A look.
     Quick,
-    /// What the figures are taken from.
+    /// The length for published figures.
     Full,
 }
 
@@ -60,7 +60,7 @@ impl Effort {
     }
 }
 
-/// What a scenario needs.
+/// The common inputs of the scenarios.
 struct Setting {
     site: Site,
     effort: Effort,
@@ -103,7 +103,7 @@ pub fn run(options: &Options) -> io::Result<bool> {
             .map_err(|error| io::Error::new(error.kind(), format!("scenario {name}: {error}")))?;
         print!("{}", report.table());
         reports.push(report);
-        // After each, so that a run that is broken off leaves what it has.
+        // Written after each scenario, so that an interrupted run leaves its results.
         let figures = serde_json::json!({ "machine": machine, "scenarios": reports });
         let path = options.out.join("policies.json");
         std::fs::write(path, serde_json::to_string(&figures)?)?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::bench::process::{LOAD_CORE, Process, free_address, pinned};
 use crate::bench::proxy::Site;
 
-/// What kind of origin, and how it behaves.
+/// The program of an origin, and its behaviour.
 #[derive(Debug, Clone)]
 pub enum Shape {
     /// `evenkeel origin` with these arguments: service times, threads, faults.
@@ -31,7 +31,7 @@ impl Shape {
 #[derive(Debug)]
 pub struct Origins {
     shapes: Vec<Shape>,
-    /// Where each listens, whether it runs or not.
+    /// The address of each origin, whether it runs or not.
     pub addresses: Vec<SocketAddr>,
     processes: Vec<Option<Process>>,
     program: PathBuf,

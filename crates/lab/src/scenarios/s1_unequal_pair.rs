@@ -1,9 +1,8 @@
 //! S1, the lighttpd benchmark: two origins, one 2.27 times as fast, and
 //! sixteen clients that wait for their answers.
 //!
-//! The origins serve one request at a time, with exponential times: such a
-//! server has as many requests with it, and so the same throughput, as one
-//! that shares its processor among them.
+//! The origins serve one request at a time, with exponential times. Such a server has as many
+//! requests in flight, and so the same throughput, as one that shares its processor among them.
 
 use std::io;
 

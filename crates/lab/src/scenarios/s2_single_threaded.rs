@@ -3,11 +3,10 @@
 //! The run of 100,000 requests takes eleven minutes; in it the peers run a
 //! tenth of that. A look is of 5 ms pages instead.
 //!
-//! The clients begin one after the other, a third of a service time apart.
-//! Were they to begin at once, the three origins would finish at once ever
-//! after, and with pages of a fixed length every tenth client would wait for
-//! three or for four of them, never for what lies between, whoever balances:
-//! p95 / p50 of 1.33.
+//! The clients begin one after the other, a third of a service time apart. If they began at
+//! once, the three origins would finish together ever after. With pages of a fixed length,
+//! every tenth client would then wait for three or for four pages, never for anything in
+//! between, with any balancer: p95 / p50 of 1.33.
 
 use std::io;
 
@@ -218,7 +217,7 @@ fn draw(trial: &Trial, setting: &Setting) -> io::Result<()> {
     plot::percentiles(&name, titles, &lines, span(most), &setting.out)
 }
 
-/// As many nines as so many requests can tell apart, then the maximum.
+/// As many nines as this many requests can resolve, then the maximum.
 fn span(requests: u64) -> PlotSpan {
     let nines = (requests.max(1) as f64).log10().floor() as i32;
     PlotSpan {

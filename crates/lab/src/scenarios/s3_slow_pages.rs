@@ -26,8 +26,8 @@ const SLOW_PAGE: &str = "/slow/500";
 /// Path, length of the body, weight.
 const PAGES: &str = "/slow/5=4:95,/slow/500=4:5";
 const MEAN_SERVICE_S: f64 = 0.95 * 0.005 + 0.05 * 0.5;
-/// At a load of 90 % slow pages keep 7.6 of the ten slots busy: the lane must
-/// have more than that, and what it leaves must do for the fast ones' 1.4.
+/// Slots of the lane. At a load of 90 %, slow pages keep 7.6 of the ten slots busy: the lane
+/// needs more than that. The rest must be enough for the 1.4 of the fast pages.
 const LANE_SLOTS: u32 = 8;
 
 /// Runs the scenario.

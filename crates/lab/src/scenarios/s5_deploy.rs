@@ -1,8 +1,8 @@
 //! S5, a deploy: all origins go down for five seconds and come back cold, then
 //! one after the other is restarted, under an open loop at 60 %.
 //!
-//! The processes of the origins end and start anew, so that connections break
-//! and are refused as they are in earnest.
+//! The processes of the origins really end and start again, so that connections break and are
+//! refused as in a deployment.
 
 use std::io;
 use std::thread::{self, sleep};
@@ -27,12 +27,12 @@ const LOAD: f64 = 0.6;
 const OUTAGE_S: f64 = 5.0;
 /// Before the outage.
 const LEAD: Duration = Duration::from_secs(1);
-/// What an origin takes from its end to its next start in a rolling restart.
+/// Time from the end of an origin to its next start in a rolling restart.
 const RESTART: Duration = Duration::from_millis(500);
 /// Between one restart and the next.
 const PAUSE: Duration = Duration::from_millis(1000);
 
-/// What happens to the origins while the load runs.
+/// The events at the origins while the load runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Events {
     /// All down at once, and up again after the outage.
@@ -102,8 +102,8 @@ fn trial(setting: &Setting, events: Events, rounds: usize) -> io::Result<Trial> 
     Ok(trial)
 }
 
-/// The queue may hold all that an outage leaves, and for longer than it lasts.
-/// What does without is there to show that the test tests.
+/// The queue has room for the backlog of an outage, and its timeout is longer than the outage.
+/// Entrants without such a queue show that the test detects the difference.
 fn entrants(effort: Effort) -> Vec<Entrant> {
     let holds = Settings::balance("adaptive")
         .max_in_flight(THREADS)
@@ -124,8 +124,8 @@ fn shapes() -> Vec<Shape> {
     vec![shape; ORIGINS]
 }
 
-/// A round has origins and a proxy of its own: what one of them learned of an
-/// outage is not to serve another. Says why the entrant did not run, if so.
+/// A round has its own origins and proxy, so that nothing learned in one outage helps in the
+/// next. Returns why the entrant did not run, if so.
 fn one(
     site: &Site,
     entrant: &Entrant,
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_longest_wait_follows_from_the_load() {
-        // At 60 % what came in during 5 s takes 7.5 s to drain.
+        // At 60 %, the backlog of 5 s takes 7.5 s to drain.
         assert!((longest_wait_s() - 16.25).abs() < 1e-9);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::bench::process::{LOAD_CORE, PROXY_CORE, stay_on};
 
-/// So rarely that it costs nothing beside a load.
+/// Period of the checks: long enough to cost nothing beside a load.
 const PERIOD: Duration = Duration::from_millis(2);
 
 /// Two threads that look, until asked.
@@ -36,7 +36,7 @@ impl StallWatch {
         }
     }
 
-    /// Ends, and says what the longest stall was, in milliseconds.
+    /// Ends, and returns the longest stall, in milliseconds.
     #[must_use]
     pub fn finish(self) -> f64 {
         self.ends.store(true, Ordering::Relaxed);

@@ -1,8 +1,7 @@
 //! A trial: entrants before the same origins, loaded in turn, in rounds.
 //!
-//! All of them run at once and one is loaded at a time; the order turns by one
-//! each round, so that drift of the machine falls on all alike. Ratios are
-//! taken within a round.
+//! All entrants run at once and are loaded one at a time. The order rotates by one each round,
+//! so that drift of the machine affects all alike. Ratios are taken within a round.
 
 use std::io;
 
@@ -15,7 +14,7 @@ use crate::bench::proxy::{Proxy, Site};
 use crate::bench::report::{Round, median};
 use crate::bench::rounds::{load, measured};
 
-/// What a trial does.
+/// The plan of a trial.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// As the table calls it.
@@ -28,7 +27,7 @@ pub struct Plan {
     pub warm_up: Vec<String>,
     /// Arguments of the load of a round.
     pub load: Vec<String>,
-    /// The page whose latency counts; all of them where there is none.
+    /// The page whose latency counts; `None` for all pages.
     pub page: Option<&'static str>,
     /// How often each is loaded.
     pub rounds: usize,
@@ -36,7 +35,7 @@ pub struct Plan {
     pub peer_rounds: usize,
 }
 
-/// What a trial came to.
+/// The results of a trial.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trial {
     /// As the table calls it.
@@ -71,10 +70,10 @@ impl Series {
         }
     }
 
-    /// Runs `measure` for a further round and looks for stalls meanwhile.
+    /// Runs `measure` for a further round, and looks for stalls meanwhile.
     ///
     /// # Errors
-    /// Those of `measure`.
+    /// The errors of `measure`.
     pub fn add(&mut self, measure: impl FnOnce() -> io::Result<Round>) -> io::Result<()> {
         let watch = StallWatch::start();
         let round = measure();

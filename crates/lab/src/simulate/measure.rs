@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The results of a run.
 
 use std::time::Duration;
 
@@ -55,10 +55,10 @@ pub struct Measure {
     in_window: u64,
 }
 
-/// What percentiles go up to: three hours.
+/// Upper bound of the percentiles: three hours.
 const LONGEST_NS: u64 = 3 * 3_600 * 1_000_000_000;
 
-/// Times of which percentiles and the mean are wanted.
+/// Times for percentiles and a mean.
 #[derive(Debug)]
 struct Sample {
     histogram: Histogram<u64>,
@@ -116,9 +116,9 @@ pub struct Figures {
     pub per_second: f64,
     /// Requests that were measured.
     pub measured: u64,
-    /// Of those, how many ended otherwise than with a right answer.
+    /// Number of these without a correct answer.
     pub errors: u64,
-    /// Of those, by [`End`]: failed, unreachable, refused, timed out.
+    /// Number of these by [`End`]: failed, unreachable, refused, timed out.
     pub errors_by_end: [u64; 4],
     /// Ends of all requests, the warm-up's included.
     pub ended: u64,
@@ -132,7 +132,7 @@ pub struct Figures {
     pub waiting_share: f64,
     /// For the plot.
     pub percentiles: Vec<Percentile>,
-    /// What was still held when nobody was left: zero, or something is lost.
+    /// Slots and places still held at the end: anything but zero is a leak.
     pub left_over: u64,
     /// Reservations above `max_in_flight`: zero, or the limit does not hold.
     pub over_limit: u64,

@@ -1,10 +1,9 @@
 //! `evenkeel-lab simulate`: the proxy's policy under virtual time.
 //!
-//! The dispatcher and the balancers are the ones that run in the proxy; what
-//! is simulated are clients, origins and time. A run depends on its seed only.
-//! Clients, then proxy, then origins: [`workload`], [`proxy`], [`origin`];
-//! [`simulation`] joins them, [`measure`] counts, [`scenarios`] says what is
-//! run and what is required of it.
+//! The dispatcher and the balancers are those of the proxy; clients, origins and time are
+//! simulated. A run depends on its seed only.
+//! In the order clients, proxy, origins: [`workload`], [`proxy`], [`origin`]. [`simulation`]
+//! joins them, [`measure`] counts, [`scenarios`] defines the runs and their requirements.
 
 pub mod clock;
 mod draw;
@@ -34,7 +33,7 @@ use measure::Figures;
 use results::{CaseResult, Row, ScenarioResult};
 use scenarios::{Case, Scenario};
 
-/// What `evenkeel-lab simulate` is told.
+/// Options of `evenkeel-lab simulate`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Only this scenario; may be given more than once.
@@ -43,10 +42,10 @@ pub struct Options {
     /// Only these balancers.
     #[arg(long = "balance", value_delimiter = ',')]
     balancers: Vec<String>,
-    /// The same seed gives the same figures.
+    /// Seed; the same seed gives the same figures.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the plots go.
+    /// Folder of the plots.
     #[arg(long, default_value = "simulate-out")]
     out: PathBuf,
 }
@@ -59,8 +58,7 @@ fn scenario(name: &str) -> Result<Scenario, String> {
     })
 }
 
-/// Runs the scenarios and returns whether everything required holds of what
-/// was run.
+/// Runs the scenarios, and returns whether all their requirements hold.
 ///
 /// # Errors
 /// The plots can't be written.

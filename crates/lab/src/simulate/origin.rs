@@ -13,7 +13,7 @@ pub enum Scheduling {
     Shared,
 }
 
-/// What an origin is like.
+/// The properties of an origin.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
     /// Requests that it can work on at full speed.
@@ -37,7 +37,7 @@ pub enum Condition {
         /// After so long.
         after: Duration,
     },
-    /// Refuses connections; what it had is lost.
+    /// Refuses connections; its requests are lost.
     Down,
 }
 
@@ -55,16 +55,16 @@ pub struct AttemptId {
 pub struct Due {
     /// When.
     pub at: Duration,
-    /// What may be finished then.
+    /// The work that may be finished then.
     pub what: Finishing,
 }
 
-/// What may be finished.
+/// The work that may be finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finishing {
     /// This attempt.
     Attempt(AttemptId),
-    /// The first of those that share, if nothing changed in the meantime.
+    /// The end of the first sharing request, if nothing has changed in the meantime.
     FirstShared {
         /// Number of the last change.
         change: u64,
@@ -79,13 +79,13 @@ pub struct Origin {
     running: Vec<AttemptId>,
     waiting: VecDeque<(AttemptId, Duration)>,
     shared: BinaryHeap<Reverse<Share>>,
-    /// Work that each of those that share has got since the start, in seconds.
+    /// Work done for each sharing request since the start, in seconds.
     done_each: f64,
     done_at: Duration,
     change: u64,
 }
 
-/// A request among those that share: over when `done_each` is `until`.
+/// A sharing request. It is over when `done_each` reaches `until`.
 #[derive(Debug, PartialEq)]
 struct Share {
     until: f64,
@@ -169,8 +169,8 @@ impl Origin {
         }
     }
 
-    /// Changes its state: what is lost by that, and when to come back. What a
-    /// thread works on keeps the speed with which it began.
+    /// Changes the state. Returns the requests lost by that, and the next event. A request that
+    /// a thread works on keeps its speed.
     pub fn change(&mut self, condition: Condition, now: Duration) -> (Vec<AttemptId>, Option<Due>) {
         self.advance(now);
         self.condition = condition;
@@ -200,7 +200,7 @@ impl Origin {
         }
     }
 
-    /// Work in a second that each of those that share gets.
+    /// Work done for each sharing request in a second.
     fn speed_each(&self) -> f64 {
         let each = f64::from(self.shape.threads) / self.shared.len().max(1) as f64;
         self.speed() * each.min(1.0)

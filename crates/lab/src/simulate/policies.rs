@@ -6,7 +6,7 @@ use evenkeel_policy::queue::QueueSettings;
 use super::proxy::Policy;
 use super::watch::Guarding;
 
-/// A balancer's colour in plots; one without a colour of its own is black.
+/// A balancer's colour in plots; black for balancers without one.
 #[must_use]
 pub fn colour(word: &str) -> &'static str {
     match word {
@@ -25,7 +25,7 @@ pub fn colour(word: &str) -> &'static str {
     }
 }
 
-/// What is configured besides the balancer.
+/// The settings besides the balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
     /// As tables and plots show it.

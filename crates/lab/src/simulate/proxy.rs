@@ -14,12 +14,12 @@ use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 
 use super::watch::{self, AttemptOver, Guarding};
 
-/// How many balancers there are, and what they know of each other.
+/// The number of balancers, and their shared knowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Balancers {
     /// Workers of one proxy: slots and queue are shared.
     Workers(usize),
-    /// Proxies that know of their own exchanges only.
+    /// Several proxies, each of which knows only its own exchanges.
     Proxies(usize),
 }
 
@@ -33,10 +33,10 @@ impl Balancers {
     }
 }
 
-/// Every endpoint's weight: what they differ in is to be learned.
+/// Every endpoint's weight. Differences between endpoints have to be learned.
 const WEIGHT: u32 = 1;
 
-/// What the proxy is configured with.
+/// The settings of the proxy.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     /// The balancer.
@@ -191,7 +191,7 @@ impl Proxy {
         self.dispatcher(worker).leave(ticket)
     }
 
-    /// Learns from an attempt and gives its slot back.
+    /// Learns from an attempt and releases its slot.
     pub fn attempt_over(&mut self, worker: usize, lane: Option<usize>, attempt: &AttemptOver) {
         let worker = &mut self.workers[worker];
         let dispatcher = &self.dispatchers[worker.dispatcher];
@@ -201,7 +201,7 @@ impl Proxy {
         dispatcher.release(endpoint, attempt.reservation, lane, || attempt.now);
     }
 
-    /// What every balancer does now and then.
+    /// The periodic work of every balancer.
     pub fn tick(&mut self, now: Instant, is_reachable: impl Fn(usize) -> bool) {
         for dispatcher in &self.dispatchers {
             watch::tick(dispatcher, now, &is_reachable);
@@ -214,7 +214,7 @@ impl Proxy {
         self.state(worker, endpoint).in_flight()
     }
 
-    /// Slots and places that somebody still has.
+    /// Number of slots and places that are still held.
     #[must_use]
     pub fn held(&self) -> u64 {
         let held = |dispatcher: &Dispatcher| {

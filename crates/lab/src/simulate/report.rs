@@ -1,4 +1,4 @@
-//! Figures as tables, and beside what is required.
+//! Tables of figures, with their requirements.
 
 use std::fmt::Write as _;
 

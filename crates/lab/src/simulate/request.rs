@@ -18,12 +18,12 @@ pub(super) struct SimulatedRequest {
     pub tried: Vec<Tried>,
     pub retries_left: u32,
     pub waited: Duration,
-    /// Of the present attempt, or of the present wait.
+    /// Serial number of the current attempt or wait.
     pub serial: u64,
     pub stage: Stage,
 }
 
-/// Where it is.
+/// The stage of a request.
 #[derive(Debug)]
 pub(super) enum Stage {
     Asking,

@@ -1,4 +1,4 @@
-//! What the runs of a scenario came to.
+//! The results of a scenario's runs.
 
 use super::measure::Figures;
 
@@ -7,9 +7,9 @@ use super::measure::Figures;
 pub struct Row {
     /// The balancer's name.
     pub balancer: &'static str,
-    /// What was configured besides.
+    /// The settings besides the balancer.
     pub variant: &'static str,
-    /// What it came to.
+    /// The results.
     pub figures: Figures,
 }
 
@@ -18,7 +18,7 @@ pub struct Row {
 pub struct CaseResult {
     /// The case's name.
     pub name: &'static str,
-    /// What it is.
+    /// Its title.
     pub title: String,
     /// Variants in order, each with every balancer.
     pub rows: Vec<Row>,

@@ -1,4 +1,4 @@
-//! What a policy is put into: origins, their faults, the load.
+//! The setting of a policy: origins, their faults, the load.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct Fault {
 pub struct Setting {
     /// The origins, each an endpoint.
     pub origins: Vec<Shape>,
-    /// What happens to them.
+    /// The faults of origins.
     pub faults: Vec<Fault>,
     /// The load.
     pub workload: Workload,

@@ -36,7 +36,7 @@ enum Sent {
     Yes,
     /// It has to ask again.
     No,
-    /// It is over.
+    /// The run is over.
     Over,
 }
 
@@ -239,8 +239,7 @@ impl Simulation<'_> {
         AttemptId { slot, serial }
     }
 
-    /// A request that was woken: it has a slot, or its time in the queue is
-    /// over.
+    /// Continues a request that was woken: it has a slot, or its time in the queue is over.
     fn go_on(&mut self, slot: usize) {
         let Some(request) = self.requests.get_mut(slot) else {
             return;
@@ -314,7 +313,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Reports the present attempt and gives its slot back: at which endpoint.
+    /// Reports the current attempt and releases its slot. Returns its endpoint.
     fn give_back(&mut self, slot: usize, outcome: Outcome) -> Option<EndpointId> {
         let request = &mut self.requests[slot];
         let Stage::At { reservation, since } = request.stage else {

@@ -159,7 +159,7 @@ fn the_proxys_queue_is_erlangs() {
         assert_within("mean wait", simulated, mean_wait, 0.05);
         let simulated = mean(|run| run.latency.mean_ms);
         assert_within("mean response", simulated, 1e3 + mean_wait, 0.05);
-        // Who picks makes no difference to who waits, nor do workers.
+        // The choice of an endpoint, and the number of workers, do not affect the wait.
         setting.balancers = Balancers::Workers(4);
         for balance in [Balance::Random, Balance::ShortestQueue] {
             let figures = simulate(&setting, &policy(balance, Some(1)), 1);

@@ -1,5 +1,5 @@
-//! What is made of results beyond the balancer: per balancer, like a worker's
-//! guard, and what the health thread does.
+//! Uses of results outside the balancer: a guard per balancer, as each worker has, and the work
+//! of the health thread.
 
 use std::time::Duration;
 

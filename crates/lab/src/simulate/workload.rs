@@ -1,4 +1,4 @@
-//! What clients ask for, and when: seeded, and the same for every policy.
+//! The requests of clients, and their times: seeded, and the same for every policy.
 
 use std::f64::consts::TAU;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub enum Arrivals {
         /// How many clients.
         clients: u32,
     },
-    /// Poisson, whether or not the answers come.
+    /// A Poisson process, whether or not the answers come.
     Open {
         /// Mean rate.
         per_second: f64,
@@ -70,14 +70,14 @@ pub struct Workload {
     pub warm_up: u64,
 }
 
-/// What one request brings along.
+/// The properties of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Work {
     /// At an origin of speed one.
     pub time: Duration,
     /// Kind of page.
     pub class: Class,
-    /// Hash of what a balancer by key goes by.
+    /// Hash of the key that balancers by key use.
     pub key: u64,
 }
 
@@ -124,8 +124,8 @@ impl ServiceTime {
     }
 }
 
-/// Random streams of a run, one for each purpose: a policy that asks for more
-/// of one does not change the others.
+/// Random streams of a run, one for each purpose. A policy that draws more from one does not
+/// change the others.
 #[derive(Debug)]
 pub struct Source {
     gaps: fastrand::Rng,

@@ -1,9 +1,8 @@
-//! What the kernel says of the descriptors that a thread waits for (epoll(7),
-//! edge-triggered).
+//! Readiness of the descriptors that a thread waits for (epoll(7), edge-triggered).
 //!
-//! What is known of a descriptor is a few words in a table, beside those of the
-//! others: a runtime that is made for many threads keeps each on cache lines of
-//! its own, which are no longer near when the next event comes.
+//! The readiness of a descriptor is a few words in one table of the thread. A runtime made for
+//! many threads would keep each on cache lines of its own, which are cold when the next event
+//! comes.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -74,15 +73,14 @@ impl KernelSet {
 
 #[derive(Debug)]
 struct Watched {
-    /// Tells it from those that had its place before: events of theirs may be
-    /// under way.
+    /// Distinguishes it from earlier descriptors at its place, whose events may still arrive.
     generation: u32,
     ready: EventFlags,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
-/// What is waited for.
+/// The directions that are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
     /// To read or to accept.
@@ -107,14 +105,14 @@ const OVER: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
 /// A side of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// What can be read, or accepted.
+    /// Reading or accepting.
     Read,
-    /// Room for what is written.
+    /// Writing.
     Write,
 }
 
 impl Side {
-    /// What comes and goes.
+    /// The flag that comes and goes.
     fn passing(self) -> EventFlags {
         match self {
             Side::Read => EventFlags::IN,
@@ -163,8 +161,8 @@ impl Poller {
         })
     }
 
-    /// Takes news from the kernel, and wakes who waits for them. Where there are
-    /// none, it waits, unless `is_busy`. Whether there may be more.
+    /// Takes events from the kernel, and wakes the waiting tasks. Without events it blocks,
+    /// unless `is_busy`. Returns whether there may be more.
     ///
     /// # Errors
     /// The kernel lacks memory.
@@ -183,17 +181,17 @@ impl Poller {
         Ok(self.events.len() == self.events.capacity())
     }
 
-    /// Looks for news whenever there are some, for ever: in threads of which
-    /// another runtime polls the tasks.
+    /// Takes events for ever, whenever there are some. For threads whose tasks are polled by
+    /// another runtime.
     ///
     /// # Errors
-    /// As [`look`](Self::look), or the runtime can't take it.
+    /// As [`look`](Self::look), or the runtime can't register the poller.
     ///
     /// # Cancellation
-    /// Nothing is looked for any more.
+    /// Dropping it stops the polling.
     pub async fn serve(mut self) -> io::Result<()> {
         let table = self.table.clone();
-        // SAFETY: the table's descriptor is the same as long as it is owned.
+        // SAFETY: the table keeps the same descriptor as long as it exists.
         let epoll = unsafe { AsyncFd::register_with_interest(table, TokioInterest::READABLE)? };
         loop {
             epoll.readable().await?.clear_ready();

@@ -30,10 +30,10 @@ pub(super) struct TableSlot {
 const NOWHERE: u32 = u32::MAX;
 
 impl<T: AsFd> Source<T> {
-    /// Has this thread's poller watch a descriptor, which does not block.
+    /// Makes this thread's poller watch a non-blocking descriptor.
     ///
     /// # Errors
-    /// The kernel has no memory for it, or the user watches as many as he may.
+    /// The kernel has no memory for it, or the user's limit of watches is reached.
     ///
     /// # Panics
     /// The thread has no poller.
@@ -61,15 +61,15 @@ impl<T: AsFd> Source<T> {
         Ok(Source { descriptor, slot })
     }
 
-    /// Has the kernel forget it, although copies of it may stay open elsewhere: those
-    /// would go on waking this thread.
+    /// Makes the kernel forget the descriptor. Otherwise open copies of it would keep waking
+    /// this thread.
     pub fn unwatch(&self) {
-        // It is closed next in any case.
+        // The descriptor is closed next in any case.
         let _ = epoll::delete(&self.slot.table.kernel.epoll, &self.descriptor);
     }
 
-    /// Lets go of it without a system call: it stays watched by this thread, and
-    /// any thread may take it on. Whoever waits for it is not woken any more.
+    /// Detaches the descriptor without a system call. This thread still watches it, and any
+    /// thread may attach it. Tasks that wait for it are not woken any more.
     pub fn detach(self) -> Detached<T> {
         self.forget_waiters();
         let TableSlot { table, key } = &self.slot;
@@ -85,7 +85,7 @@ impl<T: AsFd> Source<T> {
         Detached { descriptor, left }
     }
 
-    /// What is watched.
+    /// The watched descriptor.
     pub fn get(&self) -> &T {
         &self.descriptor
     }
@@ -99,10 +99,10 @@ impl<T: AsFd> Source<T> {
         });
     }
 
-    /// Waits until there is something on a side, as far as is known.
+    /// Waits until a side is ready, as far as is known.
     ///
-    /// Invariant: one task waits for each side. A second one would take the first
-    /// one's wake, which then waits for ever.
+    /// Invariant: one task waits for each side. A second task would replace the waker of the
+    /// first one, which would then wait for ever.
     ///
     /// # Panics
     /// Another task waits for the side.
@@ -153,19 +153,20 @@ impl<T: AsFd> Source<T> {
         })
     }
 
-    /// Whether all is over, or the connection could not be opened, as far as is known.
+    /// Whether both directions have ended, or the connection failed to open, as far as is
+    /// known.
     pub fn is_over(&self) -> bool {
         self.slot.with_entry(|entry| entry.ready.intersects(OVER))
     }
 
-    /// Whether there is something on a side, as far as is known.
+    /// Whether a side is ready, as far as is known.
     pub fn is_ready(&self, side: Side) -> bool {
         self.slot
             .with_entry(|entry| entry.ready.intersects(side.all()))
     }
 
-    /// All was taken that is there now. That the peer has ended, or all is over,
-    /// is known still: it is said once.
+    /// Notes that a side is drained for now. An end of the peer, or of the connection, stays
+    /// known: the kernel reports it only once.
     pub fn note_drained(&self, side: Side) {
         self.slot
             .with_entry(|entry| entry.ready.remove(side.passing()));
@@ -187,7 +188,7 @@ impl<T: AsFd> AsFd for Source<T> {
 /// on another thread.
 #[derive(Debug)]
 pub struct Detached<T: AsFd> {
-    // Closed before its entry is free, so that nothing is said of it after that.
+    // Closed before its entry is freed, so that no event refers to it afterwards.
     descriptor: T,
     left: LeftSlot,
 }
@@ -224,9 +225,9 @@ impl<T: AsFd> Detached<T> {
         })
     }
 
-    /// Has this thread's poller watch it. Where it did so before, no system call
-    /// is made, and what is known of it stays known. Else something may be there
-    /// to read, until a look shows otherwise.
+    /// Attaches the descriptor to this thread's poller. If it was attached here before, that
+    /// needs no system call, and its readiness stays known. Otherwise it counts as readable
+    /// until a read shows the opposite.
     ///
     /// # Errors
     /// As [`Source::new`]; the descriptor is closed.
@@ -282,8 +283,8 @@ impl TableSlot {
 }
 
 impl Drop for TableSlot {
-    /// The kernel forgets a descriptor that is closed; one that has copies
-    /// elsewhere may have further events, which are nobody's.
+    /// The kernel forgets a descriptor when it is closed. If copies of it exist elsewhere,
+    /// further events may come; they are ignored.
     fn drop(&mut self) {
         if self.key == NOWHERE {
             return;

@@ -60,7 +60,7 @@ fn an_end_outlasts_what_came_with_it() {
 fn events_of_a_socket_that_went_are_nobody_s() {
     let mut poller = poller();
     let (source, mut peer) = watched();
-    // The kernel goes on watching what has a copy.
+    // The kernel still watches a descriptor with a copy.
     let _copy = source.get().try_clone().expect("a copy");
     drop(source);
     let (next, _its_peer) = watched();
@@ -103,14 +103,14 @@ fn a_detached_one_goes_to_another_thread_and_leaves_nothing() {
         peer.write_all(b"a").expect("it is sent");
         poller.look(false).expect("a look");
         assert_eq!(is_ready(&source), [true, true]);
-        // Without a poller there is nobody to tell.
+        // Without a poller no task can be woken.
         drop(closing);
         let detached = source.detach();
         drop(poller);
         (detached, peer)
     });
     let (back, mut peer) = moved.join().expect("it succeeds");
-    // Nothing is said here of what moved away, and both places are free.
+    // This poller reports no events of moved descriptors, and both places are free.
     assert!(!poller.look(true).expect("a look") && poller.events.is_empty());
     let (next, _its_peer) = watched();
     assert_eq!(poller.table.entries.borrow().len(), 1);

@@ -1,15 +1,15 @@
-//! The tasks of a worker: its event loop, which polls them in the order in which
-//! they are woken. Tasks that wait on slow I/O, such as a disk, are polled after the
-//! others ([`deprioritise`]).
+//! The tasks of a worker, and its event loop, which polls them in the order in which they are
+//! woken. Tasks that wait on slow I/O, such as a disk, are polled after the others
+//! ([`deprioritise`]).
 //!
-//! Among many tasks, in-flight exchanges are polled before new ones ([`begin_next`]):
-//! an exchange that ends sooner is still in the caches, and fewer are in flight at
-//! once, here and at the endpoints.
+//! Among many tasks, in-flight exchanges are polled before new ones ([`begin_next`]). An
+//! exchange that ends sooner is still in the caches, and fewer are in flight at once, here and
+//! at the endpoints.
 //!
-//! With hundreds of exchanges in flight, a task's memory is in no near cache when the
-//! task goes on, and each access is a cache miss of its own. So a task names the
-//! memory that it will use ([`hint_prefetch`]). Among many tasks that memory is
-//! fetched while the task before it runs.
+//! With hundreds of exchanges in flight, a task's memory has left the near caches when the task
+//! is polled again, and each access is a cache miss. So a task names the memory that it will
+//! use ([`hint_prefetch`]). Among many tasks, that memory is prefetched while the task before
+//! it runs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -34,23 +34,22 @@ pub const HINTS: usize = 7;
 /// Tasks polled in a row before the event loop asks the kernel for events.
 const POLLS_PER_TURN: usize = 64;
 
-/// New exchanges begun in a turn.
+/// Most new exchanges that begin in a turn.
 const BEGINNERS_PER_TURN: usize = 32;
 
 /// Deprioritised tasks polled in a turn while no other task is ready, at least.
 const DEPRIORITISED_PER_TURN: usize = 1;
 
-/// While other tasks are always ready, one deprioritised task is polled for so many
-/// of them.
+/// While other tasks are always ready, one deprioritised task is polled for every so many
+/// others.
 const POLLS_PER_DEPRIORITISED: usize = 4;
 
-/// Memory is prefetched above so many tasks. Fewer leave theirs in the nearest
-/// caches.
+/// Number of tasks above which memory is prefetched. With fewer tasks, their memory stays in
+/// the nearest caches.
 const PREFETCH_ABOVE: usize = 32;
 
-/// In-flight exchanges come before new ones above so many tasks. With fewer, their
-/// memory stays near in any order, and that of their wakes is the better one by 1
-/// to 3 %.
+/// Number of tasks above which in-flight exchanges come before new ones. With fewer, their
+/// memory stays near in any order, and the order of their wakes is better by 1 to 3 %.
 const PRIORITISE_ABOVE: usize = 192;
 
 /// Operations on streams that one poll of a task may make: more than any exchange
@@ -64,13 +63,13 @@ const TASK_LEN: usize = 512;
 #[derive(Debug)]
 pub struct Tasks {
     set: Rc<Set>,
-    /// Has news when other threads have woken tasks. Never read: each signal is
+    /// Becomes readable when other threads have woken tasks. It is never read: each signal is
     /// an event of its own.
     calls: Source<Arc<Elsewhere>>,
     poller: Poller,
 }
 
-/// A task, in its place.
+/// A boxed and pinned task.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 #[derive(Debug)]
@@ -81,9 +80,9 @@ struct Set {
     generation: Cell<u32>,
     /// Woken and not polled since, in order.
     ready: Queue,
-    /// Likewise, those that begin an exchange among many tasks.
+    /// Ids of tasks that begin an exchange, among many tasks.
     beginning: Queue,
-    /// Likewise, those that wait on slow I/O.
+    /// Ids of tasks that wait on slow I/O.
     deprioritised: Queue,
     /// Polls of other tasks while deprioritised ones were ready.
     polls_before: Cell<usize>,
@@ -91,7 +90,7 @@ struct Set {
     present: Cell<Option<Id>>,
 }
 
-/// Tasks that are to be polled, in order.
+/// Ids of the tasks to poll, in order.
 type Queue = RefCell<VecDeque<Id>>;
 
 struct TaskEntry {
@@ -100,8 +99,8 @@ struct TaskEntry {
     next_queue: Cell<NextQueue>,
     /// `None` while it is polled.
     task: Option<Task>,
-    /// The task's own memory. Made before its first poll: from then on a task may
-    /// refer to itself, and nobody else may refer to what is in it.
+    /// The task's own memory. The hint is made before the first poll: from then on the task may
+    /// refer to itself, so nothing else may refer to its contents.
     whole: PrefetchHint,
     hints: Hints,
 }
@@ -114,9 +113,9 @@ type Hints = [PrefetchHint; HINTS];
 enum NextQueue {
     #[default]
     Ready,
-    /// Where there are many tasks.
+    /// New exchanges, when there are many tasks.
     Beginning,
-    /// So many times, one at least.
+    /// The queue of deprioritised tasks, for the next `wakes` wakes; at least one.
     Deprioritised { wakes: u8 },
 }
 
@@ -124,7 +123,7 @@ thread_local! {
     static SET: RefCell<Option<Rc<Set>>> = const { RefCell::new(None) };
     /// Operations on streams that are left in this poll.
     static OPERATIONS_LEFT: Cell<u32> = const { Cell::new(OPERATIONS) };
-    /// Those of the task that is being polled.
+    /// The hints of the task being polled.
     static HINTS_OF_PRESENT: Cell<Hints> = const { Cell::new([PrefetchHint::NONE; HINTS]) };
 }
 
@@ -155,14 +154,14 @@ impl Tasks {
         Ok(Tasks { set, calls, poller })
     }
 
-    /// Runs `main` to its end as one of the tasks, and the others meanwhile.
-    /// Those that are left then are dropped.
+    /// Runs `main` to its end as one of the tasks, together with the others. Tasks that are
+    /// left then are dropped.
     ///
     /// # Errors
-    /// The kernel lacks memory to say what there is.
+    /// The kernel lacks memory for events.
     ///
     /// # Panics
-    /// `main` does.
+    /// `main` panics.
     pub fn run_until<T: 'static>(
         mut self,
         main: impl Future<Output = T> + 'static,
@@ -196,8 +195,8 @@ impl Drop for Tasks {
     }
 }
 
-/// Begins a task of this thread's set. One that panics ends, and no other. Gives
-/// the task's slot, which others have once the task has ended.
+/// Spawns a task in this thread's set. A panic ends only that task. Returns the task's slot,
+/// which another task may get after the task has ended.
 ///
 /// # Panics
 /// The thread has no set.
@@ -205,7 +204,7 @@ pub fn spawn(task: impl Future<Output = ()> + 'static) -> TaskSlot {
     spawn_boxed(Box::pin(task))
 }
 
-/// The same for a task that is in a place of its own already.
+/// The same for a task that is already boxed.
 ///
 /// # Panics
 /// The thread has no set.
@@ -216,7 +215,7 @@ pub fn spawn_boxed(task: Task) -> TaskSlot {
     })
 }
 
-/// Where a task is in this thread's set.
+/// The place of a task in this thread's set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskSlot(u32);
 
@@ -224,8 +223,7 @@ impl TaskSlot {
     /// No task's.
     pub const NONE: TaskSlot = TaskSlot(u32::MAX);
 
-    /// Wakes the task that has this slot of the present thread's set, if there
-    /// is one.
+    /// Wakes the task at this slot of the current thread's set, if there is one.
     pub fn wake(self) {
         SET.with_borrow(|set| {
             let Some(set) = set else { return };
@@ -238,9 +236,9 @@ impl TaskSlot {
     }
 }
 
-/// Has the first `most` bytes of `value` prefetched before this task goes on. `hint`
-/// is below [`HINTS`]; the next value under the same one replaces it. Of no effect in
-/// tasks of other kinds.
+/// Prefetches the first `most` bytes of `value` before this task is next polled. `hint` is
+/// below [`HINTS`]; the next value under the same hint replaces it. No effect in tasks of other
+/// runtimes.
 pub fn hint_prefetch<T: ?Sized>(hint: usize, value: &T, most: usize) {
     HINTS_OF_PRESENT.with(|hints| {
         hints.as_array_of_cells()[hint].set(PrefetchHint::of(value, most));
@@ -256,12 +254,11 @@ pub fn clear_prefetch_from(first: usize) {
     });
 }
 
-/// To be asked before each operation on a stream: pending, with the task woken,
-/// once this poll of it has made `OPERATIONS` of them.
+/// To be polled before each operation on a stream. After `OPERATIONS` of them in one poll of
+/// the task it is pending, with the task woken.
 ///
-/// Invariant: a loop over streams ends its poll within a bounded amount of work,
-/// also between peers that never have it wait, so that other tasks have their turn
-/// and its own deadline is looked at.
+/// Invariant: a loop over streams ends its poll within a bounded amount of work, even between
+/// peers that never block it. Other tasks then get their turn, and its own deadline is checked.
 pub fn poll_operation(cx: &Context<'_>) -> Poll<()> {
     match OPERATIONS_LEFT.get().checked_sub(1) {
         Some(left) => {
@@ -278,7 +275,7 @@ fn yield_now(cx: &Context<'_>) -> Poll<()> {
         let present = set.as_ref().and_then(|set| set.present.get());
         present.is_some()
     });
-    // Nobody else begins the next poll of a task that is of no set.
+    // In a task of another runtime, only this starts the count of its next poll.
     if !is_of_a_set {
         OPERATIONS_LEFT.set(OPERATIONS);
     }
@@ -296,8 +293,8 @@ pub fn begin_next() {
     });
 }
 
-/// Has this task polled after the others the next `wakes` times that it is woken. Of
-/// no effect in tasks of other kinds.
+/// Polls this task after the others, the next `wakes` times that it is woken. No effect in
+/// tasks of other runtimes.
 pub fn deprioritise(wakes: u8) {
     tell_present(|entry| {
         entry.next_queue.set(match wakes {
@@ -359,7 +356,7 @@ impl Set {
                     NextQueue::Beginning | NextQueue::Ready => &self.ready,
                 }
             }
-            // It is ready already, or has ended.
+            // The task is already in the queue, or has ended.
             _ => return,
         };
         queue.borrow_mut().push_back(id);
@@ -395,8 +392,8 @@ impl Set {
         });
     }
 
-    /// Polls the first tasks of a queue, at most so many and each once at most. Gives
-    /// how many.
+    /// Polls the first tasks of a queue: at most `most`, and each at most once. Returns how
+    /// many.
     fn poll_first(&self, queue: &Queue, most: usize) -> usize {
         let count = queue.borrow().len().min(most);
         let are_many = self.entries.borrow().len() > PREFETCH_ABOVE;

@@ -77,8 +77,8 @@ fn a_task_of_no_set_goes_on_after_its_turn() {
     assert_eq!(wakes.count(), 2);
 }
 
-/// Begins tasks that say their number each time they are polled, and are
-/// ready at the third. Gives what they say and their wakers.
+/// Spawns tasks that send their number each time they are polled, and are ready at the third
+/// poll. Returns the receiver and their wakers.
 fn speakers(count: usize) -> (mpsc::UnboundedReceiver<usize>, Rc<RefCell<Vec<Waker>>>) {
     let (said, heard) = mpsc::unbounded_channel();
     let wakers = Rc::<RefCell<Vec<Waker>>>::default();
@@ -134,9 +134,8 @@ fn polls_in_the_order_of_wakes_and_once_for_several() {
     });
 }
 
-/// Begins two tasks of which the first, once it is polled, does `at_first`.
-/// Gives in which order they are polled whenever both are woken, it first,
-/// between two turns.
+/// Spawns two tasks; the first one calls `at_first` at its first poll. Returns the order in
+/// which they are polled each time both are woken, the first task first, between two turns.
 async fn orders<const COUNT: usize>(at_first: fn()) -> [[usize; 2]; COUNT] {
     let (said, mut heard) = mpsc::unbounded_channel();
     let wakers = Rc::<RefCell<Vec<Waker>>>::default();
@@ -226,7 +225,7 @@ fn a_waker_of_a_task_that_ended_wakes_none() {
         }
         assert_eq!(next(&mut heard, 1).await, [0]);
         let old = wakers.borrow()[0].clone();
-        // It gets the index of the one that ended.
+        // The new task gets the index of the ended one.
         let (mut heard, wakers) = speakers(1);
         assert_eq!(next(&mut heard, 1).await, [0]);
         let index = |waker: &Waker| Id(waker.data().addr()).index();
@@ -253,7 +252,7 @@ fn a_panic_ends_its_task_only() {
 fn tasks_that_never_rest_leave_room_for_others() {
     with_tasks(async {
         spawn_restless();
-        // There is a look for news, and this task has its turn.
+        // The poller takes the event, and this task is polled.
         let timer = TimerFd::new().expect("a timer");
         let time = Duration::from_millis(1);
         timer.set(time, Duration::ZERO).expect("it is set");

@@ -14,18 +14,18 @@ use rustix::io::Errno;
 
 use super::SET;
 
-/// What other threads wake.
+/// The part of a set that other threads use to wake its tasks.
 #[derive(Debug)]
 pub(super) struct Elsewhere {
     woken: Mutex<Vec<Id>>,
-    /// By which the thread of the tasks learns of it.
+    /// Wakes the thread of the tasks.
     event: OwnedFd,
 }
 
-/// Where the wakers of other threads find a set: its number is its index.
+/// All sets, for the wakers of other threads. The number of a set is its index.
 static SETS: RwLock<Vec<Weak<Elsewhere>>> = RwLock::new(Vec::new());
 
-/// Gives a set its number.
+/// Registers a set; returns its number.
 pub(super) fn register(elsewhere: &Arc<Elsewhere>) -> u16 {
     let mut sets = SETS.write().unwrap_or_else(PoisonError::into_inner);
     let free = sets.iter().position(|it| it.strong_count() == 0);
@@ -54,12 +54,12 @@ impl Elsewhere {
         };
         // The thread may take the core at once, and would wait for the lock.
         if is_first {
-            // It can't fail: nobody can count as far as it does.
+            // It can't fail: the counter would have to overflow.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Takes what was woken.
+    /// Takes the ids of woken tasks.
     pub fn take(&self) -> impl Iterator<Item = Id> + use<> {
         std::mem::take(&mut *self.lock()).into_iter()
     }
@@ -75,8 +75,8 @@ impl AsFd for Elsewhere {
     }
 }
 
-/// What a task is known by: the number of its set, its index there, and what
-/// tells it from those that had the index before.
+/// The id of a task: the number of its set, its index there, and a generation, which
+/// distinguishes it from earlier tasks at that index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Id(pub(super) usize);
 
@@ -106,7 +106,7 @@ impl Id {
         self.0 & Self::INDEX
     }
 
-    /// There is nothing in it to be dropped.
+    /// A waker of the task. It holds nothing that needs a drop.
     pub fn waker(self) -> ManuallyDrop<Waker> {
         let data = std::ptr::without_provenance(self.0);
         // SAFETY: the functions of the table take `data` for the number that it
@@ -115,7 +115,7 @@ impl Id {
     }
 
     pub fn wake(self) {
-        // A thread that ends has no set any more.
+        // A thread that is ending has no set any more.
         let is_here = SET.try_with(|set| match &*set.borrow() {
             Some(set) if usize::from(set.number) == self.set() => {
                 set.wake(self);

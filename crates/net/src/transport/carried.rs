@@ -1,4 +1,4 @@
-//! A stream that somebody else carries, such as one of many on a connection.
+//! A stream that another component carries, such as one of many on a connection.
 
 use std::fmt::Debug;
 use std::io;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use super::{Follow, Peeked};
 use crate::descriptors::Taker;
 
-/// The carrier of a stream that is no socket of its own. It is dropped with the stream.
+/// The carrier of a stream without a socket of its own. It is dropped with the stream.
 ///
-/// The methods of [`Stream`](crate::stream::Stream) with these names explain them.
+/// The methods are documented at those of [`Stream`](crate::stream::Stream) with the same
+/// names.
 pub trait Carrying: Debug {
     /// Ready when a read would not block.
     fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()>;
@@ -31,7 +32,7 @@ pub trait Carrying: Debug {
     /// Says that nothing more is written.
     fn end(&mut self);
 
-    /// What a read would find now.
+    /// Looks at what a read would find now.
     fn peek(&self) -> Peeked;
 
     /// Ready when it is cut off.

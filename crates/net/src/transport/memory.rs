@@ -32,7 +32,7 @@ struct Carried {
     bytes: VecDeque<u8>,
     /// Nothing more is written.
     is_ended: bool,
-    /// Nobody reads any more.
+    /// The reader is gone.
     is_unread: bool,
     /// The connection was reset.
     is_broken: bool,
@@ -258,7 +258,7 @@ impl End {
 }
 
 impl Drop for End {
-    /// A close with unread bytes is a reset, as it is over TCP.
+    /// Closing with unread bytes is a reset, as over TCP.
     fn drop(&mut self) {
         let has_unread = self.incoming.change(|incoming| {
             incoming.is_unread = true;

@@ -1,4 +1,4 @@
-//! A socket that carries the bytes as they are.
+//! A socket that carries the bytes unchanged.
 //!
 //! Waiting and reading are apart: an idle connection waits for readability
 //! without a buffer, and takes one when there is something to read.
@@ -28,8 +28,8 @@ const SIOCOUTQ: Opcode = 0x5411;
 /// first when half of them are over.
 const KEEP_ALIVE_PARTS: u32 = 8;
 
-/// A connected socket that does not block. Nothing is held here: what has come is
-/// with the kernel.
+/// A connected non-blocking socket. It holds no bytes itself: received bytes are with the
+/// kernel.
 #[derive(Debug)]
 pub(crate) struct Plain(Source<OwnedFd>);
 
@@ -37,7 +37,7 @@ pub(crate) struct Plain(Source<OwnedFd>);
 #[derive(Debug)]
 pub(crate) struct DetachedPlain(Detached<OwnedFd>);
 
-/// What each method does is said at `Stream`'s of the same name.
+/// The methods are documented at those of `Stream` with the same names.
 impl Plain {
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         Source::new(socket, Interest::ReadWrite).map(Plain)
@@ -47,8 +47,8 @@ impl Plain {
         DetachedPlain(self.0.detach())
     }
 
-    /// The error of a connection that was being opened, if it failed: the event loop
-    /// has told of that, so that a success costs no system call.
+    /// The error of a connection that failed to open. The event loop has noticed failures, so a
+    /// success costs no system call.
     pub fn connected(&self) -> io::Result<()> {
         if !self.0.is_over() {
             return Ok(());
@@ -88,7 +88,7 @@ impl Plain {
             ready!(tasks::poll_operation(cx));
             match retry_on_intr(|| rustix::net::recv(self, &mut *room, RecvFlags::empty())) {
                 Ok((len, _)) => {
-                    // What waits behind a part of an error queue is unknown.
+                    // Bytes may be left behind a part of an error queue.
                     if len > 0 && len < room.len() {
                         self.0.note_drained(Side::Read);
                     }
@@ -118,7 +118,7 @@ impl Plain {
         })
     }
 
-    /// Bytes that are there already wake nobody: the event loop tells of further ones.
+    /// Bytes that are already there wake no task: the event loop reports further ones.
     pub fn poll_peek_beyond(
         &self,
         cx: &Context<'_>,
@@ -156,8 +156,8 @@ impl Plain {
     pub fn try_write(&self, bytes: &[u8], follow: Follow) -> Option<io::Result<usize>> {
         let mut flags = SendFlags::NOSIGNAL;
         flags.set(SendFlags::MORE, follow.is_more());
-        // What the event loop knows of the stream is not asked: it takes all of
-        // most writes, and what is known has left the processor's caches.
+        // The known readiness is not checked: the socket takes most writes whole, and the
+        // readiness has left the processor's caches.
         match retry_on_intr(|| rustix::net::send(self, bytes, flags)) {
             Ok(len) => {
                 if len < bytes.len() {

@@ -1,7 +1,7 @@
 //! TLS over a socket (RFC 8446, RFC 5246), by rustls.
 //!
-//! Records are read into, and written from, memory that all connections of a thread
-//! share. A connection that is idle holds none of it.
+//! All connections of a thread share the buffers that records are read into and written from.
+//! An idle connection holds no buffer.
 
 mod session;
 #[cfg(test)]
@@ -57,7 +57,7 @@ pub(crate) struct DetachedTls {
 }
 
 impl Drop for Tls {
-    /// Says that nothing more comes, unless what came was a part.
+    /// Announces the end of the bytes, unless a message was cut off.
     fn drop(&mut self) {
         if self.session.unconfirmed == 0 && !matches!(self.session.end, Some(End::Failed(_))) {
             self.session.say_close();
@@ -90,7 +90,7 @@ impl Tls {
         }
     }
 
-    /// The socket alone, of which the handshake may have taken bytes.
+    /// The socket alone. The handshake may have taken bytes from it.
     pub fn into_plain(self) -> Plain {
         self.into_parts().0
     }

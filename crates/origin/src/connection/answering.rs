@@ -1,4 +1,4 @@
-//! Answers on a connection: heads, bodies made up as they are sent, echoes.
+//! Answers on a connection: heads, generated bodies, echoes.
 
 use std::io;
 use std::time::Duration;

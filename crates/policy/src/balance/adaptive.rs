@@ -1,26 +1,22 @@
 //! `adaptive`: least requests, with weights learned from the time to the
 //! first byte. The default.
 //!
-//! Each endpoint has a factor e^f by which it is slower than the upstream.
-//! Idle endpoints take turns by weight / e^f, where up to twice as slow or as
-//! fast counts as equal; while none is idle, the least (n + 1) * e^f / weight
-//! wins. f is the mean, over about a second,
-//! of the logarithm of an answer's time relative to the upstream's; ten
-//! answers' worth of "as all others" are added, so that thin evidence changes
-//! little and what was learned fades in a few seconds.
+//! Each endpoint has a factor e^f by which it is slower than the upstream. Idle
+//! endpoints take turns by weight / e^f, where up to twice as slow or as fast
+//! counts as equal. While none is idle, the least (n + 1) * e^f / weight wins.
+//!
+//! f is the mean of the logarithm of an answer's time relative to the
+//! upstream's, over about a second. Ten answers' worth of "as all others" are
+//! added. So thin evidence changes little, and learned values fade in a few
+//! seconds.
 //!
 //! Logarithms, because one page of 500 ms among nineteen of 5 ms must not
-//! decide: with arithmetic means such a mix gave a p99 of 14 s, with this
-//! 0.65 s (simulated). Deviation: an error, which counts as ten times the
-//! upstream's mean, does not change that mean. It is measured by the mean, and
-//! an outage would drive it up for as long as it lasts. Deviation: without that
-//! factor of two the shares of idle endpoints drift from the weights. An
-//! endpoint that gets little has cold caches, seems slower, and gets less: at
-//! weights of 3:1 before two equal servers the light one got 10 to 25 %.
+//! decide. With arithmetic means such a mix gave a p99 of 14 s, with this 0.65
+//! s (simulated).
 //!
-//! Per worker. e^f is kept. It is brought up to date when the endpoint answers
-//! and the last time was 10 ms ago, else every 50 ms, some endpoints at each
-//! pick: a busy endpoint costs one logarithm an answer, and no exponential.
+//! Per worker. e^f is kept. An answer of the endpoint updates it if the last
+//! update was 10 ms ago. Other factors are updated every 50 ms, some at each
+//! pick. So a busy endpoint costs one logarithm an answer, and no exponential.
 
 use std::time::Duration;
 
@@ -48,6 +44,11 @@ const MOST: f64 = 5.0;
 const NOTHING: f64 = 0.001;
 
 /// An idle endpoint that is slower or faster by less than this counts as equal.
+///
+/// Deviation: without this factor the shares of idle endpoints drift from the
+/// weights. An endpoint that gets little has cold caches, seems slower, and
+/// gets less. Before two equal servers with weights of 3:1, the light one got
+/// 10 to 25 %.
 const ALIKE: f64 = 2.0;
 
 /// However slow an endpoint seems, idle it counts as no slower than this: it
@@ -72,13 +73,13 @@ pub struct Adaptive {
     evidence: Vec<Evidence>,
     /// e^f of each endpoint.
     factors: Vec<f32>,
-    /// Mean logarithm of the upstream's times in seconds, less what is known
-    /// of the endpoints that they came from.
+    /// Mean logarithm of the upstream's times in seconds, less the learned
+    /// values of the endpoints that they came from.
     mean: Option<f64>,
     refresh: Refresh,
 }
 
-/// What is known of one endpoint, as it was at `at`.
+/// Evidence on one endpoint, as it was at `at`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Evidence {
     sum: f64,
@@ -87,7 +88,7 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// Lets it fade to what it is now; `false` where it is fresh.
+    /// Lets it fade up to now; `false` where it is fresh.
     fn fade(&mut self, now: Instant) -> bool {
         if let Some(at) = self.at {
             let age = now.duration_since(at);
@@ -260,6 +261,10 @@ impl Ranking for Adaptive {
     }
 
     /// Learns the time to the first byte, or that there was an error.
+    ///
+    /// Deviation: an error counts as ten times the upstream's mean, but does
+    /// not change that mean. Otherwise an outage would drive the mean up for as
+    /// long as it lasts.
     fn observe(&mut self, observation: &Observation) {
         let Some(Answer {
             first_byte,
@@ -430,7 +435,7 @@ mod tests {
         }
         assert!((2_000..8_000).contains(&faded), "{faded} ms");
         teach(&mut site, &mut balancer, 5, &[10, 100]);
-        // It is well again and says so.
+        // The endpoint is well again, and its answers show it.
         teach(&mut site, &mut balancer, 4, &[10, 10]);
         assert!(balancer.factors[1] / balancer.factors[0] < 1.1);
     }

@@ -1,22 +1,22 @@
 //! `consistent-hash`: the same key to the same endpoint, with bounded load.
 //!
-//! As `carp`, but an endpoint that has more than 1.25 times the mean in
-//! flight, by weight, is passed over for the key's next one: a popular key
-//! spreads over as many endpoints as it needs. HAProxy's hash-balance-factor
-//! of 125, after Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with
+//! As `carp`, with a bound: an endpoint with more than 1.25 times the mean in
+//! flight, by weight, is passed over for the key's next one. So a popular key
+//! spreads over as many endpoints as it needs. HAProxy's hash-balance-factor of
+//! 125, after Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with
 //! bounded loads", 2016.
 //!
-//! Deviation: the bound is never under the mean and one exchange more. With
-//! less than that, parallel requests of one key leave it while every endpoint
-//! is idle, for 1.25 times a mean below one is no whole exchange.
+//! Deviation: the bound is at least the mean plus one exchange. With a lower
+//! bound, parallel requests of one key leave its endpoint while every endpoint
+//! is idle: 1.25 times a mean below one is no whole exchange.
 
 use super::rendezvous::{Rendezvous, draw};
 use super::{Basis, Promises, Ranking, Split, View};
 
-/// What an endpoint may have in flight above the mean, relative to it.
+/// The share of the mean that an endpoint may have in flight above it.
 const EXCESS: f64 = 0.25;
 
-/// What the present pick found, kept for its memory alone.
+/// The endpoints of the present pick, kept to reuse the memory alone.
 #[derive(Debug, Clone, Default)]
 pub struct ConsistentHash {
     found: Vec<Found>,
@@ -25,7 +25,7 @@ pub struct ConsistentHash {
 /// One endpoint.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    /// What it drew for the key.
+    /// Its draw for the key.
     number: f64,
     load: u32,
     weight: u32,
@@ -92,7 +92,7 @@ impl Ranking for ConsistentHash {
     }
 }
 
-/// What an endpoint whose share of the exchanges is `mean` may have.
+/// The most exchanges of an endpoint whose share of them is `mean`.
 fn bound(mean: f64) -> f64 {
     mean + (mean * EXCESS).max(1.0)
 }
@@ -134,7 +134,7 @@ mod tests {
         }
     }
 
-    /// What a browser sends at once for one session.
+    /// A browser sends six requests of one session at once.
     #[test]
     fn six_parallel_exchanges_of_a_key_stay_at_two_endpoints() {
         for key in 0..200 {

@@ -1,4 +1,4 @@
-//! Where a balancer begins its search, so that ties go round.
+//! The start of a balancer's search, so that ties go round.
 
 use crate::members::Moved;
 
@@ -22,12 +22,12 @@ impl Cursor {
         (self.last + 1) % count.max(1)
     }
 
-    /// Takes over other members: what is known of an endpoint goes with it.
+    /// Takes over other members. The state of an endpoint moves with it.
     pub(super) fn follow(&mut self, moved: &Moved) {
         self.last = moved.position_of(self.last).unwrap_or(self.last);
     }
 
-    /// Remembers what was picked.
+    /// Remembers the picked endpoint.
     pub(super) fn set(&mut self, index: usize) {
         self.last = index;
     }

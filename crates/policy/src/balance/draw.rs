@@ -3,9 +3,12 @@
 //!
 //! Among many endpoints a draw guesses an endpoint and keeps it with a chance
 //! of its weight to the largest weight. That costs the same for any number of
-//! endpoints. After a few guesses without success, as when most are down or
-//! one has nearly all the weight, and always among few endpoints, it sums up
-//! the weights and searches the sums. Both draw with the same chances.
+//! endpoints.
+//!
+//! After a few guesses without success, it sums up the weights and searches the
+//! sums. Guesses fail when most endpoints are down or one has nearly all the
+//! weight. Among few endpoints it always sums up. Both draw with the same
+//! chances.
 
 use super::View;
 
@@ -16,16 +19,16 @@ const FEW: usize = 32;
 /// Guesses before the weights are summed up.
 const GUESSES: usize = 6;
 
-/// A worker's generator, and what it knows of the weights.
+/// A worker's random generator, and its knowledge of the weights.
 #[derive(Debug, Clone)]
 pub(super) struct Draw {
     random: fastrand::Rng,
-    /// For each endpoint the weights up to and including its own; 0 is the
-    /// weight of one that is not eligible.
+    /// For each endpoint the weights up to and including its own. An endpoint
+    /// that is not eligible has the weight 0.
     sums: Vec<u64>,
-    /// Whether `sums` are those of the present pick.
+    /// Whether `sums` belong to the present pick.
     is_summed: bool,
-    /// The largest weight at the last summing: what guesses are kept by.
+    /// The largest weight at the last summing: guesses are kept by it.
     most: u32,
 }
 

@@ -1,16 +1,21 @@
 //! `fair`: upstream_fair, the module for nginx by G. Nosek.
 //!
-//! An idle endpoint in turn; if none is idle, the least busy by a score of
-//! what is in flight and how long ago it was chosen. For application servers
-//! that take one request at a time, or as many as their weight.
+//! An idle endpoint in turn. If none is idle, the least busy by a score:
+//! exchanges in flight, and how long ago the endpoint was chosen. For
+//! application servers that take one request at a time, or as many as their
+//! weight.
 //!
-//! A weight is read in three ways, see [`WeightMode`]. Where it counts
-//! exchanges it is the configured one, whatever slow start makes of it.
-//! Failures are recent until a success follows: the original forgets after
-//! `fail_timeout`. The original multiplies the weight by what is left of
-//! `max_fails`, so that failing endpoints look busier; there is no such number
-//! here, and the score is multiplied by one and the errors in a row.
-//! What was chosen when is known per worker, what is in flight over all.
+//! A weight is read in three ways, see [`WeightMode`]. A weight that counts
+//! exchanges is the configured one, whatever slow start makes of it. Failures
+//! are recent until a success follows: the original forgets after
+//! `fail_timeout`.
+//!
+//! The original multiplies the weight by the rest of `max_fails`, so that
+//! failing endpoints look busier. Evenkeel has no such number: the score is
+//! multiplied by one plus the errors in a row.
+//!
+//! The last choice of an endpoint is known per worker, exchanges in flight over
+//! all workers.
 
 use super::cursor::Cursor;
 use super::{Promises, Ranking, Split, View};
@@ -21,14 +26,14 @@ use crate::members::Moved;
 const TURN_BITS: u32 = 20;
 const TURN_MASK: u64 = (1 << TURN_BITS) - 1;
 
-/// What upstream_fair can be told.
+/// The options of upstream_fair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FairOptions {
     /// Look for an idle endpoint from the first one on, not from the last
     /// chosen. With [`WeightMode::Idle`] it packs: an endpoint in use that has
     /// room goes before idle ones.
     pub no_rr: bool,
-    /// What a weight means.
+    /// The meaning of a weight.
     pub weight_mode: WeightMode,
 }
 
@@ -48,7 +53,7 @@ impl FairOptions {
     }
 }
 
-/// What a weight means to `fair`.
+/// The meaning of a weight to `fair`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WeightMode {
     /// Share of the traffic when none is idle.
@@ -81,9 +86,9 @@ impl Fair {
         }
     }
 
-    /// The idle pass and the busy pass in one. `scale` gives what the score is
-    /// multiplied with, infinity if the endpoint may not be picked, and what
-    /// it is divided by.
+    /// The idle pass and the busy pass in one. `scale` gives the factor and the
+    /// divisor of the score. The factor is infinity if the endpoint may not be
+    /// picked.
     fn search(
         &self,
         view: &View<'_>,
@@ -132,8 +137,8 @@ impl Fair {
 }
 
 impl Ranking for Fair {
-    /// An idle endpoint, else the one with the least score. `None` with
-    /// [`WeightMode::Peak`] also if all have what they may.
+    /// An idle endpoint, else the one with the least score. With
+    /// [`WeightMode::Peak`] also `None` if all endpoints are at their caps.
     fn pick(&mut self, view: &View<'_>) -> Option<usize> {
         self.chosen.resize(view.len(), 0);
         // Each mode has a search of its own, so that the mode is not asked for
@@ -169,7 +174,7 @@ impl Ranking for Fair {
         Some(index)
     }
 
-    /// Most exchanges in flight that an endpoint may have: workers that chose
+    /// Most exchanges in flight that an endpoint may have. Workers that chose
     /// it at the same time must not exceed it together.
     fn cap(&self, view: &View<'_>, index: usize) -> u32 {
         match self.options.weight_mode {
@@ -178,7 +183,7 @@ impl Ranking for Fair {
         }
     }
 
-    /// Whether an exchange is refused when all have what they may.
+    /// Whether an exchange is refused when all endpoints are at their caps.
     fn refuses_when_busy(&self) -> bool {
         self.options.weight_mode == WeightMode::Peak
     }

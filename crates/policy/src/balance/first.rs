@@ -1,9 +1,9 @@
 //! `first`: the first endpoint with room, in the order of the configuration.
 //!
-//! HAProxy's first. It fills one endpoint to its `max_in_flight` before it
-//! uses the next, so that the last ones can be switched off: for endpoints
-//! that cost money by the hour. Without limits the first one gets everything.
-//! The order of work sees to the room; the rule is no more than the order.
+//! HAProxy's first. It fills one endpoint to its `max_in_flight` before it uses
+//! the next. So the last ones can be switched off: for endpoints that cost
+//! money by the hour. Without limits the first one gets everything. The order
+//! of work checks for room; the rule is no more than the order.
 
 use super::{Basis, Promises, Ranking, Split, View};
 

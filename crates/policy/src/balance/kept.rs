@@ -1,18 +1,18 @@
-//! What a balancer has learned, as one process leaves it to the next.
+//! The learned state of a balancer, as one process leaves it to the next.
 //!
-//! It is as it was when it was taken: what had faded by then is less. Numbers that are
-//! none, or that no balancer can come to, are as if they were not there.
+//! A snapshot: evidence has faded up to the moment when it was taken. A number that is not
+//! finite, or that no balancer can reach, is ignored.
 
-/// What a balancer has learned.
+/// The learned state of a balancer.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BalancerKept {
     /// The mean of the upstream, in the balancer's own measure.
     pub mean: Option<f64>,
-    /// By position: what was learned of the endpoint.
+    /// By position: the evidence on each endpoint.
     pub endpoints: Vec<Option<Evidence>>,
 }
 
-/// What was learned of an endpoint.
+/// The evidence on an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evidence {
     /// The sum of what its answers said, in the balancer's own measure.

@@ -1,9 +1,9 @@
-//! The least loaded endpoint, idle ones in turn: what the balancers that
-//! compare all endpoints by load share.
+//! The least loaded endpoint, idle ones in turn: shared by the balancers that
+//! compare all endpoints by load.
 //!
-//! Invariant: idle endpoints tie, whatever is known of them. Ties go by smooth
-//! weighted round-robin over the shares, so that weights hold when nothing is
-//! in flight, and an endpoint that seems slow is seen again.
+//! Invariant: idle endpoints tie, whatever their observations are. Ties are
+//! broken by smooth weighted round-robin over the shares. So weights hold when
+//! nothing is in flight, and an endpoint that seems slow is seen again.
 
 use super::View;
 use super::cursor::Cursor;
@@ -57,14 +57,16 @@ impl Least {
         }
     }
 
-    /// Takes over other members: what is known of an endpoint goes with it.
+    /// Takes over other members. The state of an endpoint moves with it.
     pub(super) fn follow(&mut self, moved: &Moved) {
         self.cursor.follow(moved);
         self.turns.follow(moved);
     }
 
-    /// The idle endpoint whose turn it is; if none is idle, the one with the
-    /// least load by share, searching from the one after the last picked.
+    /// The idle endpoint whose turn it is.
+    ///
+    /// If none is idle, the one with the least load by share, searching from
+    /// the one after the last picked.
     #[inline(always)]
     pub(super) fn pick(
         &mut self,

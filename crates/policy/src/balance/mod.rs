@@ -38,9 +38,10 @@ use crate::endpoint::{EndpointState, Tried};
 use crate::members::{Members, Moved};
 use crate::observation::Observation;
 
-/// The table of balancers: from each row come the variants of [`Balance`] and
-/// [`Balancer`], the word of the configuration, its help, and a place in every
-/// list of balancers.
+/// The table of balancers.
+///
+/// From each row come the variants of [`Balance`] and [`Balancer`], the word of
+/// the configuration, its help, and a place in every list of balancers.
 macro_rules! balancers {
     ($(
         $word:literal => $module:ident::$name:ident $(($options:ident: $type:ty))?,
@@ -85,7 +86,7 @@ macro_rules! balancers {
                 }
             }
 
-            /// What it goes by.
+            /// The basis of its choice.
             pub fn basis(self) -> Basis {
                 match self {
                     $( Balance::$name { .. } => $module::$name::BASIS, )*
@@ -130,30 +131,32 @@ macro_rules! balancers {
                 }
             }
 
-            /// Takes over other members: what is known of an endpoint goes with it.
+            /// Takes over other members. The state of an endpoint moves with
+            /// it.
             pub(crate) fn follow(&mut self, moved: &Moved) {
                 match &mut self.0 {
                     $( BalancerState::$name(it) => it.follow(moved), )*
                 }
             }
 
-            /// What it has learned of the endpoint, as its last pick saw it;
-            /// `None` where it learns nothing or has heard nothing of it.
+            /// The learned value of the endpoint, as the last pick saw it.
+            /// `None` where the balancer learns nothing, or has no observation
+            /// of it.
             pub fn learned(&self, index: usize, now: Instant) -> Option<Learned> {
                 match &self.0 {
                     $( BalancerState::$name(it) => it.learned(index, now), )*
                 }
             }
 
-            /// What it has learned, for another process; `None` where that is nothing.
+            /// The learned state, for another process; `None` if there is none.
             pub(crate) fn keep(&self, now: Instant) -> Option<BalancerKept> {
                 match &self.0 {
                     $( BalancerState::$name(it) => it.keep(now), )*
                 }
             }
 
-            /// Goes on from what a balancer of the same kind has learned in another
-            /// process, of endpoints at these positions.
+            /// Goes on from the state of a balancer of the same kind in another
+            /// process, whose endpoints are at these positions.
             pub(crate) fn restore(&mut self, kept: &BalancerKept, now: Instant) {
                 match &mut self.0 {
                     $( BalancerState::$name(it) => it.restore(kept, now), )*
@@ -176,7 +179,7 @@ macro_rules! balancers {
                 }
             }
 
-            /// What the balancer promises of the shares of endpoints.
+            /// The balancer's promise on the shares of endpoints.
             pub fn promises(&self) -> Promises {
                 match &self.0 {
                     $( BalancerState::$name(it) => it.promises(), )*
@@ -235,7 +238,7 @@ impl Balance {
         Self::ALL.iter().copied().find(|it| it.word() == word)
     }
 
-    /// Whether it goes by a part of the request.
+    /// Whether it needs a key: a part of the request.
     pub fn takes_key(self) -> bool {
         self.basis() == Basis::Key
     }
@@ -250,20 +253,20 @@ impl Balance {
 }
 
 impl Balancer {
-    /// Whether it goes by a part of the request.
+    /// Whether it needs a key: a part of the request.
     pub fn takes_key(&self) -> bool {
         self.basis() == Basis::Key
     }
 
-    /// Whether it is to be told where responses end.
+    /// Whether it needs an observation of the end of responses.
     pub fn learns_from_end(&self) -> bool {
         self.learns_from() == LearnsFrom::End
     }
 }
 
-/// How a balancer ranks. It is implemented for the per-worker state of each.
+/// How a balancer ranks: implemented for the per-worker state of each.
 trait Ranking {
-    /// What it goes by.
+    /// The basis of its choice.
     const BASIS: Basis = Basis::State;
 
     /// Which observations it learns from.
@@ -275,20 +278,20 @@ trait Ranking {
     /// Learns from an attempt.
     fn observe(&mut self, _observation: &Observation) {}
 
-    /// Takes over other members. State that goes by positions goes by the new ones.
+    /// Takes over other members. State by position moves to the new positions.
     fn follow(&mut self, _moved: &Moved) {}
 
-    /// What it has learned of the endpoint, if anything.
+    /// The learned value of the endpoint, if any.
     fn learned(&self, _index: usize, _now: Instant) -> Option<Learned> {
         None
     }
 
-    /// What it has learned, for another process.
+    /// The learned state, for another process.
     fn keep(&self, _now: Instant) -> Option<BalancerKept> {
         None
     }
 
-    /// Goes on from what another process has learned.
+    /// Goes on from the learned state of another process.
     fn restore(&mut self, _kept: &BalancerKept, _now: Instant) {}
 
     /// Most exchanges in flight that it allows the endpoint.
@@ -301,15 +304,15 @@ trait Ranking {
         false
     }
 
-    /// What it promises of the shares of endpoints. The tests of all balancers
-    /// hold it to that.
+    /// Its promise on the shares of endpoints. The tests of all balancers hold
+    /// it to that.
     fn promises(&self) -> Promises;
 }
 
-/// What a balancer goes by.
+/// The basis of a balancer's choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// Its own state and that of the endpoints: workers differ.
+    /// Its own state and the endpoints' state: workers differ.
     State,
     /// A part of the request.
     Key,
@@ -321,13 +324,13 @@ pub enum Basis {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LearnsFrom {
     Nothing,
-    /// Where a response begins, or an attempt fails.
+    /// The first byte of a response, or a failed attempt.
     Head,
-    /// There, and where a response ends.
+    /// Both, and the end of a response.
     End,
 }
 
-/// What a balancer promises of the shares of endpoints.
+/// A balancer's promise on the shares of endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promises {
     /// Of exchanges in flight.
@@ -355,7 +358,7 @@ pub struct View<'a> {
     pub(crate) tried: &'a [Tried],
     /// Which endpoints may be picked.
     pub(crate) candidates: Candidates,
-    /// Hash of what a balancer by key goes by.
+    /// Hash of the key, for a balancer by key.
     pub key: u64,
     /// The present.
     pub now: Instant,
@@ -365,7 +368,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Members of which none was tried yet; there is no key.
+    /// Members that were not tried yet, without a key.
     pub fn new(members: &'a Members, now: Instant) -> Self {
         View {
             endpoints: members.endpoints(),
@@ -399,8 +402,9 @@ impl<'a> View<'a> {
         self.endpoints[index].load()
     }
 
-    /// The endpoint's weight as it is now, in 256ths; at least one of them, so
-    /// that one that only just starts can be picked if it is the only one.
+    /// The endpoint's weight as it is now, in 256ths, and at least one of them.
+    /// So an endpoint that only just starts can be picked if it is the only
+    /// one.
     pub fn weight(&self, index: usize) -> u32 {
         Self::weight_of(&self.endpoints[index])
     }
@@ -452,15 +456,15 @@ impl<'a> View<'a> {
     }
 
     /// All endpoints from `start` on, then those before it, each part with the
-    /// index of its first. Two loops over them are a good deal faster than one
-    /// over an iterator that chains them.
+    /// index of its first. Two loops over them are much faster than one over an
+    /// iterator that chains them.
     fn parts_from(&self, start: usize) -> [(usize, &'a [Arc<EndpointState>]); 2] {
         let (before, after) = self.endpoints.split_at(start);
         [(start, after), (0, before)]
     }
 }
 
-/// What a balancer has learned of an endpoint.
+/// The value that a balancer has learned of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Learned {
     /// How many times as long as the upstream's mean it takes to the first

@@ -1,17 +1,18 @@
 //! `peak-ewma`: of two endpoints at random, the one that should answer first.
 //!
-//! Finagle's and Linkerd's. The time to the first byte is averaged over 10 s;
-//! a slower answer counts in full at once, a faster one little by little. It
-//! is multiplied by what is in flight and one. For endpoints of which one now
-//! and then stalls; where pages differ much in cost, `adaptive` is steadier.
+//! Finagle's and Linkerd's. The time to the first byte is averaged over 10 s. A
+//! slower answer counts in full at once, a faster one little by little. The
+//! average is multiplied by exchanges in flight plus one. For upstreams where
+//! an endpoint now and then stalls. `adaptive` is steadier if pages differ much
+//! in cost.
 //!
-//! Both are drawn by weight. Where both are idle and the first drawn is k times
-//! as slow as the second, it is kept with a chance of 1 / k, a twentieth at
-//! least: so weights hold when nothing is in flight, and a slow endpoint is
-//! seen again.
+//! Both are drawn by weight. Of two idle endpoints, the first drawn may be k
+//! times as slow as the second. Then it is kept with a chance of 1 / k, a
+//! twentieth at least. So weights hold when nothing is in flight, and a slow
+//! endpoint is seen again.
 //!
-//! What was learned fades while an endpoint gets nothing, so that it is tried
-//! again. One that nobody has heard of counts as the mean. An error never
+//! The learned time fades while an endpoint gets nothing, so that it is tried
+//! again. An endpoint without observations counts as the mean. An error never
 //! counts as faster than the mean: failing fast is not being fast.
 
 use std::time::Duration;
@@ -32,7 +33,8 @@ const MEAN_PART: f64 = 1.0 / 128.0;
 /// The least chance of an idle endpoint that was drawn first.
 const LEAST_CHANCE: f64 = 0.05;
 
-/// Longer than an answer takes: what another process tells beyond it is no time.
+/// Longer than an answer takes: a longer time from another process is not
+/// believed.
 const MOST_SECONDS: f64 = 1e6;
 
 /// Per-worker state.
@@ -76,7 +78,7 @@ impl PeakEwma {
 
     /// Seconds to the first byte that the endpoint should take when idle.
     fn expected(&self, view: &View<'_>, index: usize) -> f64 {
-        // Before anything is known, what is in flight decides.
+        // Before any observation, exchanges in flight decide.
         let unknown = || self.mean.unwrap_or(1.0);
         self.seconds(index, view.now).unwrap_or_else(unknown)
     }
@@ -188,7 +190,7 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
-    /// Of 1,000 picks those that go to the first endpoint.
+    /// The picks, of 1,000, that go to the first endpoint.
     fn to_the_first(balancer: &mut PeakEwma, site: &Site) -> usize {
         let picks = (0..1_000).filter(|_| balancer.pick(&site.view()) == Some(0));
         picks.count()

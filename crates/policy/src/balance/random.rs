@@ -1,6 +1,6 @@
 //! `random`: a live endpoint at random, by weight.
 //!
-//! What lighttpd's mod_proxy_core called round-robin. For comparisons, and
+//! lighttpd's mod_proxy_core called this round-robin. For comparisons, and
 //! where many proxies without knowledge of each other share the endpoints.
 
 use super::draw::Draw;

@@ -1,10 +1,9 @@
 //! Weighted rendezvous: which endpoint a key belongs to.
 //!
 //! Each endpoint draws a number u between 0 and 1 from the hash of the key and
-//! of what it is known by; the least -ln(u) / weight wins. The shares are as
-//! the weights, and what happens to one endpoint moves no key between the
-//! others (Thaler and Ravishankar, 1998; Schindelhauer and Schomaker, 2005,
-//! for the weights).
+//! of its name. The least -ln(u) / weight wins. The shares follow the weights,
+//! and a change of one endpoint moves no key between the others (Thaler and
+//! Ravishankar, 1998; Schindelhauer and Schomaker, 2005, for the weights).
 //!
 //! Most endpoints are seen to lose without a logarithm, which would cost ten
 //! times as much as everything else.
@@ -14,14 +13,14 @@ use crate::hash::mix;
 /// 2^-53: makes a number below 1 of 53 bits.
 const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
 
-/// What an endpoint draws for a key, as 1 - u: less is better.
+/// The draw of an endpoint for a key, as 1 - u: less is better.
 pub(super) fn draw(key: u64, identity: u64) -> f64 {
     // Mixed after they are joined: lighttpd only joins two hashes, and that
     // gives one of five endpoints 2.4 times its share.
     (mix(key ^ identity) >> 11) as i64 as f64 * UNIT
 }
 
-/// The endpoint that won so far, and what it drew.
+/// The endpoint that won so far, and its draw.
 #[derive(Debug)]
 pub(super) struct Rendezvous {
     best: Option<usize>,
@@ -62,7 +61,7 @@ impl Rendezvous {
         };
     }
 
-    /// Whether -ln(1 - x) over the weight is less than that of the best.
+    /// Whether -ln(1 - x) over the weight is less than the best one's.
     fn loses_to(&self, number: f64, weight: f64) -> bool {
         if weight == self.weight {
             return number < self.number;
@@ -77,7 +76,7 @@ impl Rendezvous {
         -(1.0 - number).ln() * self.weight < -(1.0 - self.number).ln() * weight
     }
 
-    /// Who won.
+    /// The winner.
     pub(super) fn best(&self) -> Option<usize> {
         self.best
     }

@@ -1,4 +1,4 @@
-//! What holds for every balancer, and what the tests of each one share.
+//! Tests of every balancer, and the parts that the tests of each one share.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -147,7 +147,7 @@ impl Site {
     }
 }
 
-/// What a random endpoint of the property below is like.
+/// A random endpoint of the property below.
 #[derive(Debug, Clone)]
 struct Shape {
     weight: u32,
@@ -206,7 +206,7 @@ fn observations() -> impl Strategy<Value = Vec<(usize, u64, Option<u64>, bool)>>
 }
 
 proptest! {
-    /// No balancer picks what it must not, and each finds what there is.
+    /// No balancer picks a forbidden endpoint, and each finds an allowed one.
     #[test]
     fn only_the_eligible_are_picked_and_one_is_found(
         shapes in shapes(),
@@ -293,8 +293,8 @@ fn what_is_in_flight_is_shared_by_weight() {
     }
 }
 
-/// Above 256 endpoints `adaptive` compares a sample, and that must not take
-/// from the heavy ones what is theirs.
+/// Above 256 endpoints `adaptive` compares a sample. That must not take traffic
+/// from the heavy ones.
 #[test]
 fn samples_follow_the_weights_too() {
     let mut weights = vec![1; 400];
@@ -362,7 +362,7 @@ fn one_after_the_other(
     counts
 }
 
-/// What is known of an endpoint changes its share and never ends it.
+/// Learned values of an endpoint change its share and never end it.
 #[test]
 fn an_idle_endpoint_keeps_a_share() {
     for balance in Balance::variants() {
@@ -375,7 +375,7 @@ fn an_idle_endpoint_keeps_a_share() {
             let mut run = |site: &mut Site, count, milliseconds: &[u64]| {
                 one_after_the_other(&mut balancer, site, count, milliseconds)
             };
-            // Answers that differ as those of a cold cache do.
+            // Answers that differ as answers of a cold cache do.
             let counts = run(&mut site, 600, &[10, 15]);
             let least = match balance {
                 Balance::Adaptive => 299,
@@ -482,7 +482,7 @@ fn what_a_balancer_says_it_learns_from_it_learns_from() {
     }
 }
 
-/// What the balancers by key have in common.
+/// Tests that the balancers by key have in common.
 pub(super) mod keys {
     use super::*;
 
@@ -560,7 +560,7 @@ struct SimulatedAnswer {
 }
 
 /// Exchanges that arrive at random, `per_second`, at endpoints of so many
-/// threads, each of which takes the first that waits at its endpoint.
+/// threads. Each thread takes the first exchange that waits at its endpoint.
 struct Simulation<'a> {
     balance: Balance,
     threads: Vec<usize>,
@@ -652,8 +652,9 @@ fn percentile_99(answers: &[SimulatedAnswer]) -> f64 {
     seconds[seconds.len() * 99 / 100]
 }
 
-/// Fast and slow pages at ten endpoints alike: what a balancer learns from
-/// slow pages must not make it flee the endpoint that answered them.
+/// Ten endpoints have the same fast and slow pages.
+///
+/// A balancer must not flee the endpoint that answered slow pages.
 #[test]
 fn a_mix_of_fast_and_slow_pages_does_not_confuse_adaptive() {
     let run = |balance| {

@@ -55,7 +55,7 @@ impl Turns {
         }
     }
 
-    /// Takes over other members: what is known of an endpoint goes with it.
+    /// Takes over other members. The state of an endpoint moves with it.
     pub(super) fn follow(&mut self, moved: &Moved) {
         let random = &mut self.random;
         moved.carry(&mut self.credits, || first_credit(random));

@@ -1,10 +1,11 @@
 //! `two-choices`: two endpoints at random, the less loaded of them.
 //!
 //! The power of two random choices (M. Mitzenmacher, 1996). Nearly as even as
-//! least connections at a cost that does not grow with the endpoints, and it
-//! does not herd where several proxies with knowledge of their own traffic
-//! alone share the endpoints. Both are drawn by weight and compared by load
-//! per weight, so that shares follow the weights when nothing is busy too.
+//! least connections, at a cost that does not grow with the number of
+//! endpoints. Several proxies that share the endpoints, each with knowledge of
+//! its own traffic alone, do not herd. Both endpoints are drawn by weight and
+//! compared by load per weight, so that shares follow the weights when nothing
+//! is busy too.
 
 use super::draw::Draw;
 use super::{Promises, Ranking, Split, View};

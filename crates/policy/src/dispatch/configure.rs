@@ -1,9 +1,8 @@
 //! Another configuration of an upstream that goes on: queue, lanes, and how failures
 //! count. Endpoints change in `replace`.
 //!
-//! Nobody who waits is sent away because the queue became shorter or was abolished, and
-//! nothing in flight ends because a lane became narrower. Both take in nobody until they
-//! are within the new bounds.
+//! A shorter or abolished queue sends no waiter away, and a narrower lane ends nothing in flight.
+//! Both take in nobody until they are within the new bounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -30,7 +29,7 @@ pub(super) struct Rules {
     has_guard: AtomicBool,
 }
 
-/// Who may wait in the queue.
+/// The rules on waiting in the queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MayWait {
     /// Most waiters; 0 is no queue.
@@ -69,7 +68,7 @@ impl Rules {
         self.queue_max.load(Ordering::Relaxed)
     }
 
-    /// Who may join the queue.
+    /// The rules for exchanges that join the queue.
     pub fn may_wait(&self) -> MayWait {
         MayWait {
             max: self.queue_max(),
@@ -78,7 +77,7 @@ impl Rules {
         }
     }
 
-    /// Who may stay in the queue: a shorter one sends nobody away.
+    /// The rules for waiters in the queue: a shorter one sends nobody away.
     pub fn may_stay(&self) -> MayWait {
         MayWait {
             max: usize::MAX,
@@ -108,15 +107,15 @@ impl Rules {
 }
 
 impl Dispatcher {
-    /// Goes on with these settings. Whoever waits keeps the place and the time to wait
-    /// that it joined with; the order of service is the new one at once. A lane goes on
-    /// by its name. One that is not among `lanes` keeps its width, for exchanges of the
-    /// configuration before. To be called by one thread.
+    /// Goes on with these settings. To be called by one thread.
     ///
-    /// Health goes on: probes in a row are compared with the new thresholds, and a slow
-    /// start takes as long as it is now to take. Where errors of exchanges no longer
-    /// count, every endpoint that is out for them comes back. `initial` holds for
-    /// endpoints that join.
+    /// A waiter keeps the place and the time to wait that it joined with. The order of service is
+    /// the new one at once. A lane goes on by its name. A lane that is not among `lanes` keeps
+    /// its width, for exchanges of the configuration before.
+    ///
+    /// Health goes on: probes in a row are compared with the new thresholds, and a slow start
+    /// takes the new time. Without a guard, every ejected endpoint comes back. `initial` holds
+    /// for endpoints that join.
     pub fn configure(
         &self,
         lanes: &[LaneSettings<'_>],
@@ -136,8 +135,8 @@ impl Dispatcher {
         self.serve(now);
     }
 
-    /// Forgets what probes have said: there are none any more. Endpoints that they have
-    /// put out come back; with each the change.
+    /// Forgets the results of probes: there are no probes any more. Endpoints that they have put
+    /// out come back; with each the change.
     pub fn forget_probes(&self, now: Instant) -> Vec<(Arc<EndpointState>, Change)> {
         let mut records = lock(&self.records.0);
         let returned = records.forget_probes(now);
@@ -148,8 +147,8 @@ impl Dispatcher {
             .collect()
     }
 
-    /// Changes the limit of an endpoint. Exchanges in flight above a lower one go on;
-    /// whoever waits gets what a higher one gives.
+    /// Changes the limit of an endpoint. Exchanges in flight above a lower limit go on. Waiters
+    /// get the slots that a higher one gives.
     pub fn set_max_in_flight(
         &self,
         endpoint: &EndpointState,

@@ -1,5 +1,5 @@
-//! What is reported of endpoints goes to their records, and what follows is published:
-//! trials, and slots for those who wait.
+//! Reports on endpoints go to their records. The consequences are published: trials, and slots
+//! for waiters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,12 +159,12 @@ impl Dispatcher {
         }
     }
 
-    /// What the operator wants of the endpoint.
+    /// The operator's wish for the endpoint.
     pub fn admin(&self, endpoint: &EndpointState) -> Admin {
         lock(&self.records.0).admin(endpoint)
     }
 
-    /// Does what the operator wants.
+    /// Sets the operator's wish.
     pub fn set_admin(
         &self,
         endpoint: &EndpointState,
@@ -184,12 +184,12 @@ impl Dispatcher {
         self.settle(records, now);
     }
 
-    /// What another process is to know of the endpoint.
+    /// The state of the endpoint for another process.
     pub fn keep(&self, endpoint: &EndpointState, now: Instant) -> EndpointKept {
         lock(&self.records.0).keep(endpoint, now)
     }
 
-    /// Has endpoints that are new go on from what another process knew.
+    /// Has new endpoints go on from their state in another process.
     pub fn restore<'a>(
         &self,
         kept: impl IntoIterator<Item = (&'a EndpointState, EndpointKept)>,
@@ -203,22 +203,23 @@ impl Dispatcher {
         self.settle(records, now);
     }
 
-    /// Whether somebody should see if a connection to the endpoint opens: it
-    /// can't be reached, or has just refused one while an exchange waits.
+    /// Whether a try of a connection to the endpoint is wanted.
+    ///
+    /// The endpoint can't be reached, or has just refused a connection while an exchange waits.
     pub fn wants_connection(&self, endpoint: &EndpointState) -> bool {
         let is_suspect = endpoint.is_refusing() || endpoint.is_backlog_full();
         endpoint.has(Flag::Unreachable) || (is_suspect && self.waiting() > 0)
     }
 
-    /// Lets time pass: ends phantoms and ejections, raises weights, and serves
-    /// who waits. To be called about ten times a second.
+    /// Lets time pass: ends phantoms and ejections, raises weights, and serves waiters. To be
+    /// called about ten times a second.
     pub fn tick(&self, now: Instant) {
         let mut records = lock(&self.records.0);
         records.tick(now);
         self.settle(records, now);
     }
 
-    /// Publishes what changed in the records, and serves those who wait.
+    /// Publishes the changes of the records, and serves waiters.
     pub(super) fn settle(&self, records: MutexGuard<'_, Records>, now: Instant) {
         self.count_trials(&records);
         drop(records);

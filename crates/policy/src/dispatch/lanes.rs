@@ -1,19 +1,19 @@
 //! Lanes: parts of an upstream's slots that some routes are kept to.
 //!
-//! Shared between workers. A lane that was added stays, so that its index names no other
-//! one: exchanges of an older configuration have it and wait in it. The lane of a name is
-//! found again when the name comes back.
+//! Shared between workers. An added lane stays, so that its index names no other one: exchanges
+//! of an older configuration have it and wait in it. A lane is found again by its name when the
+//! name comes back.
 
 use std::sync::OnceLock;
-// No decision hangs on when another thread sees a width.
+// No decision depends on when another thread sees a width.
 use std::sync::atomic::AtomicU32 as Width;
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// What one lane begins with.
+/// The settings that one lane begins with.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneSettings<'a> {
-    /// What it is known by.
+    /// Its name.
     pub name: &'a str,
     /// Most exchanges in it, over all endpoints.
     pub max_in_flight: u32,
@@ -68,7 +68,7 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Lanes {
     lanes: Box<[Lane]>,
-    /// Those that were added later.
+    /// Lanes that were added later.
     later: OnceLock<Box<Lanes>>,
 }
 
@@ -104,8 +104,8 @@ impl Lanes {
         self.iter().position(|it| *it.name == *name)
     }
 
-    /// Has each lane be as wide as this, and adds those that are not there. How many
-    /// there are now. To be called by one thread at a time.
+    /// Sets the width of each lane, and adds new lanes. Gives the number of lanes. To be called
+    /// by one thread at a time.
     pub fn configure(&self, settings: &[LaneSettings<'_>]) -> usize {
         let mut new = Vec::new();
         for it in settings {

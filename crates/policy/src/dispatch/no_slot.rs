@@ -1,4 +1,4 @@
-//! Why there is no slot for an exchange, and what follows.
+//! Why there is no slot for an exchange, and the consequence.
 
 use super::configure::MayWait;
 use crate::Instant;
@@ -19,16 +19,15 @@ pub(super) enum NoSlot {
     },
     /// No endpoint is up, now.
     Up,
-    /// There is none that it could wait for.
+    /// No endpoint exists that it could wait for.
     Endpoint,
-    /// There is none at all.
+    /// No endpoint exists at all.
     Empty,
     Busy,
 }
 
 impl NoSlot {
-    /// Why there is no slot for an exchange that was at `tried`, where it found
-    /// none.
+    /// Why an exchange that has tried `tried` found no slot.
     pub fn of(members: &Members, refuses_when_busy: bool, tried: &[Tried], now: Instant) -> NoSlot {
         match members.candidates(tried, now) {
             Some(_) if refuses_when_busy => NoSlot::Busy,
@@ -39,10 +38,10 @@ impl NoSlot {
         }
     }
 
-    /// The endpoints to pick from after nothing was found among those of `view`.
+    /// The endpoints to pick from when `view` has none.
     ///
     /// # Errors
-    /// There is no slot, and why.
+    /// The reason why there is no slot.
     pub fn candidates_after(
         members: &Members,
         view: &View<'_>,
@@ -69,7 +68,7 @@ impl NoSlot {
         }
     }
 
-    /// What an exchange that may not wait is told.
+    /// The refusal of an exchange that may not wait.
     pub fn refusal(self) -> Refusal {
         match self {
             NoSlot::Room | NoSlot::Key { .. } => Refusal::Saturated,

@@ -1,4 +1,4 @@
-//! What would become of an exchange that asked now; takes no slot.
+//! The outcome that an exchange would have now; takes no slot.
 
 use super::no_slot::NoSlot;
 use super::{Asking, Dispatcher, OnFull, lane_index, lock};
@@ -6,10 +6,10 @@ use crate::chooser::Chooser;
 use crate::endpoint::EndpointId;
 use crate::queue::Refusal;
 
-/// Of a key of which nobody waits.
+/// The line of a key without waiters.
 const NO_LINE: u64 = 0;
 
-/// What would become of an exchange.
+/// The outcome that an exchange would have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
     /// It would get a slot at once: at this endpoint, or one like it.
@@ -19,7 +19,7 @@ pub enum Outlook {
     },
     /// It would wait in the queue, behind so many others.
     Waits {
-        /// Who waits already.
+        /// Exchanges that wait already.
         behind: usize,
     },
     /// It would get nothing.
@@ -27,10 +27,10 @@ pub enum Outlook {
 }
 
 impl Dispatcher {
-    /// What [`acquire`](Dispatcher::acquire) would come to at this moment. `chooser` is to
-    /// be a copy of the one meant: it picks, and so learns what time has changed.
+    /// The outcome that [`acquire`](Dispatcher::acquire) would have at this moment. `chooser` is
+    /// a copy of the real one: a pick changes it.
     ///
-    /// Where keys share the queue, the exchange is one of a key of which nobody waits.
+    /// If keys share the queue, the exchange has a key without waiters.
     pub fn outlook(&self, chooser: &mut Chooser, asking: &Asking<'_>) -> Outlook {
         let may_join = {
             let waiters = lock(&self.waiters.0);
@@ -44,7 +44,7 @@ impl Dispatcher {
             OnFull::Next
         };
         match self.find_room(chooser, asking, on_full) {
-            // A slot that is free while others wait is none that they may take.
+            // A free slot that earlier waiters may not take.
             Ok(endpoint) => Outlook::Served { endpoint },
             Err(none) if !none.may_wait(self.rules.may_wait()) => Outlook::Refused(none.refusal()),
             Err(_) if !may_join => Outlook::Refused(Refusal::QueueFull),
@@ -54,7 +54,7 @@ impl Dispatcher {
         }
     }
 
-    /// What the balancer would pick of the members, with room or without.
+    /// The endpoint that the balancer would pick, with room or without.
     pub fn pick(&self, chooser: &mut Chooser, asking: &Asking<'_>) -> Option<EndpointId> {
         self.update(chooser);
         let members = &chooser.members;
@@ -64,7 +64,7 @@ impl Dispatcher {
         Some(members.endpoints()[position].id())
     }
 
-    /// Where a slot would be taken.
+    /// The endpoint of the slot that would be taken.
     fn find_room(
         &self,
         Chooser {

@@ -1,4 +1,4 @@
-//! Other members in place of those of an upstream, as a whole.
+//! Replacing the members of an upstream as a whole.
 //!
 //! An endpoint is recognised by its name and fingerprint: one that stays keeps its load,
 //! its health and its id, wherever it stands. One that leaves finishes what it has.
@@ -15,7 +15,7 @@ use crate::members::Members;
 use crate::sync::{Ordering, fence};
 
 impl Dispatcher {
-    /// Makes these endpoints the members, in this order. Who waits is judged anew.
+    /// Makes these endpoints the members, in this order. Waiters are judged again.
     pub fn replace_members<'a>(
         &self,
         endpoints: impl IntoIterator<Item = EndpointSettings<'a>>,
@@ -35,7 +35,7 @@ impl Dispatcher {
         self.count_trials(&records);
         let mut wakers = Vec::new();
         {
-            // Both locks, so that of two replacements one is the last in both.
+            // Both locks, so that the last of two replacements is the last in both places.
             let mut waiters = lock(&self.waiters.0);
             waiters.queue.forget(|id| members.get(id).is_none());
             waiters.members = members;

@@ -10,7 +10,7 @@ use crate::queue::Discipline;
 
 const BALANCES: [Balance; 3] = [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue];
 
-/// What an exchange asks that comes now, by no key and for no lane.
+/// The asking of an exchange that comes now, without a key and a lane.
 pub(super) fn newcomer(tried: &[Tried], now: Instant) -> Asking<'_> {
     Asking {
         tried,
@@ -402,7 +402,7 @@ fn a_lane_leaves_places_in_the_queue_to_the_others() {
     let full = site.acquire(&[]);
     assert!(matches!(full, Acquired::Refused(Refusal::QueueFull)));
     waiters.truncate(3);
-    // Those without a lane may use what lanes have not taken.
+    // Exchanges without a lane may use the places that lanes have not taken.
     site.dispatcher.leave(waiters.pop().expect("it is there"));
     waiters.push(site.queued(&[]));
 }
@@ -656,7 +656,7 @@ fn adaptive_lifo_serves_the_newest_once_the_queue_stands() {
         site.release(0);
         assert_eq!(site.granted(&waiters[newest]), Some(0));
     }
-    // It was empty in between, so it begins anew.
+    // It was empty in between, so the time starts again.
     let older = site.queued(&[]);
     site.pass(1);
     let newer = site.queued(&[]);
@@ -777,7 +777,7 @@ mod outlook {
     use super::*;
     use proptest::prelude::*;
 
-    /// What may happen between two looks.
+    /// An event between two looks.
     #[derive(Debug, Clone, Copy)]
     enum Step {
         Ask { lane: Option<usize> },
@@ -795,7 +795,7 @@ mod outlook {
     }
 
     proptest! {
-        /// What is foretold is what happens.
+        /// The outlook is what happens.
         #[test]
         fn agrees_with_what_is_acquired(
             max in 0..3usize,

@@ -55,8 +55,8 @@ impl Dispatcher {
     }
 }
 
-/// A slot at this endpoint that an exchange stands so to, if there is one below its limit and
-/// below `cap`. The first exchange at an endpoint that is out is its trial.
+/// Takes a slot at this endpoint for an exchange of this standing, if there is one below its
+/// limit and below `cap`. The first exchange at an endpoint that is out is its trial.
 pub(super) fn reserve_at(
     state: &EndpointState,
     cap: u32,

@@ -18,8 +18,8 @@ use crate::queue::{Fit, KeptTo, Refusal, Waiter};
 use crate::sync::Ordering;
 
 impl Dispatcher {
-    /// Serves those who wait with whatever is free, and refuses those whom a
-    /// newcomer's refusal would meet: to be called when an endpoint changed.
+    /// Serves waiters with the slots that are free. Refuses waiters that would be refused as
+    /// newcomers. To be called when an endpoint changed.
     pub fn serve(&self, now: Instant) {
         let mut wakers = Vec::new();
         {
@@ -43,7 +43,7 @@ impl Dispatcher {
         self.serve_free(waiters, now, wakers);
     }
 
-    /// Gives a slot back while somebody waits.
+    /// Gives a slot back while an exchange waits.
     pub(super) fn release_to_waiter(
         &self,
         endpoint: &EndpointState,
@@ -77,7 +77,7 @@ impl Dispatcher {
         endpoint: &EndpointState,
         now: Instant,
     ) -> Option<Waker> {
-        // A backup whose turn is over serves nobody but those that have tried the others.
+        // A backup whose turn is over serves only waiters that have tried the others.
         if !endpoint.may_hand_over() || !members.is_in_turn(endpoint, now) {
             return None;
         }
@@ -108,7 +108,7 @@ impl Dispatcher {
         if !members.endpoints().iter().any(|it| it.has_room()) {
             return;
         }
-        // Whether those that take any endpoint were found to get nothing.
+        // Whether waiters that take any endpoint were found to get nothing.
         let is_full = Cell::new(false);
         loop {
             let has_particular = queue.has_particular();
@@ -151,8 +151,8 @@ impl Dispatcher {
         reserve_least_loaded(members, candidates, &waiter.tried, now)
     }
 
-    /// Sends those away who would be refused if they came now; for want of room in the
-    /// queue nobody who is in it.
+    /// Sends waiters away that would be refused if they came now. Want of room in the queue sends
+    /// no waiter away.
     pub(super) fn judge(
         &self,
         Waiters { members, queue }: &mut Waiters,

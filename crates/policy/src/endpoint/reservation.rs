@@ -1,5 +1,5 @@
-//! An exchange's part of an endpoint: its slot there, its trial, and what it knows of
-//! the endpoints that it has tried.
+//! An exchange's part of an endpoint: its slot there, its trial, and the endpoints that it has
+//! tried.
 
 use std::num::NonZeroU64;
 

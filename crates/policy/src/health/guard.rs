@@ -16,10 +16,10 @@ const EJECT_AFTER: u16 = 5;
 /// Errors in a row are no chance where the rest would make as many with at most
 /// this probability.
 const CHANCE: f64 = 1e-5;
-/// The least rate of failure that the rest is taken to have: one answer in a
+/// The least failure rate that the rest is taken to have. One answer in a
 /// hundred may fail for reasons of its own.
 const LEAST_FAILURE_RATE: f64 = 0.01;
-/// How often a worker hands over what it has counted.
+/// How often a worker hands over its counts.
 const HAND_OVER: Duration = Duration::from_millis(100);
 /// Seconds over which failures are compared.
 pub(super) const WINDOW: usize = 10;
@@ -122,7 +122,7 @@ impl Guard {
         now.duration_since(last) >= HAND_OVER
     }
 
-    /// Forgets what was counted of endpoints that have `left`.
+    /// Forgets the counts of endpoints that have `left`.
     pub fn forget(&mut self, left: impl Fn(EndpointId) -> bool) {
         for (id, counted) in (0..).map(EndpointId::new).zip(&mut self.counted) {
             if left(id) {
@@ -167,7 +167,8 @@ impl Records {
         errors >= GHOST_AFTER
     }
 
-    /// What so many errors in a row come to: nothing, phantoms, or an ejection.
+    /// The consequence of so many errors in a row: nothing, phantoms, or an
+    /// ejection.
     pub fn note_errors(
         &mut self,
         endpoint: &EndpointState,
@@ -238,7 +239,7 @@ fn failure_rate_of_rest(records: &mut Records, endpoint: &EndpointState, now: In
 /// Whether so many errors in a row are no chance, where the rest fails at this
 /// rate: `rate`^`errors` <= [`CHANCE`].
 fn is_no_chance(errors: u16, rate: f64) -> bool {
-    // A little more, for what is lost in the logarithms.
+    // A little more, for the rounding of the logarithms.
     f64::from(errors) * rate.ln() <= CHANCE.ln() + 1e-9
 }
 

@@ -1,4 +1,4 @@
-//! What is known of an endpoint, as one process leaves it to the next.
+//! The state of an endpoint, as one process leaves it to the next.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use super::{Ejection, Record, Records};
 use crate::Instant;
 use crate::endpoint::{Admin, EndpointState, Flag, Outages};
 
-/// What another process is to know of an endpoint. Times are relative: clocks differ.
+/// The state of an endpoint for another process. Times are relative: clocks differ.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointKept {
-    /// What the operator wants.
+    /// The operator's wish.
     pub admin: Admin,
     /// Whether its probes fail.
     pub is_down: bool,
@@ -41,7 +41,7 @@ pub struct EndpointKept {
 }
 
 impl EndpointKept {
-    /// The same, but for what probes have shown.
+    /// The same without the results of probes.
     pub fn without_probes(self) -> Self {
         EndpointKept {
             is_down: false,
@@ -54,7 +54,7 @@ impl EndpointKept {
 }
 
 impl Records {
-    /// What is known of a member.
+    /// The state of a member, for another process.
     pub fn keep(&mut self, endpoint: &EndpointState, now: Instant) -> EndpointKept {
         let outages = endpoint.outages();
         let mut record = self.of(endpoint).map(|it| it.clone()).unwrap_or_default();
@@ -79,7 +79,7 @@ impl Records {
         }
     }
 
-    /// Has a member that is new go on from what another process knew. Weights are for
+    /// Has a new member go on from its state in another process. Weights are for
     /// [`ramp_up`](Self::ramp_up).
     pub fn restore(&mut self, endpoint: &EndpointState, kept: &EndpointKept, now: Instant) {
         let has_guard = self.settings.guard;

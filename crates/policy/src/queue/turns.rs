@@ -11,13 +11,13 @@
 //! line of c:  c1 c2           turn 3: a3
 //! ```
 //!
-//! An index beside the waiters, which the queue holds. A line exists as long as somebody
-//! waits in it, so that there are no more lines than waiters. A line is of one key, one
-//! lane and one priority.
+//! An index beside the waiters, which the queue holds. A line exists as long as a waiter is in
+//! it, so that there are no more lines than waiters. A line is of one key, one lane and one
+//! priority.
 //!
-//! Invariant: a new line has its first turn behind the present one. So whoever comes back
-//! as soon as it was served gets no more than its turns, and lines that were served need
-//! not be remembered.
+//! Invariant: a new line has its first turn behind the present one. So a client that comes back
+//! as soon as it was served gets no more than its turns. Lines that were served need not be
+//! remembered.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -25,7 +25,7 @@ use std::iter::Peekable;
 
 use super::QueuePlace;
 
-/// Where somebody waits.
+/// The position of a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     pub lane: usize,
@@ -36,7 +36,7 @@ pub(super) struct Position {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     lanes: Vec<Lines>,
-    /// The latest turn in which somebody was served.
+    /// The latest turn in which a waiter was served.
     turn: u64,
 }
 
@@ -58,12 +58,12 @@ struct LineId {
 
 #[derive(Debug)]
 struct Line {
-    /// That in which it is served next.
+    /// The turn in which it is served next.
     turn: u64,
     places: BTreeSet<QueuePlace>,
 }
 
-/// Who is served when its line has its turn, in the order of service.
+/// The waiter that is served when its line has its turn, in the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Next {
     rank: u8,
@@ -171,7 +171,7 @@ impl Turns {
         lines.map(|it| it.len).max().unwrap_or(0)
     }
 
-    /// Everybody in the open lanes, in the order of service.
+    /// All waiters in the open lanes, in the order of service.
     pub fn in_order(&self, open: impl Fn(usize) -> bool) -> InTurn<'_> {
         let lanes = self
             .lanes
@@ -187,8 +187,7 @@ impl Turns {
 }
 
 impl Lines {
-    /// Changes a line, and what is known of it beside it. `None` is one in which nobody
-    /// waits.
+    /// Changes a line, and its entries in the sets beside it. `None` is a line without waiters.
     fn change(&mut self, lane: usize, rank: u8, key: u64, change: impl FnOnce(&mut Option<Line>)) {
         let id = LineId { rank, key };
         let mut line = self.by_key.remove(&id);
@@ -227,7 +226,7 @@ pub(super) struct InTurn<'a> {
     turns: &'a Turns,
     /// Of each lane, the first waiters of its lines.
     lanes: Vec<Peekable<std::collections::btree_set::Iter<'a, Next>>>,
-    /// Who comes after one that was passed over, in its line.
+    /// The next waiters in lines whose first one was passed over.
     behind: BinaryHeap<Reverse<Next>>,
 }
 
@@ -337,7 +336,7 @@ mod tests {
         assert_eq!(served(&mut turns, |number| number % 4), [1, 2, 3, 4]);
     }
 
-    /// Whoever comes back at once takes turns with whoever waits.
+    /// A client that comes back at once takes turns with the waiters.
     #[test]
     fn coming_back_at_once_gains_nothing() {
         let mut turns = Turns::default();

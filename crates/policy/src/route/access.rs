@@ -11,24 +11,24 @@ pub struct AccessList {
     deny: Option<Client>,
 }
 
-/// What an access list says of a client.
+/// The verdict of an access list on a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It is served.
+    /// The route serves it.
     Allowed,
     /// `deny` has it.
     Denied,
-    /// There is `allow`, and it does not have it.
+    /// The route has an `allow`, which does not list it.
     NotAllowed,
 }
 
 impl AccessList {
-    /// Serves those in `allow`, or everybody without it, but for those in `deny`.
+    /// Serves clients in `allow`, or all clients without it, except clients in `deny`.
     pub fn new(allow: Option<Client>, deny: Option<Client>) -> Self {
         AccessList { allow, deny }
     }
 
-    /// What it says of the client at this address.
+    /// The verdict on the client at this address.
     pub fn of(&self, client: IpAddr) -> Access {
         if self.deny.as_ref().is_some_and(|it| it.contains(client)) {
             Access::Denied

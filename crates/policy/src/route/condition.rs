@@ -1,5 +1,5 @@
-//! What a rule asks of a request. Each kind of condition is a file of this folder, and
-//! a row of the table below.
+//! Conditions of rules. Each kind of condition is a file of this folder, and a row of the table
+//! below.
 
 mod all_of;
 mod alpn;
@@ -42,18 +42,18 @@ pub use sni::Sni;
 pub use time::Time;
 pub use value::ValuePattern;
 
-/// What every kind of condition does.
+/// The methods of every kind of condition.
 pub(super) trait Ask: Sized {
-    /// What of a request it looks at, as the configuration names it: `host`,
-    /// `header x-user`.
+    /// The part of a request that it looks at, named as in the configuration: `host`, `header
+    /// x-user`.
     fn subject(&self) -> String;
 
-    /// What it asks for, one of these.
+    /// The wanted values, one of which is enough.
     fn wanted(&self) -> Vec<String>;
 
     fn holds<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> bool;
 
-    /// What the request has of that; nothing where it has none.
+    /// The values of that part in the request; empty where it has none.
     fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>>;
 
     /// Conditions for the tests of all kinds together.
@@ -61,12 +61,11 @@ pub(super) trait Ask: Sized {
     fn any() -> proptest::strategy::BoxedStrategy<Self>;
 }
 
-/// Defines the kinds of conditions, in the order in which a rule asks: what is cheap
-/// to tell goes first.
+/// Defines the kinds of conditions, in the order in which a rule checks them: the cheap ones
+/// first.
 macro_rules! conditions {
     ($($kind:ident,)*) => {
-        /// One thing that a rule asks of a request. Where it holds a list, one item
-        /// of the list is enough.
+        /// One condition of a rule. In a condition with a list, one item of the list is enough.
         #[derive(Debug, Clone)]
         pub enum Condition {
             $(
@@ -84,7 +83,7 @@ macro_rules! conditions {
         )*
 
         impl Condition {
-            /// Its place in the order in which a rule asks.
+            /// Its place in the order of checks.
             pub(super) fn rank(&self) -> u8 {
                 enum Rank {
                     $( $kind, )*
@@ -100,7 +99,7 @@ macro_rules! conditions {
                 }
             }
 
-            /// What of a request it looks at, as the configuration names it: `host`,
+            /// The part of a request that it looks at, named as in the configuration: `host`,
             /// `header x-user`.
             pub fn subject(&self) -> String {
                 match self {
@@ -108,14 +107,14 @@ macro_rules! conditions {
                 }
             }
 
-            /// What it asks for, one of these; listeners by their index.
+            /// The wanted values, one of which is enough; listeners by their index.
             pub fn wanted(&self) -> Vec<String> {
                 match self {
                     $( Self::$kind(it) => it.wanted(), )*
                 }
             }
 
-            /// What the request has of that; nothing where it has none.
+            /// The values of that part in the request; empty where it has none.
             pub(super) fn found<F: Facts>(&self, request: &RoutedRequest<'_, F>) -> Vec<Vec<u8>> {
                 match self {
                     $( Self::$kind(it) => it.found(request), )*
@@ -146,7 +145,7 @@ conditions! {
     ClientCertificate,
     Time,
     Share,
-    // Invariant: before the path, as the index goes by it.
+    // Invariant: before the path, as the index relies on it.
     Any,
     Path,
     Query,
@@ -156,7 +155,7 @@ conditions! {
 }
 
 impl Condition {
-    /// The alternatives of which one must hold, or none; of another kind there are none.
+    /// The alternatives of `any` and `not`; empty for other kinds.
     pub fn alternatives(&self) -> &[AllOf] {
         match self {
             Self::Any(any) => &any.0,
@@ -186,7 +185,7 @@ impl Condition {
 
 #[cfg(test)]
 impl Condition {
-    /// Conditions that the index of a table goes by.
+    /// Conditions that the index of a table uses.
     pub(super) fn any_indexed() -> impl proptest::strategy::Strategy<Value = Self> {
         use proptest::strategy::Strategy;
         proptest::prop_oneof![
@@ -202,7 +201,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Conditions of which each is a few others, nested.
+    /// Conditions that are each made of a few others, nested.
     pub fn alternatives() -> impl Strategy<Value = Vec<AllOf>> {
         let leaf = prop_oneof![
             Host::any().prop_map(Condition::from),

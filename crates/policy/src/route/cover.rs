@@ -1,7 +1,7 @@
-//! Rules that no request can take, since an earlier rule takes all that they ask for.
+//! Rules that no request can take, since an earlier rule takes all of their requests.
 //!
-//! Invariant: what is named here is never found. Not all such rules are named: where it is
-//! hard to tell, a rule counts as one that is found.
+//! Invariant: a rule that is named here is never found. Not all such rules are named: in doubt, a
+//! rule counts as one that is found.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl RouteTable {
     }
 }
 
-/// What is known of the requests of one configuration.
+/// The known facts on the requests of one configuration.
 #[derive(Clone, Copy)]
 struct Given {
     listeners: usize,
@@ -179,8 +179,8 @@ pub(super) fn witness_of_host(conditions: &[Condition]) -> Vec<u8> {
     })
 }
 
-/// What every path begins with that the first condition on one asks for first; empty where
-/// that is not known.
+/// The text that every path begins with that the first item of the first condition on the path
+/// takes. Empty where it is not known.
 pub(super) fn witness_of_path(conditions: &[Condition]) -> Vec<u8> {
     witness(conditions, |it| match it {
         Condition::Path(path) => path.0.first().and_then(PathPattern::front),

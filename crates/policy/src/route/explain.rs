@@ -18,11 +18,12 @@ pub struct Trial<'a> {
 pub struct Check<'a> {
     /// The condition.
     pub condition: &'a Condition,
-    /// What the request has of what the condition looks at.
+    /// The values of the request that the condition looks at.
     pub found: Vec<Vec<u8>>,
     /// Whether it holds.
     pub holds: bool,
-    /// Where it is made of others: each alternative, held against the request.
+    /// For a condition made of others: each alternative, held against the
+    /// request.
     pub alternatives: Vec<Vec<Check<'a>>>,
 }
 

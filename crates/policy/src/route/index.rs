@@ -48,7 +48,7 @@ struct Bucket {
     by_path: Option<ByPath>,
 }
 
-/// The rules of a bucket by what they ask of the path.
+/// The rules of a bucket by their conditions on the path.
 #[derive(Debug, Clone)]
 struct ByPath {
     /// The rules that the trie does not have.
@@ -132,8 +132,8 @@ impl Index {
             .look_up(request.facts.host(), |bucket| offer(bucket as usize));
     }
 
-    /// The rules before `rule` that may take all that its `conditions` ask for. At least
-    /// those are among them that take a host and a path of it.
+    /// The rules before `rule` that may take all requests of these `conditions`. At least the
+    /// rules that take one host and one path of them are among these.
     pub fn rivals(&self, conditions: &[Condition], rule: usize) -> Vec<usize> {
         let host = cover::witness_of_host(conditions);
         let path = cover::witness_of_path(conditions);
@@ -195,9 +195,9 @@ impl ByPath {
     }
 }
 
-/// What the index decides of a rule, as bits of its conditions.
+/// The conditions of a rule that the index decides, as bits.
 ///
-/// A condition behind the 32nd has no bit, and is asked of every candidate.
+/// A condition behind the 32nd has no bit, and is checked for every candidate.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Decided {
     host: u32,
@@ -224,18 +224,18 @@ impl Decided {
     }
 }
 
-/// Patterns of which a request must match one to meet a rule.
+/// Patterns: a request must match one of them to meet a rule.
 struct Indexed<'r, T> {
     patterns: Vec<&'r T>,
     /// Place of the condition that holds where one does; `None` where more is asked.
     decided_at: Option<usize>,
 }
 
-/// The first condition on the host, if the table of hosts can hold all of its patterns;
-/// else that of which every alternative has one.
+/// The first condition on the host, if the table of hosts can hold all of its patterns. Else the
+/// condition whose every alternative has one.
 ///
-/// Invariant: of a rule that is left out the path is not compared. So nothing is looked
-/// for behind a condition on the path.
+/// Invariant: the path of a rule that is left out is not compared. So the search ends at a
+/// condition on the path.
 fn indexed_hosts(conditions: &[Condition]) -> Option<Indexed<'_, HostPattern>> {
     for (at, condition) in conditions.iter().enumerate() {
         match condition {
@@ -258,8 +258,8 @@ fn indexed_hosts(conditions: &[Condition]) -> Option<Indexed<'_, HostPattern>> {
     None
 }
 
-/// The first condition on the path, if the trie can hold all of its patterns; else that of
-/// which every alternative has one.
+/// The first condition on the path, if the trie can hold all of its patterns. Else the condition
+/// whose every alternative has one.
 fn indexed_paths(conditions: &[Condition]) -> Option<Indexed<'_, PathPattern>> {
     let direct = conditions.iter().enumerate().find_map(|(at, it)| match it {
         Condition::Path(path) if path.0.iter().all(paths::has_node) => Some(Indexed {
@@ -272,8 +272,8 @@ fn indexed_paths(conditions: &[Condition]) -> Option<Indexed<'_, PathPattern>> {
     direct.or_else(|| conditions.iter().find_map(of_any))
 }
 
-/// What `indexed` finds in each alternative of a condition on others; `None` where one has
-/// nothing, and of other conditions.
+/// The patterns that `indexed` finds in each alternative of a condition made of others. `None` if
+/// an alternative has none, and for other conditions.
 fn of_every_alternative<'r, T>(
     condition: &'r Condition,
     indexed: impl Fn(&'r [Condition]) -> Option<Indexed<'r, T>>,

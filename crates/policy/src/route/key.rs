@@ -1,4 +1,4 @@
-//! What balancers by key go by: a part of the request, hashed.
+//! Keys of balancers: a part of the request, hashed.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use super::Facts;
 use super::condition::{cookies, parameters};
 use crate::hash::{hash, mix};
 
-/// A part of a request. Where a request has no such part, its URI stands in,
-/// so that these requests are not all one key.
+/// A part of a request. If a request has no such part, its URI stands in, so
+/// that these requests are not all one key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum BalanceKey {
     /// The path and query.
@@ -35,7 +35,7 @@ impl BalanceKey {
         }
     }
 
-    /// The header, cookie or parameter that it goes by, if the request has it.
+    /// The value of its header, cookie or parameter, if the request has it.
     pub fn part(&self, request: &impl Facts) -> Option<Vec<u8>> {
         match self {
             BalanceKey::Uri | BalanceKey::Client => None,

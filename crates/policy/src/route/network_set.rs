@@ -43,7 +43,7 @@ const MAX_SHOWN: usize = 60;
 pub struct BadLine {
     /// Its number, from 1.
     pub number: usize,
-    /// What is wrong with it.
+    /// The mistake in it.
     pub what: String,
 }
 
@@ -189,22 +189,22 @@ impl NetworkFile {
         self.set.load().contains(address)
     }
 
-    /// What is in it now.
+    /// The present set.
     pub fn set(&self) -> Arc<NetworkSet> {
         self.set.load_full()
     }
 
-    /// Why what the file says now is not taken; `None` where it is.
+    /// Why the present content of the file is not taken; `None` where it is.
     pub fn mistake(&self) -> Option<Arc<String>> {
         self.mistake.load_full()
     }
 
-    /// Says why what the file says now is not taken.
+    /// Notes why the present content of the file is not taken.
     pub fn set_mistake(&self, mistake: Option<String>) {
         self.mistake.store(mistake.map(Arc::new));
     }
 
-    /// Replaces what is in it, for all who look at it.
+    /// Replaces the set, for all who look at it.
     pub fn replace(&self, set: NetworkSet) {
         self.set.store(Arc::new(set));
     }

@@ -2,11 +2,11 @@
 //!
 //! Each character has one spelling: visible ASCII stands for itself, and all
 //! else is percent-encoded, with digits in upper case. A `%` that encodes
-//! nothing is a plain one. What would be a delimiter if it were decoded stays
-//! encoded: `%2F`, `%3F`, `%23` and `%25`. Dot segments are removed (RFC 3986
-//! section 6.2.2), and runs of `/` count as one. Thus `/%61dmin`, `//admin` and
-//! `/x/../admin` all become `/admin`, and `/%40a` becomes `/@a`. What is sent to
-//! the upstream is not touched.
+//! nothing is a plain one. Characters that would be delimiters if they were
+//! decoded stay encoded: `%2F`, `%3F`, `%23` and `%25`. Dot segments are
+//! removed (RFC 3986 section 6.2.2), and runs of `/` count as one. Thus
+//! `/%61dmin`, `//admin` and `/x/../admin` all become `/admin`, and `/%40a`
+//! becomes `/@a`. The path that is sent to the upstream is not touched.
 //!
 //! The normal form is one reading of a path; `reading` has the others.
 
@@ -28,7 +28,7 @@ pub(super) fn normal_form(text: &[u8]) -> Vec<u8> {
 }
 
 /// Whether a path has its normal form and no other reading. Cautious: `false`
-/// may still turn out to be so.
+/// may be wrong.
 fn is_plain(path: &[u8]) -> bool {
     let after = path.get(1..).unwrap_or_default();
     let is_odd = |byte: u8| {
@@ -67,8 +67,8 @@ pub(super) fn take(rest: &mut &[u8]) -> Option<(u8, Spelling)> {
     Some((decoded.unwrap_or(b'%'), Spelling::Encoded))
 }
 
-/// Appends a byte in the one spelling of its character. What servers treat in
-/// several ways keeps the spelling that it has.
+/// Appends a byte in the one spelling of its character. Characters that servers
+/// treat in several ways keep their spelling.
 pub(super) fn push(text: &mut Vec<u8>, byte: u8, spelling: Spelling) {
     let is_encoded = match byte {
         b'/' | b'\\' | b';' | b'.' => spelling == Spelling::Encoded,
@@ -82,7 +82,7 @@ pub(super) fn push(text: &mut Vec<u8>, byte: u8, spelling: Spelling) {
     }
 }
 
-/// The normal form of a path that nobody encoded, such as that of a file.
+/// The normal form of a path without any encoding, such as a file's.
 pub fn encode(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len());
     for &byte in path {
@@ -91,8 +91,8 @@ pub fn encode(path: &[u8]) -> Vec<u8> {
     normal
 }
 
-/// Each character in its one spelling, but for `%2E`, `%5C` and `%3B`: those are
-/// told from `.`, `\` and `;` up to [`finish`].
+/// Each character in its one spelling, but for `%2E`, `%5C` and `%3B`: these
+/// differ from `.`, `\` and `;` up to [`finish`].
 pub(super) fn decode(path: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -102,7 +102,7 @@ pub(super) fn decode(path: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Decodes what [`decode`] left.
+/// Decodes the rest that [`decode`] left.
 pub(super) fn finish(text: &[u8]) -> Cow<'_, [u8]> {
     let mut finished = Cow::Borrowed(text);
     for (mark, byte) in [(b"%2E", b'.'), (b"%5C", b'\\'), (b"%3B", b';')] {
@@ -249,7 +249,7 @@ mod tests {
             prop_assert!(!normal.split(|&b| b == b'/').any(|it| it == b".." || it == b"."));
         }
 
-        /// Whatever is encoded, but for what would become a delimiter.
+        /// Encodes any characters, except those that would become delimiters.
         #[test]
         fn encoding_changes_nothing(path in "/[ !\"$&-.0->@-~\u{e9}]{0,16}", encode in any::<u16>()) {
             let mut written = vec![b'/'];
@@ -263,7 +263,7 @@ mod tests {
             prop_assert_eq!(normalise(&written), normalise(path.as_bytes()));
         }
 
-        /// What a file's name becomes is what a request for it becomes.
+        /// A file's name has the same normal form as a request for it.
         #[test]
         fn a_name_is_encoded_as_it_is_asked_for(name in "[^\u{0}/.][^\u{0}/]{0,12}") {
             let asked: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();

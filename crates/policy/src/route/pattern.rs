@@ -21,7 +21,7 @@ pub enum PatternError {
     HostSyntax,
 }
 
-/// What a single `*` of a glob stands for.
+/// The meaning of a single `*` of a glob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Star {
     /// Anything but `/`; `**` stands for anything.
@@ -32,9 +32,9 @@ pub enum Star {
 
 /// Text with wildcards; `\*` is a plain star.
 ///
-/// It runs as an automaton whose states fit one machine integer, so the time
-/// is linear in the text whatever the pattern: there is no backtracking for a
-/// client to exploit.
+/// A glob runs as an automaton whose states fit one machine integer. So the
+/// time is linear in the text, whatever the pattern: a client finds no
+/// backtracking to exploit.
 #[derive(Clone)]
 pub struct Glob {
     /// Bit `i` of entry `b`: the `i`-th literal of the pattern is `b`.
@@ -135,7 +135,7 @@ pub(crate) fn has_wildcard(pattern: &[u8]) -> bool {
     })
 }
 
-/// `pattern` with `\*` and `\\` replaced by what they stand for.
+/// `pattern` with `\*` and `\\` replaced by `*` and `\`.
 pub(crate) fn unescape(pattern: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(pattern.len());
     let mut bytes = pattern.iter().copied().peekable();
@@ -219,7 +219,7 @@ impl PathPattern {
         Ok(Self::Exact(unescape(&pattern)))
     }
 
-    /// The other ways in which servers read what this asks for, in normal form:
+    /// The other ways in which servers read this pattern, in normal form:
     /// `/a%2Fb` as `/a/b`. None where there are too many.
     pub fn other_readings(&self) -> Vec<Vec<u8>> {
         let text = match self {
@@ -245,13 +245,15 @@ impl PathPattern {
         }
     }
 
-    /// What every path begins with that matches; `None` where that is not known.
+    /// The text that every matching path begins with; `None` where it is not
+    /// known.
     pub(super) fn front(&self) -> Option<Vec<u8>> {
         match self {
             Self::Exact(path) | Self::Prefix(path) => Some(path.clone()),
             Self::Glob(glob) => {
                 let mut ends = (1..=glob.text.len()).rev().map(|end| &glob.text[..end]);
-                // What is in front of a wildcard has none, and no half of an escape.
+                // The text in front of a wildcard has no wildcard, and no half
+                // of an escape.
                 let front = ends.find(|it| !has_wildcard(it) && !it.ends_with(b"\\"));
                 front.map(unescape)
             }
@@ -272,7 +274,7 @@ impl fmt::Display for PathPattern {
     }
 }
 
-/// What [`unescape`] would make `text` of.
+/// The reverse of [`unescape`].
 pub(super) fn escape(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     text.replace('\\', "\\\\").replace('*', "\\*")

@@ -69,7 +69,7 @@ pub(super) fn has_nul(path: &[u8]) -> bool {
     memchr::memchr(b'%', path).is_some() && oddity(path) == Oddity::Nul
 }
 
-/// What of a segment has been seen.
+/// The part of a segment that has been seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Segment {
     /// The path has not begun with a slash.
@@ -103,7 +103,7 @@ pub(super) struct TooMany;
 /// among them it may take a host off the path's front, once.
 ///
 /// # Errors
-/// There are more texts than the bounds above allow.
+/// The path has more texts than the bounds above allow.
 pub(super) fn readings(path: &[u8]) -> Result<Vec<Vec<u8>>, TooMany> {
     let written = path::decode(path);
     let mut readings = vec![path::normal_form(&written)];
@@ -120,7 +120,7 @@ pub(super) fn readings(path: &[u8]) -> Result<Vec<Vec<u8>>, TooMany> {
     Ok(readings)
 }
 
-/// What servers make of one path.
+/// The texts that servers make of one path.
 struct Texts {
     all: Vec<Vec<u8>>,
     /// How many of them have gone through all steps.
@@ -149,7 +149,7 @@ impl Texts {
         Ok(())
     }
 
-    /// Adds what the steps make of the texts, and of what they made.
+    /// Adds the texts that the steps make of the texts, again and again.
     fn take_steps(&mut self) -> Result<(), TooMany> {
         while self.done < self.all.len() {
             for step in STEPS {
@@ -194,7 +194,7 @@ const STEPS: [Step; 8] = [
     },
 ];
 
-/// Without what stands behind a `;` in each segment (RFC 3986 §3.3).
+/// Without the text behind a `;` in each segment (RFC 3986 §3.3).
 fn without_parameters(text: &[u8]) -> Option<Vec<u8>> {
     let _is_there = memchr::memchr(b';', text)?;
     let mut is_kept = true;
@@ -209,9 +209,10 @@ fn without_parameters(text: &[u8]) -> Option<Vec<u8>> {
     Some(text.iter().copied().filter(keeps).collect())
 }
 
-/// The path of a reference that begins with `//` and a host: as RFC 3986 §4.2
-/// has it, where the host may be empty, and as browsers do, which pass over any
-/// further slashes in front of the host.
+/// The path of a reference that begins with `//` and a host.
+///
+/// RFC 3986 §4.2 allows an empty host. Browsers skip any further slashes in
+/// front of the host.
 fn without_host(text: &[u8]) -> Option<[Vec<u8>; 2]> {
     let strict = text.strip_prefix(b"//")?;
     let lenient = &strict[strict.iter().take_while(|&&byte| byte == b'/').count()..];
@@ -300,7 +301,7 @@ mod tests {
             ("/x/..%3b/a", &["/x/..;/a", "/x/../a", "/a"]),
             ("/a;b=c/d;e", &["/a;b=c/d;e", "/a/d"]),
             ("/;a", &["/;a", "/"]),
-            // The parameter ends at the next slash, whoever takes it for one.
+            // For every server that sees a parameter, it ends at the next slash.
             ("/a;b%2fc", &["/a;b%2Fc", "/a;b/c", "/a", "/a/c"]),
         ] {
             assert_eq!(shown(path), expected, "{path}");

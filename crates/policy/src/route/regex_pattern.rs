@@ -1,8 +1,8 @@
 //! Regular expressions over the bytes of a path, a host or a value.
 //!
-//! The time of a search is linear in the length of the text: there is no expression that
-//! explodes. Letters, digits and word characters are those of ASCII, and `.` is any byte,
-//! so that no text is out of reach of a rule.
+//! The time of a search is linear in the length of the text: no expression explodes. Letters,
+//! digits and word characters are ASCII, and `.` is any byte, so that no text is out of reach of
+//! a rule.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,17 +23,16 @@ pub enum Case {
     Insensitive,
 }
 
-/// A compiled regular expression. It is found anywhere in a text, unless it has `^` or
-/// `$`.
+/// A compiled regular expression. It matches anywhere in a text, unless it has `^` or `$`.
 #[derive(Clone)]
 pub struct RegexPattern(Regex);
 
 /// Why text is no regular expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RegexError {
-    /// It is mistaken in this way.
+    /// Its syntax is wrong, in this way.
     Syntax(String),
-    /// Compiled it takes more memory than is allowed.
+    /// Its compiled form takes more memory than is allowed.
     TooLarge,
 }
 
@@ -41,7 +40,7 @@ impl RegexPattern {
     /// Compiles an expression, in the syntax of the `regex` crate.
     ///
     /// # Errors
-    /// It is mistaken, or too large.
+    /// Its syntax is wrong, or it is too large.
     pub fn new(text: &str, case: Case) -> Result<Self, RegexError> {
         let built = RegexBuilder::new(text)
             .unicode(false)
@@ -62,7 +61,7 @@ impl RegexPattern {
         })
     }
 
-    /// Whether it is found in `text`.
+    /// Whether it matches in `text`.
     pub fn is_match(&self, text: &[u8]) -> bool {
         self.0.is_match(text)
     }
@@ -73,7 +72,7 @@ impl RegexPattern {
         self.0.capture_names()
     }
 
-    /// What its groups are in `text`; `None` where it is not found.
+    /// Its groups in `text`; `None` where it does not match.
     pub fn captures(&self, text: &[u8]) -> Option<Captures<'_>> {
         let found = self.0.captures(text)?;
         let groups = found.iter().map(|it| Some(it?.range()));
@@ -106,7 +105,7 @@ impl fmt::Debug for RegexPattern {
     }
 }
 
-/// What the groups of a regular expression are in a text.
+/// The groups of a regular expression in a text.
 #[derive(Debug, Clone)]
 pub struct Captures<'t> {
     text: Vec<u8>,
@@ -115,8 +114,8 @@ pub struct Captures<'t> {
 }
 
 impl Captures<'_> {
-    /// The group of this number, counted from 1; 0 is all that was found. `None` where
-    /// there is no such group, or the text has nothing of it.
+    /// The group of this number, counted from 1; 0 is the whole match. `None` where there is no
+    /// such group, or the group did not take part in the match.
     pub fn numbered(&self, number: usize) -> Option<&[u8]> {
         let range = self.groups.get(number)?.clone()?;
         self.text.get(range)

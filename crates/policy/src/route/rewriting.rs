@@ -12,13 +12,13 @@ use super::reading::{self, Oddity};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AmbiguousPath;
 
-/// The path that is sent on in the place of `path`; `None` where it stays as it is.
+/// The path that is sent on instead of `path`; `None` where it stays as it is.
 ///
-/// `change` gets a reading of the path, in normal form, and gives what stands in its
-/// place, percent-encoded; `None` leaves it.
+/// `change` gets a reading of the path, in normal form. It gives the replacement,
+/// percent-encoded, or `None` to leave the path.
 ///
 /// # Errors
-/// Not all readings are changed, or what is left has a reading that none was changed to.
+/// Not all readings are changed, or the rest has a reading that none was changed to.
 pub fn rewrite(
     path: &[u8],
     change: impl Fn(&[u8]) -> Option<Vec<u8>>,
@@ -70,8 +70,8 @@ fn readings(path: &[u8]) -> Result<Vec<Vec<u8>>, AmbiguousPath> {
     reading::readings(path).map_err(|reading::TooMany| AmbiguousPath)
 }
 
-/// What is left of a path in normal form without `prefix`, which has no slash at its end:
-/// `/api` is taken off `/api/x` and `/api`, but not off `/apis`.
+/// The rest of a path in normal form without `prefix`, which has no slash at its end: `/api` is
+/// taken off `/api/x` and `/api`, but not off `/apis`.
 pub fn without_prefix<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     match path.strip_prefix(prefix)? {
         [] => Some(b"/"),
@@ -120,7 +120,7 @@ mod tests {
         ] {
             assert_eq!(stripped(path), Err(AmbiguousPath), "{path}");
         }
-        // What is made of parts that were harmless.
+        // Paths that are made of harmless parts.
         for made in ["/..", "//evil.example", "/a/../b", "x", "/a%2fb", "/a\\b"] {
             let made = |_: &[u8]| Some(made.as_bytes().to_vec());
             assert_eq!(rewrite(b"/x", made), Err(AmbiguousPath));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every reading of what is left is that of a path which was let in.
+        /// Every reading of the rest is that of a path that was let in.
         #[test]
         fn no_reading_is_new(path in "/(api|a|b|/|/|\\.\\.|\\.|;|%3b|%2f|%5C|\\\\|%2e){0,10}") {
             let path = path.as_bytes();

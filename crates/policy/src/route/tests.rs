@@ -141,7 +141,7 @@ fn the_first_rule_that_matches_wins() {
 /// Models of servers, each written without a look at the code under test: what
 /// path each of them makes of a target.
 mod servers {
-    /// Percent-decodes; a name stays what it is.
+    /// Percent-decodes; a name stays as it is.
     fn decoded(path: &str) -> String {
         let mut text = String::new();
         let mut rest = path;
@@ -154,7 +154,7 @@ mod servers {
         text + rest
     }
 
-    /// RFC 3986 §5.2.4, with `is` telling what is a dot segment.
+    /// RFC 3986 §5.2.4, where `is` recognises dot segments.
     fn resolved(path: &str, is: impl Fn(&str, &str) -> bool) -> String {
         let mut kept: Vec<&str> = Vec::new();
         let segments: Vec<_> = path[1..].split('/').collect();
@@ -212,7 +212,7 @@ mod servers {
         }
     }
 
-    /// What a server makes of a path.
+    /// The path that a server makes of a path.
     type Model = fn(&str) -> String;
 
     pub(super) const ALL: [(&str, Model); 11] = [
@@ -484,7 +484,7 @@ mod random {
     use proptest::prelude::*;
     use proptest::sample::{Index, select};
 
-    /// Conditions of every kind, with more of those that the index goes by.
+    /// Conditions of every kind, more often the ones that the index uses.
     fn conditions() -> impl Strategy<Value = Condition> {
         prop_oneof![Condition::any(), Condition::any_indexed()]
     }
@@ -705,8 +705,8 @@ mod indexed {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Where each host has an index by path, where only hosts with many rules
-        /// have one, and where there is none.
+        /// Compares tables in which each host has an index by path, only hosts with many rules
+        /// have one, or none has.
         #[test]
         fn finds_what_a_search_in_order_finds(
             rules in random::rules(0..24),

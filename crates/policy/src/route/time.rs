@@ -14,8 +14,8 @@ const DAY: u16 = 24 * 60;
 
 /// From a time of day to another, on some days of the week.
 ///
-/// A window that ends before it begins goes on over midnight: its days are those on which
-/// it begins.
+/// A window that ends before it begins goes on over midnight. Its days are the days on which it
+/// begins.
 #[derive(Debug, Clone)]
 pub struct TimeWindow {
     hours: Hours,
@@ -33,14 +33,14 @@ pub struct Hours {
     begin: u16,
     /// In minutes since midnight, not included.
     end: u16,
-    /// The name of the zone; `None` is that of the machine.
+    /// The name of the zone; `None` is the machine's.
     pub zone: Option<String>,
 }
 
 /// Why text is no window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeError {
-    /// There is nothing like `08:00-18:00` in it.
+    /// It has nothing like `08:00-18:00`.
     NoHours,
     /// A day of the week is none.
     Day,
@@ -113,7 +113,7 @@ fn read_days(text: &str) -> Option<u8> {
 }
 
 impl TimeWindow {
-    /// These hours by the rules of this zone; `text` is what was written.
+    /// These hours by the rules of this zone, written as `text`.
     pub fn new(hours: Hours, zone: TimeZone, text: &str) -> Self {
         TimeWindow {
             hours,

@@ -53,13 +53,13 @@ enum How {
     Restate,
 }
 
-/// What a decoder made of a body.
+/// The outcome of decoding a body.
 #[derive(Debug, PartialEq)]
 struct Decoded {
-    /// Bytes taken, framing included; 0 after a mistake, where it depends on
-    /// the pieces how many were taken before.
+    /// Bytes taken, framing included. 0 after a mistake: the bytes taken before
+    /// it depend on the pieces.
     consumed: usize,
-    /// What was given out; empty after a mistake.
+    /// The decoded content; empty after a mistake.
     content: Vec<u8>,
     /// Whether the end was reached, or the mistake.
     end: Result<bool, BodyError>,
@@ -75,7 +75,8 @@ impl Decoded {
     }
 }
 
-/// Decodes as a connection does: what was not taken is given again with more.
+/// Decodes as a connection does: bytes that were not taken are given again with
+/// more.
 fn decode(body: &[u8], mut piece_len: impl FnMut(usize) -> usize, how: How) -> Decoded {
     let mut decoder = BodyDecoder::new(BodyFraming::Chunked);
     let (mut consumed, mut read) = (0, 0);
@@ -157,7 +158,7 @@ fn naive_extension(after: &[u8]) -> Result<Option<usize>, BodyError> {
     let line = [b"1", after].concat();
     let taken = match decoder.advance(&line) {
         Err(error @ BodyError::ChunkExtension) => return Err(error),
-        // What comes behind the line is none of its business.
+        // Bytes behind the line do not matter here.
         Err(_) => true,
         Ok(advance) => advance.consumed > 0,
     };
@@ -166,8 +167,8 @@ fn naive_extension(after: &[u8]) -> Result<Option<usize>, BodyError> {
     Ok(len.filter(|_| taken))
 }
 
-/// Trailers are a part where the naive decoder trusts the other on why,
-/// but not on where: the section ends with the first empty line.
+/// Decodes trailers. The naive decoder trusts the other one on the kind of a
+/// mistake, but not on the end: the section ends with the first empty line.
 fn naive_trailer(body: &[u8], mut decoded: Decoded) -> Decoded {
     let rest = &body[decoded.consumed..];
     let len = if rest.starts_with(b"\r\n") {

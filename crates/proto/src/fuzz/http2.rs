@@ -1,4 +1,4 @@
-//! Any bytes as what a peer sends over HTTP/2, at both ends of a connection.
+//! Any bytes as the frames of a peer over HTTP/2, at both ends of a connection.
 
 use std::fmt::Debug;
 
@@ -17,15 +17,15 @@ const SETTINGS: Settings = Settings {
     connection_window: 65_535,
 };
 
-/// What a connection holds at most: content of the streams, a block in several frames, a frame
-/// in part, the table, and what is to be sent. Vectors may have twice as much room.
+/// Most memory of a connection: content of the streams, a block in several frames, a partial
+/// frame, the table, and unsent bytes. Vectors may have twice as much room.
 const MEMORY_MAX: usize =
     2 * (4 * (40 + 500) + 1000 + PAYLOAD_MAX as usize + 2 * TABLE_SIZE as usize + SENT_MAX) + 4096;
 
-/// More than any input makes it say: each reply is of a frame, and no longer than that.
+/// More than any input makes it send: each reply is to a frame, and no longer than that frame.
 const SENT_MAX: usize = 64 * 1024;
 
-/// Any bytes behind what a client sends first; the first two say how they are cut up and what
+/// Any bytes behind the first bytes of a client. The first two say how they are cut up and what
 /// the server does.
 pub fn http2_server(data: &[u8]) {
     let new = || server::Connection::new(SETTINGS);
@@ -46,7 +46,7 @@ pub fn http2_server(data: &[u8]) {
     });
 }
 
-/// The same, behind what a server sends first.
+/// The same, behind the first bytes of a server.
 pub fn http2_client(data: &[u8]) {
     let methods = [Method::Get, Method::Head, Method::Connect];
     let new = || {
@@ -76,7 +76,7 @@ pub fn http2_client(data: &[u8]) {
     });
 }
 
-/// It is what HTTP/1 reads of the same text.
+/// HTTP/1 reads the same from its text.
 fn check_response(response: &client::Response, method: Method) {
     let framing = response.head.wire.framing;
     if method == Method::Connect && matches!(response.head.status, 200..300) {
@@ -142,8 +142,7 @@ fn check<R: Role<Head: Default, Event: Debug>>(
     assert!(rest.is_empty());
 }
 
-/// What came of bytes that come in pieces of this length: all that is told but for content, and
-/// what is sent.
+/// The outcome of bytes in pieces of this length: all events but for content, and the sent bytes.
 fn read<R: Role<Head: Default, Event: Debug>>(
     mut connection: Core<R>,
     bytes: &[u8],

@@ -108,7 +108,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever comes, nothing panics, and what a connection holds is bounded.
+    /// Any input: nothing panics, and the memory of a connection is bounded.
     #[test]
     fn either_end_takes_any_frames(
         seed in any::<u8>(),

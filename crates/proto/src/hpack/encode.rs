@@ -1,5 +1,7 @@
-//! Fields as HPACK sends them: by a number of the static table where there is one, and as
-//! they are (RFC 7541 §6.2.2).
+//! Fields as HPACK sends them.
+//!
+//! A field has a number of the static table, if there is one. All else is sent as it is (RFC 7541
+//! §6.2.2).
 
 use super::table::STATIC;
 

@@ -3,7 +3,7 @@
 //! The code is canonical: of two symbols the one with the longer code, or the greater
 //! number, has the greater code. So the lengths alone make all tables, at compile time.
 
-/// What ends no string: it is for padding alone.
+/// The symbol that ends no string: it is for padding alone.
 const EOS: u16 = 256;
 
 /// Number of bits of each symbol's code, in the order of the symbols.
@@ -98,8 +98,10 @@ const fn by_bits() -> [(u8, u8); 1 << SHORT] {
 
 static LONG: Ordered = ORDERED;
 
-/// A string that no encoder makes: its padding is not the beginning of the last code, or
-/// is a byte long, or that code stands in it.
+/// A string that no encoder makes.
+///
+/// Its padding is not the beginning of the last code, or is a byte long, or that code stands in
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// What each field counts beyond its bytes (RFC 7541 §4.1).
+/// The count of each field beyond its bytes (RFC 7541 §4.1).
 const OVERHEAD: usize = 32;
 
 /// The static table (RFC 7541, Appendix A): the field of number 1 comes first.
@@ -73,8 +73,8 @@ pub(super) const STATIC: [(&str, &str); 61] = [
 
 /// The dynamic table of one direction of a connection: the fields that were sent last.
 ///
-/// Its bytes lie in one piece, the oldest first; what was evicted is taken off the front
-/// once it is half of them. So a table of `max` bytes never takes more than twice that.
+/// Its bytes lie in one piece, the oldest first. Evicted bytes are taken off the front once they
+/// are half of them. So a table of `max` bytes never takes more than twice that.
 #[derive(Debug, Default)]
 pub(super) struct Dynamic {
     bytes: Vec<u8>,
@@ -91,7 +91,7 @@ pub(super) struct Dynamic {
 struct Entry {
     name_len: u16,
     value_len: u16,
-    /// Where it begins in `bytes`.
+    /// The start of the field in `bytes`.
     start: u32,
 }
 
@@ -115,7 +115,7 @@ impl Dynamic {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Changes its size; what no longer fits is evicted.
+    /// Changes its size; fields that no longer fit are evicted.
     pub fn resize(&mut self, max: u16) {
         self.max = usize::from(max);
         self.evict_down_to(self.max);

@@ -5,7 +5,7 @@ use super::trailer;
 use crate::error::BodyError;
 use crate::wire::BodyFraming;
 
-/// Where in its body a message stands.
+/// The position of a message in its body.
 #[derive(Debug, Clone)]
 pub enum BodyDecoder {
     /// So many bytes are still to come; 0 is the end.
@@ -19,7 +19,7 @@ pub enum BodyDecoder {
     UntilClose,
 }
 
-/// What part of an input belongs to the body.
+/// The part of an input that belongs to the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advance {
     /// Bytes from the start of the input that were taken.
@@ -59,14 +59,15 @@ impl BodyDecoder {
         }
     }
 
-    /// Takes as much of `input` as is valid, framing included: these bytes can
-    /// be passed on as they are while the decoder [`is_normal`](Self::is_normal).
-    /// What is not taken belongs to the next message when the body is over, and is
-    /// an unfinished piece when it is not.
+    /// Takes as much of `input` as is valid, framing included. These bytes can be passed on as
+    /// they are while the decoder [`is_normal`](Self::is_normal).
+    ///
+    /// The rest belongs to the next message when the body is over. Before that, it is an
+    /// unfinished piece.
     ///
     /// # Errors
-    /// A chunk or trailer is malformed; nothing of it was taken, and what was
-    /// taken before it is lost to the caller.
+    /// A chunk or trailer is malformed, and nothing of it was taken. Pieces that were taken
+    /// before it are lost to the caller.
     pub fn advance(&mut self, input: &[u8]) -> Result<Advance, BodyError> {
         let consumed = match self {
             BodyDecoder::Length { remaining } => {
@@ -122,11 +123,12 @@ impl BodyDecoder {
         })
     }
 
-    /// Like [`advance`](Self::advance), leaving out what does not go on: chunk
-    /// extensions, white space behind a chunk's size, and trailer fields that may
-    /// not be any (RFC 9112 §7.1.1, RFC 9110 §6.5.1), or all of them
-    /// ([`without_trailers`](Self::without_trailers)). The rest moves to the start
-    /// of `input`.
+    /// Like [`advance`](Self::advance), leaving out the parts that do not go on. The rest moves
+    /// to the start of `input`.
+    ///
+    /// Left out are chunk extensions, white space behind a chunk's size, and forbidden trailer
+    /// fields (RFC 9112 §7.1.1, RFC 9110 §6.5.1), or all trailer fields
+    /// ([`without_trailers`](Self::without_trailers)).
     ///
     /// # Errors
     /// As for [`advance`](Self::advance).
@@ -153,9 +155,9 @@ impl BodyDecoder {
         })
     }
 
-    /// Like [`advance`](Self::advance), moving what `keep` keeps of each piece to the
-    /// start of `input`. It is given the piece's bytes, moves those that stay to their
-    /// front, and gives their number.
+    /// Like [`advance`](Self::advance), moving the parts of each piece that `keep` keeps to the
+    /// start of `input`. `keep` gets the piece's bytes, moves the kept ones to their front, and
+    /// gives their number.
     #[inline]
     fn compact(
         &mut self,
@@ -186,8 +188,8 @@ impl BodyDecoder {
         Ok(Advance { consumed, kept })
     }
 
-    /// Whether what was taken so far can be passed on as it is: nothing was left
-    /// out of it by [`restate`](Self::restate), and nothing would have been.
+    /// Whether the taken bytes can be passed on as they are. [`restate`](Self::restate) left
+    /// nothing out, and would have left nothing out.
     pub fn is_normal(&self) -> bool {
         match self {
             BodyDecoder::Chunked(chunked) => chunked.is_normal(),

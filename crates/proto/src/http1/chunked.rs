@@ -47,8 +47,7 @@ pub enum Piece {
     Framing {
         /// Bytes from the start of the input.
         len: usize,
-        /// Those of them in front of the line's end that are a chunk's extension
-        /// or white space.
+        /// Bytes of an extension or white space, in front of the line's end.
         extension_len: usize,
     },
     /// So many bytes of content.
@@ -71,7 +70,7 @@ pub struct ChunkedDecoder {
     state: ChunkedState,
     data_bytes: u64,
     chunks: u64,
-    /// Bytes of extensions so far; what is beyond 4 GiB is not counted.
+    /// Bytes of extensions so far, at most 4 GiB.
     extension_bytes: u32,
     /// Whether all that was taken is in normal form.
     is_normal: bool,
@@ -98,7 +97,6 @@ impl ChunkedDecoder {
         self.drops_trailers = true;
     }
 
-    /// Whether no trailer field goes on.
     /// Bytes of content that are left of the present chunk.
     pub fn chunk_left(&self) -> u64 {
         match self.state {
@@ -121,7 +119,7 @@ impl ChunkedDecoder {
         self.chunks
     }
 
-    /// Whether nothing has to be left out of what was taken.
+    /// Whether all taken pieces can go on as they are.
     pub fn is_normal(&self) -> bool {
         self.is_normal
     }
@@ -231,7 +229,7 @@ impl ChunkedDecoder {
 
     /// Length of a trailer section with fields, 0 while it is not whole.
     fn trailer_len(&mut self, input: &[u8]) -> Result<usize, BodyError> {
-        // What comes after the limit may be the next message.
+        // Bytes after the limit may be the next message.
         let input = &input[..input.len().min(MAX_TRAILER_LEN)];
         let mut fields = Vec::new();
         let len = match grammar::field_lines(input, 0, &mut fields, MAX_FIELDS) {
@@ -254,7 +252,7 @@ impl ChunkedDecoder {
 /// ```
 #[cold]
 fn extension_len(input: &[u8]) -> Result<Option<usize>, BodyError> {
-    // What comes after the limit may be content.
+    // Bytes after the limit may be content.
     let limited = &input[..input.len().min(MAX_EXTENSION_LEN)];
     match extension_end(limited) {
         Ok(end) => Ok(Some(end)),

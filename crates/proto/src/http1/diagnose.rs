@@ -1,21 +1,21 @@
 //! Names the rule that a request's head breaks first.
 //!
-//! The grammar only says that a byte stands where it must not; people want to
-//! know which rule was broken. This runs after a refusal, never on the good path. It goes
-//! byte by byte, so the answer is the same however the head was cut up on its
-//! way: what it says of some bytes it says of all that begins with them.
+//! The grammar only says that a byte stands where it must not; people want to know which rule was
+//! broken. This runs after a refusal, never on the good path.
+//!
+//! The search goes byte by byte. So a verdict on some bytes holds for all inputs that begin with
+//! them, however they are cut up on their way.
 
 use super::MAX_FIELDS;
 use super::grammar::{is_blank, is_token_byte};
 use crate::error::RequestError;
 
-/// What became clear of a head that is not good.
+/// The finding on a head that is not good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Finding {
     /// This rule is broken.
     Broken(RequestError),
-    /// It is broken, but which rule it is depends on bytes to come; or the
-    /// bytes are as they should be so far.
+    /// The broken rule depends on bytes to come, or the bytes are right so far.
     Undecided,
 }
 

@@ -1,6 +1,6 @@
 //! Edits of the fields of a head that is text already.
 
-/// What an edit does to the field of a name.
+/// The effect of an edit on the fields of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EditKind {
     /// The field has this value alone.
@@ -9,7 +9,7 @@ pub enum EditKind {
     Add,
     /// This value follows in the last line of the field, behind a comma.
     Append,
-    /// There is no such field.
+    /// The head has no such field.
     Remove,
 }
 
@@ -23,18 +23,18 @@ impl EditKind {
 /// Which names an edit takes for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SameName {
-    /// Those that differ in case alone.
+    /// Names that differ in case alone.
     WithoutCase,
-    /// Also those that servers turn into the same variable: `X_User` is `X-User`.
+    /// Also names that servers turn into the same variable: `X_User` is `X-User`.
     AsVariable,
 }
 
 /// An edit of one field. Edits of a list are made in its order.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldEdit<'a> {
-    /// What is done.
+    /// The kind of edit.
     pub kind: EditKind,
-    /// Name of the field. That of [`EditKind::Remove`] may end in `*`, which stands for
+    /// Name of the field. The name of an [`EditKind::Remove`] may end in `*`, which stands for
     /// anything.
     pub name: &'a [u8],
 }
@@ -88,8 +88,9 @@ fn is_hyphen(byte: u8) -> bool {
 /// Appends `head` to `out` with the edits made: its first line, its fields and the empty
 /// line. A `first_line`, without its end, takes the place of the head's own.
 ///
-/// `value` appends what the edit at this place of the list sets, adds or appends. Where that
-/// is nothing, a field that is set is removed. `head` is a whole head whose lines end in CRLF.
+/// `value` appends the value that the edit at this place of the list sets, adds or appends. If it
+/// appends nothing, a field that is set is removed. `head` is a whole head whose lines end in
+/// CRLF.
 pub fn edit_head<'a>(
     out: &mut Vec<u8>,
     head: &[u8],
@@ -145,7 +146,7 @@ pub fn edit_head<'a>(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Takes the whitespace off both ends of what stands in `out` from `start` on.
+/// Trims the text in `out` from `start` on at both ends.
 fn trim_from(out: &mut Vec<u8>, start: usize) {
     let len = out[start..].trim_ascii_end().len();
     out.truncate(start + len);
@@ -155,7 +156,7 @@ fn trim_from(out: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// Where the value of the last line ends that an edit is for, among those from `start`.
+/// The end of the value in the last line that an edit is for, of the lines from `start`.
 fn end_of_last(out: &[u8], start: usize, edit: &FieldEdit<'_>, same: SameName) -> Option<usize> {
     let mut end = start;
     let mut found = None;
@@ -251,7 +252,7 @@ mod tests {
             SameName::AsVariable,
         );
         assert!(appended.contains("Content-Length: 3\r\n"), "{appended}");
-        // What frames the message stays.
+        // Fields that frame the message stay.
         let shown = edited(None, &[(Remove, "*", "")], SameName::AsVariable);
         assert_eq!(shown, "GET / HTTP/1.1\r\nContent-Length: 3\r\n\r\n");
         let shown = edited(

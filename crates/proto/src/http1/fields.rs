@@ -1,9 +1,9 @@
-//! What fields say of a connection and of framing.
+//! The statements of fields on a connection and on framing.
 
 use super::MAX_FIELDS;
 use crate::field::{Field, FieldKind, decimal, list_items};
 
-/// What the `Connection` fields of a message say.
+/// The options that the `Connection` fields of a message name.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ConnectionOptions {
     pub close: bool,
@@ -42,8 +42,8 @@ pub(super) fn connection_options(buf: &[u8], fields: &mut [Field]) -> Option<Con
     Some(options)
 }
 
-/// Only fields that nothing here depends on can be taken off by their sender:
-/// naming `Host` or `Content-Length` in `Connection` changes nothing.
+/// A sender can take off only fields that nothing here depends on: naming
+/// `Host` or `Content-Length` in `Connection` changes nothing.
 fn mark_hop_by_hop(buf: &[u8], fields: &mut [Field], option: &[u8]) {
     for field in fields {
         let removable = matches!(
@@ -62,7 +62,7 @@ fn mark_hop_by_hop(buf: &[u8], fields: &mut [Field], option: &[u8]) {
     }
 }
 
-/// What the framing fields of a message say, before its kind is considered.
+/// The framing that a message's fields state, before its kind is considered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     Unstated,

@@ -1,8 +1,8 @@
 //! The grammar of heads (RFC 9112 §2 to §5): where words, lines and fields end.
 //!
 //! Every reader goes over a byte once and stops at the first that can't stand
-//! where it does. What is said of some bytes thus holds for all that begin with
-//! them, however they are cut up on their way.
+//! where it does. So a verdict on some bytes holds for all inputs that begin
+//! with them, however they are cut up on their way.
 
 use crate::field::{Field, FieldKind};
 use crate::head::Version;
@@ -15,7 +15,7 @@ pub(super) enum Stop {
     Short,
     /// A byte stands where it must not.
     Odd,
-    /// There are more fields than are read.
+    /// The head has more fields than are read.
     TooManyFields,
 }
 
@@ -51,7 +51,7 @@ fn byte(buf: &[u8], at: usize) -> Result<u8, Stop> {
     buf.get(at).copied().ok_or(Stop::Short)
 }
 
-/// Takes `wanted`, which must be at `at`; returns what is behind it.
+/// Takes `wanted`, which must be at `at`; returns the place behind it.
 pub(super) fn expect(buf: &[u8], at: usize, wanted: u8) -> Result<usize, Stop> {
     if byte(buf, at)? == wanted {
         Ok(at + 1)
@@ -114,7 +114,7 @@ pub(super) fn status(buf: &[u8], at: usize) -> Result<(u16, usize), Stop> {
     Ok((status, at + 3))
 }
 
-/// Where the run of `tchar` from `at` ends.
+/// The end of the run of `tchar` from `at`.
 pub(super) fn token_end(buf: &[u8], at: usize) -> usize {
     let rest = buf.get(at..).unwrap_or_default();
     at + rest
@@ -123,7 +123,7 @@ pub(super) fn token_end(buf: &[u8], at: usize) -> usize {
         .unwrap_or(rest.len())
 }
 
-/// Where a field's value or a reason phrase from `at` ends: before the first
+/// The end of a field's value or a reason phrase from `at`: before the first
 /// control byte other than a tab.
 pub(super) fn text_end(buf: &[u8], at: usize) -> usize {
     let mut at = run_end::<b' ', true>(buf, at);
@@ -133,14 +133,14 @@ pub(super) fn text_end(buf: &[u8], at: usize) -> usize {
     at
 }
 
-/// Where a target from `at` ends: before the first byte that is not visible
+/// The end of a target from `at`: before the first byte that is not visible
 /// ASCII.
 pub(super) fn target_end(buf: &[u8], at: usize) -> usize {
     run_end::<b'!', false>(buf, at)
 }
 
-/// The first byte from `at` that is less than `LEAST`, or is DEL, or is above it
-/// unless that `TAKES_HIGH` ones.
+/// The first byte from `at` that is below `LEAST`, or is DEL, or is above DEL
+/// unless `TAKES_HIGH`.
 fn run_end<const LEAST: u8, const TAKES_HIGH: bool>(buf: &[u8], mut at: usize) -> usize {
     const fn every(byte: u8) -> u64 {
         u64::from_ne_bytes([byte; 8])
@@ -169,7 +169,7 @@ fn run_end<const LEAST: u8, const TAKES_HIGH: bool>(buf: &[u8], mut at: usize) -
     at
 }
 
-/// Where the run of spaces and tabs from `at` ends.
+/// The end of the run of spaces and tabs from `at`.
 pub(super) fn blanks_end(buf: &[u8], mut at: usize) -> usize {
     while let Some(&byte) = buf.get(at)
         && is_blank(byte)
@@ -214,7 +214,7 @@ pub(super) fn is_token_byte(byte: u8) -> bool {
 const IN_TOKEN: [bool; 256] =
     among(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
 
-/// Which bytes are among those of `allowed`.
+/// A table of the bytes in `allowed`.
 pub(super) const fn among(allowed: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut index = 0;
@@ -241,7 +241,7 @@ mod tests {
         proptest::collection::vec(byte, 0..40)
     }
 
-    /// Field lines of which some are not quite right.
+    /// Field lines, some of them not quite right.
     fn lines() -> impl Strategy<Value = Vec<u8>> {
         let line = (
             "[A-Za-z-]{1,18}",

@@ -38,7 +38,7 @@ pub const MAX_FIELDS: usize = 128;
 /// Most fields in a response's head.
 pub const MAX_RESPONSE_FIELDS: usize = 256;
 
-/// What became of the bytes given to a parser.
+/// The result of a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
     /// The head is whole; it was filled in.

@@ -5,12 +5,12 @@ use super::edit::{lines, name_of};
 use crate::coding::Coding;
 use crate::field::list_items;
 
-/// What a head is to say of the coding of its body.
+/// The statement of a head about the coding of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recoding {
     /// The body goes on as it is, and other clients may get it in a coding.
     Negotiated,
-    /// There is no body, and the client has the one with a coding: 304.
+    /// A 304: no body, and the client has the body with a coding.
     Confirmed,
     /// The body has this coding.
     Coded {
@@ -24,7 +24,7 @@ pub enum Recoding {
 /// How a client knows the end of a body whose length is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodedEnd {
-    /// It is sent in chunks.
+    /// The body is sent in chunks.
     Chunks,
     /// The connection ends, or there is no body.
     Connection,

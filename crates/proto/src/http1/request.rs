@@ -16,8 +16,8 @@ use crate::wire::BodyFraming;
 /// Limits on length are the caller's: it knows how much it buffered.
 ///
 /// # Errors
-/// The first rule of RFC 9112 or RFC 9110 §7.2 that the head breaks. The
-/// connection must then be closed: what follows can't be told apart.
+/// The first rule of RFC 9112 or RFC 9110 §7.2 that the head breaks. The connection must then be
+/// closed: the next message can't be told apart.
 pub fn parse_request(buf: &[u8], head: &mut RequestHead) -> Result<Parsed, RequestError> {
     match read_lines(buf, head) {
         Ok(()) => {}
@@ -28,7 +28,7 @@ pub fn parse_request(buf: &[u8], head: &mut RequestHead) -> Result<Parsed, Reque
     Ok(Parsed::Complete)
 }
 
-/// Reads what the lines of a head say, once method, target, version and fields are known.
+/// Reads the meaning of a head's lines, once method, target, version and fields are known.
 pub(crate) fn read_head(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     read_fields(buf, head)?;
     read_target(buf, head)
@@ -118,7 +118,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     } else {
         BodyFraming::None
     };
-    // There is nothing to wait for without a body (RFC 9110 §10.1.1).
+    // Without a body, the client waits for nothing (RFC 9110 §10.1.1).
     head.wire.expect_continue = expects_continue && head.wire.framing != BodyFraming::None;
     Ok(())
 }
@@ -132,9 +132,9 @@ enum Asked {
 }
 
 impl Asked {
-    /// Deviation: an offer of HTTP or TLS is ignored, as RFC 9110 §7.8 allows.
-    /// An endpoint that took `h2c` would be asked for what no route has seen.
-    /// So are several fields: which of them is meant should not be a guess.
+    /// Deviation: an offer of HTTP or TLS is ignored, as RFC 9110 §7.8 allows. An endpoint that
+    /// took `h2c` would get requests that no route has seen. Several fields are ignored too: the
+    /// choice of one would be a guess.
     fn and(self, buf: &[u8], value: Span) -> Self {
         let is_ignored = |protocol: &[u8]| {
             ["h2", "http/", "tls/"].iter().any(|start| {
@@ -199,7 +199,7 @@ fn read_target(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Where the query of a target begins, if it has one.
+/// The start of a target's query, if it has one.
 fn query_mark(target: &[u8]) -> Result<Option<usize>, RequestError> {
     let Some(mark) = memchr::memchr2(b'?', b'#', target) else {
         return Ok(None);

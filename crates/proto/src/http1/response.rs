@@ -9,8 +9,8 @@ use crate::head::{Method, ResponseHead, Version};
 use crate::span::Span;
 use crate::wire::BodyFraming;
 
-/// Reads a response's head from the start of `buf` into `head`; `method` is
-/// that of the request, which decides whether a body follows.
+/// Reads a response's head from the start of `buf` into `head`. `method` is the
+/// request's: it decides whether a body follows.
 ///
 /// # Errors
 /// The first rule that the head breaks. It may be taken all the same by
@@ -36,7 +36,8 @@ pub fn parse_response(
     Ok(Parsed::Complete)
 }
 
-/// Reads what the lines of a head say, once version, status and fields are known.
+/// Reads the meaning of a head's lines, once version, status and fields are
+/// known.
 pub(crate) fn read_head(
     buf: &[u8],
     method: Method,
@@ -71,11 +72,11 @@ fn read_status_line(buf: &[u8], head: &mut ResponseHead) -> Result<(), Stop> {
     Ok(())
 }
 
-/// What the framing fields of a response say.
+/// The framing fields of a response, as stated.
 struct Stated {
     framing: Framing,
-    /// Whether somebody may read the end of the body differently: the connection
-    /// is not used again (RFC 9112 §6.1, §6.3).
+    /// Whether a client may read the end of the body differently: the
+    /// connection is not used again (RFC 9112 §6.1, §6.3).
     is_doubtful: bool,
 }
 
@@ -92,10 +93,12 @@ fn stated_framing(buf: &[u8], head: &mut ResponseHead) -> Result<Stated, Respons
     })
 }
 
-/// Settles framing fields of more than one word that have one reading: a length
-/// stated several times is that length (RFC 9110 §8.6), and a coding overrules a
-/// length (RFC 9112 §6.3). What the client gets is the one field that counts.
-/// `None` where they contradict each other.
+/// Settles framing fields of more than one word that have one reading. `None`
+/// where they contradict each other.
+///
+/// A length stated several times is that length (RFC 9110 §8.6), and a coding
+/// overrules a length (RFC 9112 §6.3). The client gets only the field that
+/// counts.
 #[cold]
 fn settled_framing(buf: &[u8], fields: &mut [Field]) -> Option<Stated> {
     let mut length = None;

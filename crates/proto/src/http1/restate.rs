@@ -9,8 +9,10 @@ use super::{MAX_RESPONSE_FIELDS, Parsed, parse_response};
 use crate::error::ResponseError;
 use crate::head::{Method, ResponseHead};
 
-/// Most bytes by which [`parse_odd_response`] makes a head longer: a CR in the status
-/// line, in each field's and in the empty one. A fold becomes no longer.
+/// Most bytes by which [`parse_odd_response`] makes a head longer.
+///
+/// They are a CR in the status line, in each field's line and in the empty one. A fold becomes no
+/// longer.
 pub const ODD_HEAD_GROWTH_MAX: usize = 1 + MAX_RESPONSE_FIELDS + 1;
 
 /// Reads the head of a response that [`parse_response`] refused, with its lines
@@ -37,8 +39,8 @@ pub fn parse_odd_response(
     }
 }
 
-/// Writes the lines of a head to `out`, each with CRLF at its end; gives where
-/// the head ends in `buf`, if it does.
+/// Writes the lines of a head to `out`, each with CRLF at its end. Gives where the head ends in
+/// `buf`, if it does.
 fn restate_lines(buf: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     out.clear();
     let mut lines = 0;
@@ -47,7 +49,7 @@ fn restate_lines(buf: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let rest = &buf[at..];
         let lf = memchr::memchr(b'\n', rest);
         let line = &rest[..lf.unwrap_or(rest.len())];
-        // What comes behind a last CR is not known yet.
+        // The byte behind a last CR is not known yet.
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         // The first line of fields has none in front of it to go on with.
         let is_folded = lines > 1 && line.first().is_some_and(|&byte| is_blank(byte));

@@ -5,8 +5,8 @@ use super::grammar;
 use crate::field::{Field, FieldKind};
 use crate::span::Span;
 
-/// Leaves the fields of a whole trailer section out that may not be trailers;
-/// gives the length of what is left at its front.
+/// Removes forbidden fields from a whole trailer section; gives the length of
+/// the rest at its front.
 #[cold]
 pub(super) fn restate_trailer(section: &mut [u8]) -> usize {
     let mut fields = Vec::new();
@@ -30,10 +30,12 @@ pub(super) fn restate_trailer(section: &mut [u8]) -> usize {
     kept
 }
 
-/// RFC 9110 §6.5.1: what frames, routes, authenticates or says how to read the
-/// content has no place behind it. Nor has what names a client, a user or another
-/// method or target. An endpoint may merge trailers into the head, where CGI and
-/// its like read every byte but letters and digits as `_`.
+/// Whether a field may not be a trailer (RFC 9110 §6.5.1).
+///
+/// Forbidden are fields that frame, route, authenticate or say how to read the
+/// content, and fields that name a client, a user or another method or target.
+/// An endpoint may merge trailers into the head, where CGI and its like read
+/// every byte but letters and digits as `_`.
 pub(crate) fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
     const FORBIDDEN: [&str; 21] = [
         "age",
@@ -58,7 +60,7 @@ pub(crate) fn is_forbidden(field: &Field, buf: &[u8]) -> bool {
         "www-authenticate",
         "x-method-override",
     ];
-    /// Of what a proxy says of a client, and of what overrides a request.
+    /// Fields about a client, and fields that override a request.
     const STARTS: [&str; 9] = [
         "remote-",
         "ssl-client",

@@ -1,7 +1,7 @@
 //! Writes heads: ranges of the buffer that was parsed, with edits between.
 //!
-//! Runs of fields that stay are copied whole, so order, case and spacing of
-//! what a message carries survive; what belongs to one hop is left out.
+//! Runs of fields that stay are copied whole, so that their order, case and
+//! spacing survive. Hop-by-hop fields are left out.
 
 mod lines;
 mod request;

@@ -1,11 +1,12 @@
-//! Connections without I/O (RFC 9113 §5 and §6): what both of their ends have in common.
-//! [`server`] has what the end does that was connected to, [`client`] what the other one does.
+//! Connections without I/O (RFC 9113 §5 and §6): the common part of both ends.
 //!
-//! Bytes that came go in by [`next`](Core::next), which gives one event after the
-//! other. Bytes that are to be sent gather in [`unsent`](Core::unsent). Whoever owns
-//! the connection reads, writes, and has a task for each request.
+//! [`server`] is the end of the accepting side, [`client`] that of the connecting side.
 //!
-//! What a peer may cost is bounded, whatever it sends:
+//! Received bytes go in by [`next`](Core::next), which gives one event after the other. Bytes to
+//! be sent gather in [`unsent`](Core::unsent). The owner of the connection reads, writes, and has
+//! a task for each request.
+//!
+//! The cost of a peer is bounded, whatever it sends:
 //!
 //! | what | bound |
 //! |---|---|
@@ -37,25 +38,25 @@ use role::Room;
 
 /// Most bytes of answers that wait to be sent when a frame is to be answered.
 const REPLIES_MAX: usize = 64 * 1024;
-/// Streams that were reset here, of which frames may still come.
+/// Streams that were reset here, for which frames may still come.
 const RESET_MAX: usize = 512;
 /// Frames of one block of fields.
 const BLOCK_FRAMES_MAX: u32 = 8;
 /// Resets at once, and in a second.
 const RESETS: (u32, u32) = (200, 20);
-/// Frames at once that bring nothing, and in a second.
+/// Frames without effect: at once, and in a second.
 const IDLE_FRAMES: (u32, u32) = (1000, 100);
 /// Bytes of content that earn one such frame.
 const CONTENT_PER_FRAME: u32 = 1024;
-/// Such frames that anything sent earns: an update of each window, and a PING by which the
-/// peer measures the round trip.
+/// Frames without effect that anything sent earns: an update of each window, and a PING by which
+/// the peer measures the round trip.
 const FRAMES_EARNED: u32 = 3;
 /// Whole responses that earn a reset.
 const RESPONSES_PER_RESET: u32 = 4;
-/// Bytes that were read before the peer is told of them at the latest.
+/// Most bytes that are read before the peer gets a window update.
 const CREDIT_MAX: u32 = 1 << 19;
 
-/// What the peer is told, and held to. The defaults are those of a server.
+/// The limits that the peer is told and held to. The defaults are those of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Largest head that it may send, in bytes, with 32 for each field.
@@ -80,17 +81,17 @@ impl Default for Settings {
     }
 }
 
-/// The peer has broken the protocol, or costs too much. What says so is among the unsent
-/// bytes; once these are sent, the connection is to be closed.
+/// The peer has broken the protocol, or costs too much. The GOAWAY is among the unsent bytes. The
+/// owner closes the connection once they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fatal {
-    /// What the peer is told.
+    /// The code that the peer gets.
     pub code: ErrorCode,
-    /// What it did.
+    /// The offence.
     pub why: &'static str,
 }
 
-/// What the peer has told of itself.
+/// The peer's settings.
 #[derive(Debug)]
 struct Peer {
     initial_window: u32,
@@ -115,7 +116,7 @@ struct Coming {
     stream: StreamId,
     left: u32,
     ends: bool,
-    /// Whether somebody wants it.
+    /// Whether an exchange wants it.
     is_wanted: bool,
 }
 
@@ -125,10 +126,10 @@ enum Payload<'a> {
     Owned(Vec<u8>),
 }
 
-/// What came of a frame.
+/// The outcome of a frame.
 type Taken<R> = Result<Option<<R as Role>::Event>, Fatal>;
 
-/// A connection of HTTP/2: what both of its ends have in common.
+/// A connection of HTTP/2: the common part of both ends.
 #[derive(Debug)]
 pub struct Core<R> {
     role: R,
@@ -154,7 +155,7 @@ pub struct Core<R> {
     receive_window: i64,
     uncredited: u32,
     send_window: i64,
-    /// `None` where each reset is of a stream that was opened here.
+    /// `None` at an end whose resets are all of streams that it has opened.
     resets: Option<Budget>,
     idle_frames: Budget,
     now_ms: u64,
@@ -169,8 +170,8 @@ pub struct Core<R> {
     unsent: Vec<u8>,
     /// At most so many bytes among the unsent are answers to frames.
     replies: usize,
-    /// The last frame that is unsent, if it is of a stream and its end may be put on it: where
-    /// it begins.
+    /// The last unsent frame, if it is of a stream and can carry its end: the stream, and where
+    /// the frame begins.
     last_frame: Option<(StreamId, usize)>,
     /// How often a stream had its turn to send.
     turns: u64,
@@ -214,7 +215,7 @@ impl<R: Role> Core<R> {
         }
     }
 
-    /// Says what the peer is held to: `own` and what both ends say.
+    /// Sends the settings: `own`, and the ones that both ends send.
     fn push_settings(&mut self, own: &[Setting]) {
         let mut payload = Vec::new();
         let shared = [
@@ -286,8 +287,8 @@ impl<R: Role> Core<R> {
         self.streams.shrink();
     }
 
-    /// Whether a frame, a block of fields or the beginning of the connection has come in
-    /// part: its peer owes the rest.
+    /// Whether a frame, a block of fields or the beginning of the connection has come in part.
+    /// The peer owes the rest.
     pub fn awaits_rest(&self) -> bool {
         let has_begun = self.preface_left == 0 && self.has_settings;
         !has_begun || !self.partial.is_empty() || self.gathering.is_some()
@@ -308,7 +309,7 @@ impl<R: Role> Core<R> {
         self.streams.len() - R::deferred(self)
     }
 
-    /// Bytes of memory that it holds for what came and for what is to be sent.
+    /// Bytes of memory that it holds for received and for unsent data.
     pub fn memory(&self) -> usize {
         let gathering = self.gathering.as_ref();
         self.unsent.capacity()
@@ -368,7 +369,7 @@ impl<R: Role> Core<R> {
         }
     }
 
-    /// What a client of HTTP/2 sends first.
+    /// Takes the preface, the first bytes of a client of HTTP/2.
     fn take_preface(&mut self, input: &mut &[u8]) -> Result<(), Fatal> {
         let wanted = &PREFACE[PREFACE.len() - self.preface_left..];
         let len = wanted.len().min(input.len());
@@ -380,8 +381,8 @@ impl<R: Role> Core<R> {
         Ok(())
     }
 
-    /// Takes the next frame off; of DATA its head alone. `None` where it is not there as a
-    /// whole: what there is of it is kept.
+    /// Takes the next frame off; of DATA its head alone. `None` where it is not whole: the
+    /// received part is kept.
     fn take_frame<'a>(
         &mut self,
         input: &mut &'a [u8],

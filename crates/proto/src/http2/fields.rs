@@ -1,11 +1,11 @@
-//! What blocks of fields have in common, whatever message they are of (RFC 9113 §8.2).
+//! Blocks of fields of any message (RFC 9113 §8.2).
 
 use crate::field::{Field, FieldKind};
 use crate::hpack::{Block, DecodeError, Decoded, encode};
 use crate::http1;
 use crate::span::Span;
 
-/// What each field of a head counts beyond its bytes (RFC 9113 §6.5.2).
+/// The count of each field of a head beyond its bytes (RFC 9113 §6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 
 /// Something that is read from the fields of a block.
@@ -15,15 +15,15 @@ pub(super) trait TakeField {
     /// The fields are more than are read.
     const TOO_LARGE: Self::Fault;
 
-    /// Where fields are decoded to.
+    /// The text that fields are decoded to.
     fn text(&mut self) -> &mut Vec<u8>;
 
     /// Takes a field that was decoded at the end of the text.
     fn take(&mut self, field: Decoded) -> Result<(), Self::Fault>;
 }
 
-/// Decodes all fields of a block, up to `max` bytes as RFC 9113 §6.5.2 counts them. What stands
-/// behind the first fault is decoded for the table alone.
+/// Decodes all fields of a block, up to `max` bytes as RFC 9113 §6.5.2 counts them. Fields behind
+/// the first fault are decoded for the table alone.
 pub(super) fn read_all<T: TakeField>(
     block: &mut Block<'_>,
     it: &mut T,
@@ -53,7 +53,7 @@ pub(super) fn read_all<T: TakeField>(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MalformedTrailers;
 
-/// Trailers that are being read: the lines of those that may stand there.
+/// Trailers that are being read: the lines of allowed ones.
 struct Trailers<'a>(&'a mut Vec<u8>);
 
 impl TakeField for Trailers<'_> {
@@ -81,7 +81,7 @@ impl TakeField for Trailers<'_> {
     }
 }
 
-/// Reads trailers as lines into `out`: those that may stand there (RFC 9113 §8.1).
+/// Reads allowed trailers as lines into `out` (RFC 9113 §8.1).
 pub(super) fn read_trailers(
     mut block: Block<'_>,
     out: &mut Vec<u8>,
@@ -94,7 +94,7 @@ pub(super) fn read_trailers(
 pub(super) fn is_well_formed(field: Decoded, out: &[u8]) -> bool {
     let (name, value) = (field.name.of(out), field.value.of(out));
     let is_padded = |it: Option<&u8>| matches!(it, Some(b' ' | b'\t'));
-    // What the static table names needs no look, but for pseudo-fields.
+    // Names of the static table need no look, but for pseudo-fields.
     let is_name = (field.static_name != 0 && name.first() != Some(&b':'))
         || (http1::is_token(name) && !name.iter().any(u8::is_ascii_uppercase));
     is_name && http1::is_field_text(value) && !is_padded(value.first()) && !is_padded(value.last())
@@ -112,8 +112,8 @@ pub(super) fn is_of_connection(kind: FieldKind, name: &[u8]) -> bool {
     }
 }
 
-/// Appends the fields that are lines of HTTP/1, but for those that are for one hop and those
-/// that `is_left_out` names. Gives whether a transfer coding was among them.
+/// Appends the lines of HTTP/1 as fields, without hop-by-hop fields and fields that `is_left_out`
+/// names. Gives whether a transfer coding was among them.
 pub(super) fn push_fields<'a>(
     out: &mut Vec<u8>,
     lines: impl Iterator<Item = &'a [u8]>,

@@ -1,8 +1,9 @@
-//! Frames: their nine bytes of head, and what stands in the short ones (RFC 9113 §4, §6).
+//! Frames: their nine bytes of head, and the payload of short ones (RFC 9113
+//! §4, §6).
 
 /// Bytes of a frame's head.
 pub const HEAD_LEN: usize = 9;
-/// What a client sends first (RFC 9113 §3.4).
+/// The first bytes of a client (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The longest payload before the peer has allowed a longer one (RFC 9113 §6.5.2).
 pub const PAYLOAD_MAX: u32 = 16_384;
@@ -18,11 +19,11 @@ pub enum FrameKind {
     Data,
     /// The head of a message, or its trailers.
     Headers,
-    /// What RFC 7540 had for priorities: it is read and ignored.
+    /// A priority by RFC 7540: read and ignored.
     Priority,
     /// A stream ends at once.
     RstStream,
-    /// What the peer can take.
+    /// The limits and abilities of the peer.
     Settings,
     /// A response that nobody asked for.
     PushPromise,

@@ -1,9 +1,9 @@
 //! A request's head from a block of fields (RFC 9113 §8.1 to §8.3).
 //!
-//! What is read is text of HTTP/1: the pseudo-fields, then a request line and a `host` made
-//! of them, and the other fields as they came. The spans of the head go into that text. So
-//! routes, logs, edits and an HTTP/1 endpoint see what they would see of HTTP/1, and the
-//! rules of both protocols hold for all that goes on: no line can be smuggled in.
+//! The head becomes text of HTTP/1: the pseudo-fields, then a request line and a `host` made of
+//! them, and the other fields as they came. The spans of the head go into that text. So routes,
+//! logs, edits and HTTP/1 endpoints see HTTP/1. The rules of both protocols hold for everything
+//! that goes on: no line can be smuggled in.
 //!
 //! ```text
 //! :method: GET | :path: /a | :authority: b | GET /a HTTP/1.1 | host: b | accept: */* | …
@@ -25,7 +25,7 @@ pub use write::{Form, Trailers, head_block};
 /// The one protocol of an extended CONNECT that is known.
 const WEBSOCKET: &[u8] = b"websocket";
 
-/// Why a head is not read. All of its block was decoded, unless that is what failed.
+/// Why a head is not read. All of its block was decoded, except after `Decoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadFault {
     /// The connection is lost, with `COMPRESSION_ERROR`.
@@ -49,13 +49,13 @@ impl From<RequestError> for HeadFault {
     }
 }
 
-/// What a head says that has no place in HTTP/1.
+/// The wishes of a head that have no place in HTTP/1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
     /// The scheme; `None` where CONNECT asks for a tunnel, and has none.
     pub scheme: Option<Scheme>,
-    /// Whether it opens a WebSocket by an extended CONNECT (RFC 8441). Its head has become
-    /// what HTTP/1 has for that.
+    /// Whether it opens a WebSocket by an extended CONNECT (RFC 8441). Its head has become that
+    /// of an HTTP/1 handshake.
     pub opens_websocket: bool,
 }
 
@@ -87,7 +87,7 @@ struct Reading<'a> {
     /// Whether the lines of the pseudo-fields were written.
     has_begun: bool,
     asked: Asked,
-    /// What a WebSocket handshake is told apart by.
+    /// Makes the key of a WebSocket handshake unique.
     nonce: u128,
 }
 
@@ -215,8 +215,8 @@ impl Reading<'_> {
         cookies.extend_from_slice(value.of(self.out));
     }
 
-    /// Writes the request line and `host` at `start`, once all pseudo-fields are there.
-    /// Gives by how much what lies behind has moved.
+    /// Writes the request line and `host` at `start`, once all pseudo-fields are there. Gives by
+    /// how much the text behind them has moved.
     fn begin(&mut self, start: usize) -> Result<u32, HeadFault> {
         if self.has_begun {
             return Ok(0);
@@ -261,7 +261,7 @@ impl Reading<'_> {
             opens_websocket: is_websocket,
         };
         let name: &[u8] = if is_websocket {
-            // What it asks for is an upgrade in HTTP/1 (RFC 8441 §5).
+            // In HTTP/1 this is a request for an upgrade (RFC 8441 §5).
             self.head.method = Method::Get;
             b"GET"
         } else {
@@ -282,7 +282,7 @@ impl Reading<'_> {
         let (shift, name_len) = (lines.len(), name.len());
         self.out.splice(start..start, lines.drain(..));
         self.head.wire.start = start;
-        // By whose rules the text is read.
+        // The text follows the rules of this version.
         self.head.version = Version::Http11;
         self.head.method_span = Span::new(start, start + name_len);
         let target_at = start + name_len + 1;
@@ -333,8 +333,8 @@ impl Reading<'_> {
         Ok(self.asked)
     }
 
-    /// Adds what a handshake has in HTTP/1 and not in HTTP/2. It has no content: what follows
-    /// it is the tunnel's.
+    /// Adds the fields that a handshake has in HTTP/1 and not in HTTP/2. The handshake has no
+    /// content: all that follows is the tunnel's.
     fn ask_for_websocket(&mut self) -> Result<(), HeadFault> {
         const KEY: &[u8] = b"sec-websocket-key";
         let mut fields = self.head.fields.iter();

@@ -7,7 +7,7 @@ use crate::hpack::encode;
 
 pub use read::{ResponseFault, read_response};
 
-/// What the text of a head has said.
+/// The parts of a head's text that its sender needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// Status code.
@@ -26,8 +26,8 @@ pub fn head_block(out: &mut Vec<u8>, text: &[u8]) -> Head {
     Head { status, is_chunked }
 }
 
-/// The same for an answer to an extended CONNECT, of which the text has what HTTP/1 has for
-/// it: a 101 opens the tunnel. Any other success does not, and must not pass for that.
+/// The same for an answer to an extended CONNECT; its text is that of HTTP/1. A 101 opens the
+/// tunnel. Any other success does not, and must not pass for a 101.
 pub fn tunnel_block(out: &mut Vec<u8>, text: &[u8]) -> Head {
     let status = match status_of(text) {
         101 => 200,
@@ -40,7 +40,7 @@ pub fn tunnel_block(out: &mut Vec<u8>, text: &[u8]) -> Head {
     Head { status, is_chunked }
 }
 
-/// What only HTTP/1 has in the answer to a handshake (RFC 8441 §5).
+/// The field that only HTTP/1 has in the answer to a handshake (RFC 8441 §5).
 const ACCEPT: &[u8] = b"sec-websocket-accept";
 
 fn fields_of(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -58,7 +58,7 @@ pub fn trailer_block(out: &mut Vec<u8>, lines: &[u8]) {
     push_fields(out, lines.split(|&byte| byte == b'\n'), |_, _| false);
 }
 
-/// Where the status stands in the first line.
+/// The place of the status in the first line.
 const STATUS_AT: usize = b"HTTP/1.1 ".len();
 
 #[cfg(test)]

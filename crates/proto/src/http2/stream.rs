@@ -1,4 +1,4 @@
-//! A stream: what is known of one request and its response (RFC 9113 §5.1).
+//! A stream: the state of one request and its response (RFC 9113 §5.1).
 
 use super::frame::ErrorCode;
 use crate::head::{Method, RequestHead};
@@ -18,12 +18,12 @@ pub enum Direction {
     Reset(ErrorCode),
 }
 
-/// How soon a response is sent, among those of a connection (RFC 9218 §4).
+/// How soon a response is sent, of all responses of a connection (RFC 9218 §4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Priority {
     /// 0 comes first, 7 last.
     pub urgency: u8,
-    /// Whether parts of it are of use, so that it takes turns with others.
+    /// Whether parts of it are useful, so that it takes turns with others.
     pub is_incremental: bool,
 }
 
@@ -37,14 +37,14 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// That of a request which asks for none. Such a client may not know of priorities: its
-    /// streams take turns, so that a long response holds up no short one (RFC 9218 §10).
+    /// The priority of a request that asks for none. Such a client may not know of priorities.
+    /// Its streams take turns, so that a long response holds up no short one (RFC 9218 §10).
     pub const UNTOLD: Priority = Priority {
         urgency: 3,
         is_incremental: true,
     };
 
-    /// Reads the value of a `priority` field. What is not understood counts as left out.
+    /// Reads the value of a `priority` field. Items that are not understood count as left out.
     pub fn read(value: &[u8]) -> Self {
         let mut priority = Priority::default();
         for item in crate::field::list_items(value) {
@@ -58,7 +58,7 @@ impl Priority {
         priority
     }
 
-    /// That which a request asks for.
+    /// The priority that a request asks for.
     pub fn of(head: &RequestHead, buf: &[u8]) -> Self {
         let mut fields = head.fields.iter();
         let field = fields.find(|it| it.is_named(b"priority", buf));
@@ -69,9 +69,9 @@ impl Priority {
 /// The state of a stream that is open, or whose exchange has not ended yet.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// What the peer sends.
+    /// The message of the peer.
     pub incoming: Direction,
-    /// What is sent to the peer.
+    /// The message to the peer.
     pub outgoing: Direction,
     /// Content that came and was not read yet.
     pub content: Vec<u8>,
@@ -81,13 +81,13 @@ pub(super) struct Stream {
     pub trailers: Vec<u8>,
     /// Bytes that the peer may still send; negative after the window was made smaller.
     pub receive_window: i64,
-    /// Bytes that were read and that the peer was not told of.
+    /// Bytes that were read, and that no window update has given back to the peer.
     pub uncredited: u32,
     /// Bytes that may be sent to the peer.
     pub send_window: i64,
     /// Bytes of content that are still to come, where the head says how many.
     pub expected: Option<u64>,
-    /// Whether somebody waits to send.
+    /// Whether an exchange waits to send.
     pub waits: bool,
     /// When it had its last turn to send, if it takes turns; else its first.
     pub turn: u64,
@@ -102,7 +102,7 @@ pub(super) struct Stream {
     pub held: usize,
 }
 
-/// A response of which the head is still to come.
+/// A response whose head is still to come.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Awaited {
     /// The method of its request.
@@ -147,7 +147,7 @@ impl Stream {
                 None => return false,
             }
         }
-        // What was read is let go once it is half of it.
+        // Read content is dropped once it is half of the buffer.
         if self.read * 2 >= self.content.len() {
             self.content.drain(..self.read);
             self.read = 0;

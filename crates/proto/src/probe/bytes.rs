@@ -8,9 +8,9 @@ pub const MAX_LOOKED_AT: usize = 4096;
 /// Sends bytes, and looks for others in the answer.
 #[derive(Debug)]
 pub struct Bytes<'a> {
-    /// What is sent; may be empty.
+    /// The bytes to send; may be empty.
     pub send: &'a [u8],
-    /// What the first [`MAX_LOOKED_AT`] bytes of the answer must contain.
+    /// The bytes that must be among the first [`MAX_LOOKED_AT`] of the answer.
     pub receive: &'a [u8],
 }
 

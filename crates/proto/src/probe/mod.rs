@@ -1,7 +1,7 @@
-//! What probes say in protocols other than HTTP, and what the answers mean.
+//! Probes in protocols other than HTTP: their messages, and the meaning of the answers.
 //!
-//! A [`Dialogue`] is a probe's side of one conversation. It is shown what has arrived
-//! and says what comes next. The prober does the I/O and watches the time.
+//! A [`Dialogue`] is a probe's side of one conversation. It sees the bytes that have arrived and
+//! gives the next step. The prober does the I/O and watches the time.
 //!
 //! ```text
 //!            ┌──────────────── Go ───────────────┐
@@ -32,36 +32,36 @@ const MAX_WORDS: usize = 120;
 
 /// A probe's side of a conversation with a server.
 pub trait Dialogue {
-    /// What is sent first. Empty where the server speaks first.
+    /// The first bytes to send. Empty where the server speaks first.
     fn opening(&self) -> Vec<u8>;
 
-    /// What the probe waits for, such as `greeting`.
+    /// The message that the probe waits for, such as `greeting`.
     fn awaited(&self) -> String;
 
-    /// Looks at what has arrived and was not consumed.
+    /// Looks at the input that has arrived and was not consumed.
     ///
     /// # Errors
     /// The server is not well.
     fn hear(&mut self, input: &[u8]) -> Result<Step, Fault>;
 }
 
-/// What comes next in a conversation.
+/// The next step of a conversation.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// More bytes must arrive.
     Wait,
     /// The front of the input was understood, and something may be sent.
     Go {
-        /// Length of what was understood.
+        /// Length of the understood front.
         consumed: usize,
-        /// What is sent; may be empty.
+        /// Bytes to send; may be empty.
         send: Vec<u8>,
     },
     /// The server is well.
     Alive {
-        /// What showed it, for people.
+        /// The proof, for people.
         seen: String,
-        /// What is sent before the connection is closed; may be empty.
+        /// Bytes to send before the connection is closed; may be empty.
         farewell: Vec<u8>,
     },
 }
@@ -74,18 +74,18 @@ pub enum Fault {
         /// Its own words.
         said: String,
     },
-    /// The answer is not one of the protocol.
+    /// The answer does not follow the protocol.
     Unexpected {
-        /// What should have come.
+        /// The expected message.
         expected: String,
-        /// What came, as an excerpt.
+        /// The bytes that came instead, as an excerpt.
         came: String,
     },
-    /// The answer lacks what it must contain.
+    /// The answer lacks a text that it must contain.
     Missing {
-        /// What was looked for, as an excerpt.
+        /// The text that was looked for, as an excerpt.
         wanted: String,
-        /// Length of what was looked at.
+        /// Length of the searched input.
         looked_at: usize,
         /// How the answer begins, as an excerpt.
         came: String,
@@ -138,7 +138,7 @@ pub fn excerpt(bytes: &[u8]) -> String {
     text
 }
 
-/// What a server says in words, on one line and not too long.
+/// The words of a server, on one line and not too long.
 fn words(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut words = String::new();
@@ -171,14 +171,15 @@ mod testing {
     /// How a conversation went.
     #[derive(Debug, PartialEq, Eq)]
     pub(super) struct Outcome {
-        /// What was sent after the opening, before the farewell.
+        /// Bytes sent after the opening and before the farewell.
         pub sent: Vec<Vec<u8>>,
-        /// What was seen and the farewell; `Ok(None)` while more has to come.
+        /// The proof and the farewell; `Ok(None)` while more has to come.
         pub end: Result<Option<(String, Vec<u8>)>, Fault>,
     }
 
-    /// Plays a server that says all of this, and asserts that the outcome is the same
-    /// for every split into two pieces, and byte by byte.
+    /// Plays a server that says all of this.
+    ///
+    /// Asserts that the outcome is the same for every split into two pieces, and byte by byte.
     pub(super) fn play<D: Dialogue>(begin: impl Fn() -> D, said: &[u8]) -> Outcome {
         let whole = play_pieces(begin(), &[said]);
         for split in 0..=said.len() {
@@ -190,7 +191,7 @@ mod testing {
         whole
     }
 
-    /// What was seen, or the words of the fault; `None` while more has to come.
+    /// The proof, or the words of the fault; `None` while more has to come.
     pub(super) fn end_of<D: Dialogue>(
         begin: impl Fn() -> D,
         said: &[u8],

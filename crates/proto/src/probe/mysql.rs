@@ -20,8 +20,9 @@ const PROTOCOL_41: u32 = 1 << 9;
 const SECURE_CONNECTION: u32 = 1 << 15;
 const PLUGIN_AUTH: u32 = 1 << 19;
 
-/// Errors after the greeting that say that the server takes nobody now: out of memory
-/// and threads, too many connections, shutdown, blocked and unknown hosts.
+/// Errors after the greeting of a server that takes no client now.
+///
+/// They are out of memory and threads, too many connections, shutdown, blocked and unknown hosts.
 const REFUSING: [u16; 8] = [1037, 1040, 1041, 1053, 1129, 1130, 1135, 1436];
 /// Most changes of the way to log in.
 const MAX_SWITCHES: u32 = 4;
@@ -97,7 +98,7 @@ impl<'a> Mysql<'a> {
     }
 }
 
-/// What follows from a packet.
+/// The consequence of a packet.
 enum Heard {
     Send(Vec<u8>),
     Alive { seen: String, farewell: Vec<u8> },
@@ -138,7 +139,7 @@ impl Dialogue for Mysql<'_> {
     }
 }
 
-/// What a server says of itself.
+/// The greeting of a server.
 struct Greeting {
     version: String,
     capabilities: u32,
@@ -154,7 +155,7 @@ impl Greeting {
         // After the character set and the status.
         let high = rest.get(5..7).and_then(<[u8]>::first_chunk);
         let high = high.map_or(0, |it| u16::from_le_bytes(*it));
-        // What MariaDB puts first for old replicas.
+        // MariaDB puts this first for old replicas.
         let version = version.strip_prefix(b"5.5.5-").unwrap_or(version);
         Some(Greeting {
             version: words(version),
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(switched, b"\0\0\0\x03");
         let farewell = outcome.end.unwrap().unwrap().1;
         assert_eq!(farewell, QUIT);
-        // Who changes for ever is well enough.
+        // A server that asks for changes for ever is well enough.
         let switch = packet(2, b"\xfe");
         let switches = vec![switch; MAX_SWITCHES as usize + 1].concat();
         let said = [greeting(VERSION), switches].concat();

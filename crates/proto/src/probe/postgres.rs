@@ -16,9 +16,10 @@ const MAX_ERROR: usize = 30_000;
 const MAX_MESSAGE: usize = 4096;
 /// Closes a session.
 const TERMINATE: &[u8] = b"X\0\0\0\x04";
-/// Classes of SQLSTATE that say that the server takes nobody now: insufficient
-/// resources, operator intervention (such as 57P03, "starting up"), system error and
-/// internal error.
+/// Classes of SQLSTATE of a server that takes no client now.
+///
+/// They are insufficient resources, operator intervention (such as 57P03, "starting up"), system
+/// error and internal error.
 const REFUSING: [&[u8]; 4] = [b"53", b"57", b"58", b"XX"];
 
 /// Begins a login to a PostgreSQL server.
@@ -139,7 +140,7 @@ impl Dialogue for Postgres<'_> {
     }
 }
 
-/// What an error says of the server.
+/// The verdict on a server by its error.
 fn error(body: &[u8]) -> Result<Step, Fault> {
     let (mut code, mut message) = (&b""[..], &b""[..]);
     let mut rest = body;

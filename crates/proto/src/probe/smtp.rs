@@ -73,7 +73,7 @@ struct Reply<'a> {
     len: usize,
 }
 
-/// What came is no reply.
+/// The bytes are no reply.
 struct NoReply;
 
 impl<'a> Reply<'a> {
@@ -83,7 +83,7 @@ impl<'a> Reply<'a> {
         let mut first = None;
         loop {
             let rest = &input[start..];
-            // Another protocol is told by the first bytes: it may never end a line.
+            // The first bytes show another protocol, which may never end a line.
             if !rest.iter().take(3).all(u8::is_ascii_digit) {
                 return Err(NoReply);
             }

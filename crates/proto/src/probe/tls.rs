@@ -1,4 +1,4 @@
-//! TLS 1.2 and 1.3: a ClientHello, and what comes back.
+//! TLS 1.2 and 1.3: a ClientHello, and the server's answer.
 //!
 //! The ClientHello has no key share. A server of TLS 1.3 answers with a
 //! HelloRetryRequest, which is a ServerHello by its type: neither side computes a key,
@@ -34,8 +34,7 @@ pub struct Tls<'a> {
 }
 
 impl<'a> Tls<'a> {
-    /// A ClientHello with this SNI. `random` stands in it as it is; nothing depends on
-    /// its being secret.
+    /// A ClientHello with this SNI. `random` stands in it as it is; it need not be secret.
     pub fn new(server_name: Option<&'a str>, random: [u8; 32]) -> Self {
         Tls {
             server_name,
@@ -118,7 +117,7 @@ impl Dialogue for Tls<'_> {
         if hello_len > MAX_HELLO {
             return Err(unexpected());
         }
-        // What a server puts into further records is not waited for.
+        // Further records of the server are not waited for.
         let hello_len = hello_len.min(len - 4);
         let Some(hello) = record.get(4..4 + hello_len) else {
             return Ok(Step::Wait);

@@ -1,4 +1,5 @@
-//! TLVs of version 2: what a proxy says of a connection beside its addresses.
+//! TLVs of version 2: a proxy's statements on a connection beside its
+//! addresses.
 
 use super::Malformed;
 
@@ -27,14 +28,15 @@ pub(super) mod types {
     pub const SSL_KEY_ALGORITHM: u8 = 0x25;
 }
 
-/// What the TLVs of a header say. Of several with the same type the last counts.
+/// The TLVs of a header. Of several with the same type the last counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extensions<'a> {
     /// The protocol that client and proxy agreed on, as ALPN names it.
     pub alpn: Option<&'a [u8]>,
     /// The host that the client asked for.
     pub authority: Option<&'a [u8]>,
-    /// What the proxy calls the connection: at most [`MAX_UNIQUE_ID_LEN`] bytes.
+    /// The proxy's name for the connection: at most [`MAX_UNIQUE_ID_LEN`]
+    /// bytes.
     pub unique_id: Option<&'a [u8]>,
     /// The client's TLS.
     pub ssl: Option<Ssl<'a>>,

@@ -24,10 +24,10 @@ pub enum Version {
 /// A connection of a client.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Connection<'a> {
-    /// Where it comes from, and the address that it was opened to; `None` where no
-    /// IP address is known.
+    /// The client's address, and the address that it connected to; `None` where
+    /// no IP address is known.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
-    /// What else is known of it. A value that is too long is left out.
+    /// Further facts on the connection. A value that is too long is left out.
     pub extensions: Extensions<'a>,
 }
 
@@ -136,7 +136,7 @@ fn write_tlv(out: &mut Vec<u8>, kind: u8, value: Option<&[u8]>, max: usize) {
     }
 }
 
-/// Puts at the front of `field` the length of what follows there.
+/// Writes the length of the rest of `field` to its front.
 fn put_len(field: &mut [u8]) {
     let len = field.len() - LEN_LEN;
     field[..LEN_LEN].copy_from_slice(&(len as u16).to_be_bytes());

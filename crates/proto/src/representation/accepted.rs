@@ -1,4 +1,4 @@
-//! What `Accept-Encoding` says of content codings (RFC 9110 §12.5.3).
+//! The content codings that `Accept-Encoding` accepts (RFC 9110 §12.5.3).
 
 use crate::coding::Coding;
 use crate::field::list_items;
@@ -9,13 +9,13 @@ pub(super) struct Weights {
     /// In the order of `Coding::ALL`.
     codings: [Option<u16>; Coding::ALL.len()],
     identity: Option<u16>,
-    /// Of `*`: whatever is not named.
+    /// The weight of `*`: all codings that are not named.
     others: Option<u16>,
 }
 
 impl Weights {
-    /// Takes in a line. Of what is named more than once the highest weight
-    /// counts; a malformed weight is 0.
+    /// Takes in a line. The highest weight of a coding counts if it is named
+    /// more than once. A malformed weight is 0.
     pub fn add(&mut self, line: &[u8]) {
         for item in list_items(line) {
             let (name, weight) = match memchr::memchr(b';', item) {

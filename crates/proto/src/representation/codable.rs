@@ -4,7 +4,7 @@
 use crate::coding::{Gain, gain_of};
 use crate::field::{decimal, list_items};
 
-/// What a response's fields say of a coding for its body.
+/// The facts on a coding in a response's fields.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Codable<'a> {
     content_type: &'a [u8],

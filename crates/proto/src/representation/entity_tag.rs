@@ -37,7 +37,7 @@ pub(super) fn list_names(list: &[u8], current: &[u8], comparison: Comparison) ->
     Some(is_named)
 }
 
-/// What comes after commas and white space: items of a list may be empty.
+/// The rest after commas and white space: items of a list may be empty.
 fn after_separators(list: &[u8]) -> &[u8] {
     let is_separator = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
     let len = list.iter().take_while(|byte| is_separator(byte)).count();
@@ -52,7 +52,7 @@ struct EntityTag<'a> {
 }
 
 impl<'a> EntityTag<'a> {
-    /// The tag that `value` begins with, and what follows it.
+    /// The tag that `value` begins with, and the rest.
     fn take(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (is_weak, quoted) = match value.strip_prefix(b"W/") {
             Some(quoted) => (true, quoted),

@@ -1,8 +1,10 @@
-//! What a request asks of a representation: that it be one it does not have
-//! (RFC 9110 §13), parts of it (§14), and that it be compressed (§12.5.3).
+//! The wishes of a request for a representation.
 //!
-//! Decides on the fields of a request and on what the caller knows of the
-//! representation; nothing is kept between requests.
+//! It may differ from the client's copy (RFC 9110 §13), consist of parts (§14),
+//! or be compressed (§12.5.3).
+//!
+//! Decides on the fields of a request and on the caller's knowledge of the
+//! representation. Nothing is kept between requests.
 
 mod accepted;
 mod codable;
@@ -21,7 +23,7 @@ use crate::head::RequestHead;
 use crate::span::Span;
 
 /// The fields of a request that choose and condition a representation, as
-/// spans: their methods get the bytes that the head was read from.
+/// spans. Their methods get the bytes that the head was read from.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Conditions {
     if_match: Lines,
@@ -33,7 +35,8 @@ pub struct Conditions {
     accept_encoding: Lines,
 }
 
-/// What tells a representation from earlier ones at its place (RFC 9110 §8.8).
+/// The validators that tell a representation from earlier ones at its place
+/// (RFC 9110 §8.8).
 #[derive(Debug, Clone, Copy)]
 pub struct Validators<'a> {
     /// Value of `ETag`, with its quotes; empty for none.
@@ -42,7 +45,7 @@ pub struct Validators<'a> {
     pub modified: Option<u64>,
 }
 
-/// What the conditions of a request come to.
+/// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
     /// The request is answered as if it had none.
@@ -94,12 +97,12 @@ impl Conditions {
         self.accept_encoding.is_sent()
     }
 
-    /// What the conditions come to, for GET and HEAD of a representation that
+    /// The result of the conditions, for GET and HEAD of a representation that
     /// exists (RFC 9110 §13.2.2).
     ///
     /// A malformed list matches nothing: `If-Match` fails, `If-None-Match` is
-    /// met. What is no date, or is one of several, is no condition; nor is a
-    /// date, of a representation that has none (§13.1.3, §13.1.4).
+    /// met. A value that is no date, or one of several, is no condition. Nor is
+    /// a date, for a representation without one (§13.1.3, §13.1.4).
     pub fn precondition(&self, bytes: &[u8], validators: &Validators<'_>) -> Precondition {
         let is_after = |date| validators.modified.is_some_and(|modified| modified > date);
         let is_until = |date| validators.modified.is_some_and(|modified| modified <= date);
@@ -125,8 +128,8 @@ impl Conditions {
         Precondition::Met
     }
 
-    /// Whether `If-None-Match` has the weak form of this strong tag. A client has that of
-    /// a response that got a content coding on its way.
+    /// Whether `If-None-Match` has the weak form of this strong tag. A client
+    /// has the weak form of a response that got a content coding on its way.
     pub fn has_weak_form(&self, bytes: &[u8], entity_tag: &[u8]) -> bool {
         let weak = [b"W/", entity_tag].concat();
         let has = |line: &[u8]| line.windows(weak.len()).any(|it| it == weak);
@@ -136,10 +139,10 @@ impl Conditions {
 
     /// The parts to answer a GET with, of a representation of `len` bytes.
     ///
-    /// All of it unless there is one `Range` that can be read, and an
-    /// `If-Range` (§13.1.5), if there is one, that names exactly this
-    /// representation: by a strong entity tag, or by the very date of its
-    /// `Last-Modified`. [`Ranges`] says what a client can ask for at most.
+    /// The whole representation, unless there is one `Range` that can be read.
+    /// An `If-Range` (§13.1.5), if there is one, must name exactly this
+    /// representation. It does so by a strong entity tag, or by the very date
+    /// of its `Last-Modified`. [`Ranges`] has the limits on a client's wishes.
     ///
     /// Deviation: §8.8.2.2 lets a date count only if nothing changed twice in
     /// its second. That is the caller's to rule out.
@@ -162,8 +165,9 @@ impl Conditions {
     /// The one of `offered`, in order of our preference, that the client gives
     /// the highest weight; `None` for the representation as it is.
     ///
-    /// That one is sent where the client weighs `identity` higher than all that
-    /// is offered, accepts nothing of it, or has not said what it accepts.
+    /// The representation as it is goes out in three cases. The client weighs
+    /// `identity` higher than all that is offered, accepts nothing of it, or
+    /// has no `Accept-Encoding`.
     pub fn coding(&self, bytes: &[u8], offered: &[Coding]) -> Option<Coding> {
         let mut weights = Weights::default();
         for line in self.accept_encoding.values(bytes)? {

@@ -24,9 +24,9 @@ impl ByteRange {
 
 /// The parts of a representation that a request asks for.
 ///
-/// However it asks, no byte is sent twice and there are never more than
-/// [`MAX_RANGES`] parts: ranges that overlap or touch become one, and a request
-/// that names more of them gets the whole.
+/// A request gets no byte twice, and never more than [`MAX_RANGES`] parts.
+/// Ranges that overlap or touch become one. A request that names more than
+/// [`MAX_RANGES`] gets the whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ranges {
     /// All of it, as if nothing were said of ranges: 200.
@@ -41,12 +41,12 @@ pub enum Ranges {
     Some(Vec<ByteRange>),
 }
 
-/// Reads the value of a `Range` for a representation of `len` bytes. What is
-/// malformed, or counts in other units, asks for the whole.
+/// Reads the value of a `Range` for a representation of `len` bytes. A value
+/// that is malformed, or counts in other units, asks for the whole.
 ///
 /// Deviation: so does every range of an empty representation, where RFC 9110
 /// §15.5.17 has 416. Caches add a range to each request, and the origin must
-/// not refuse those for a file that is empty. A server may ignore any `Range`
+/// not refuse those requests for an empty file. A server may ignore any `Range`
 /// (§14.2).
 pub(super) fn read(value: &[u8], len: u64) -> Ranges {
     if len == 0 {
@@ -81,7 +81,7 @@ enum Spec {
 }
 
 impl Spec {
-    /// What it means of `len` bytes; `None` if it is not satisfiable.
+    /// The range within `len` bytes; `None` if it is not satisfiable.
     fn within(&self, len: u64) -> Option<ByteRange> {
         let end = len.checked_sub(1)?;
         let range = match *self {

@@ -147,7 +147,7 @@ fn conditions_are_looked_at_in_order() {
             format!("If-None-Match: \"v1\"\nIf-Modified-Since: {BEFORE}"),
             NotModified,
         ),
-        // What fails goes before what is not modified.
+        // A failed condition goes before one that is not modified.
         ("If-None-Match: \"v1\"\nIf-Match: \"v0\"".to_owned(), Failed),
         (
             "If-None-Match: \"v1\"\nIf-Match: \"v1\"".to_owned(),

@@ -6,12 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 use super::pages::{HOST, Pages, path};
 use crate::deadline::STEP;
 
-/// Where an answer came from.
+/// The source of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// From the store: the origin was not asked.
     Store,
-    /// From the origin, for this request or another.
+    /// The origin, for this request or another.
     Origin,
 }
 
@@ -33,7 +33,7 @@ impl<'a> PageClient<'a> {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody accepts.
+    /// The connection is refused.
     pub fn connect(pages: &'a Pages, address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -60,8 +60,8 @@ impl<'a> PageClient<'a> {
     /// Asks for some pages, and calls `note` for each.
     ///
     /// # Errors
-    /// The connection ends, or nothing comes for a while. `InvalidData` where an answer is
-    /// wrong: another status, another page, or another body.
+    /// The connection ends, or nothing comes for a while. `InvalidData` for a wrong answer:
+    /// another status, another page, or another body.
     pub fn ask_all(
         &mut self,
         numbers: &[u64],

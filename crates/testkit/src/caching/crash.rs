@@ -1,4 +1,4 @@
-//! `kill -9` under load, again and again: whether what was stored is still there, and right.
+//! `kill -9` under load, again and again: stored responses must survive, unchanged.
 //!
 //! The store is filled with pages first. In each turn clients ask for stored and for new
 //! pages, and the process is killed at a random moment. The next process is asked for pages
@@ -110,7 +110,7 @@ pub fn run(program: &Path, parent: &Path, plan: &Plan) -> io::Result<Report> {
     report.tell("MB after that", site.store_bytes()? as f64 / 1e6);
     let mut turns = Turns::default();
     for kill in 0..plan.kills {
-        // One of three is killed while it still finds what is on its disk.
+        // One process in three is killed while it still reads its disk's index.
         let (load_max, checked) = match kill % 3 {
             0 => (EARLY_LOAD_MAX, plan.checked),
             1 => (LOAD_MAX, plan.checked),
@@ -185,7 +185,7 @@ impl Turns {
     }
 }
 
-/// What all clients saw.
+/// The observations of all clients.
 #[derive(Debug, Default)]
 struct Seen {
     from_store: AtomicU64,
@@ -244,7 +244,7 @@ struct CrashSite<'a> {
     origin: PageOrigin,
     /// The folder of the store.
     store: PathBuf,
-    /// Number of the next page that nobody has asked for.
+    /// Number of the next page that no client has asked for.
     new_pages: AtomicU64,
     seen: Seen,
 }
@@ -265,7 +265,7 @@ impl CrashSite<'_> {
         Proxy::start(self.program, &config)
     }
 
-    /// Has all first pages stored.
+    /// Stores all first pages.
     fn fill(&self, address: SocketAddr) -> io::Result<()> {
         for _ in 0..FILLS_MAX {
             let (found, asked) = self.ask_all(address, 0..self.plan.pages);
@@ -300,7 +300,7 @@ impl CrashSite<'_> {
         (found.into_inner(), asked.into_inner())
     }
 
-    /// Runs so many clients at once.
+    /// Runs all clients at once.
     fn in_clients(&self, work: impl Fn(u64) -> io::Result<()> + Sync) {
         std::thread::scope(|scope| {
             for at in 0..self.plan.clients {
@@ -386,7 +386,7 @@ impl CrashSite<'_> {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(turn.load);
-                // It is killed without a word.
+                // Dropping it kills the process without a warning.
                 drop(proxy);
                 is_over.store(true, Relaxed);
             });

@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 use super::pages::{Pages, number};
 use crate::deadline::{STEP, holds_within};
 
-/// It, until dropped. Each connection has a thread.
+/// A running origin, until dropped. Each connection has a thread.
 #[derive(Debug)]
 pub struct PageOrigin {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     asked: Arc<AtomicU64>,
     open: Arc<AtomicU64>,
@@ -64,7 +64,8 @@ impl PageOrigin {
         self.asked.load(Relaxed)
     }
 
-    /// Waits until nobody is connected: nothing is counted any more. Whether that came.
+    /// Waits until no connection is open, so that the counts are final. Returns whether that
+    /// happened.
     pub fn is_left_alone(&self) -> bool {
         holds_within(STEP, || self.open.load(Relaxed) == 0)
     }

@@ -1,4 +1,4 @@
-//! Pages whose number says how long they are, and what is in them.
+//! Pages whose length and content follow from their number.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ pub const HOST: &str = "site.example";
 /// How long bodies are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lengths {
-    /// Of one page in a hundred 100,000 bytes, of one in ten thousand 1.2 to 2 MB, and of
-    /// all others 200 to 2,000.
+    /// One page in a hundred has 100,000 bytes, one in ten thousand 1.2 to 2 MB, and all others
+    /// have 200 to 2,000.
     Mixed,
-    /// All of so many bytes, at most 2 MiB.
+    /// All pages have this many bytes, at most 2 MiB.
     Same(usize),
 }
 
@@ -35,7 +35,7 @@ impl Pages {
         Pages::of_two_kinds(lengths, [fields, fields])
     }
 
-    /// Pages of which those with even and those with odd numbers have other `fields`.
+    /// Pages with one value of `fields` for even numbers, and another one for odd numbers.
     pub fn of_two_kinds(lengths: Lengths, fields: [&str; 2]) -> Self {
         let mut random = fastrand::Rng::with_seed(44);
         let noise = std::iter::repeat_with(|| random.u8(..));
@@ -61,7 +61,7 @@ impl Pages {
         &self.noise[begin..begin + len]
     }
 
-    /// Appends the response that has a page.
+    /// Appends the response with a page.
     pub fn push_response(&self, number: u64, out: &mut Vec<u8>) {
         let (body, fields) = (self.body(number), &self.fields[(number % 2) as usize]);
         let head = format!(

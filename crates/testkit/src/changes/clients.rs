@@ -39,8 +39,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Has something asked over the connection, and notes what comes of it: it must be
-    /// answered 200 with this text.
+    /// Makes a request over the connection, and notes its outcome: the answer must be 200 with
+    /// this text.
     fn ask(&mut self, expected: &str, ask: impl FnOnce(&mut RawClient) -> io::Result<Response>) {
         let (ledger, kind) = (self.ledger, self.kind);
         let client = match &mut self.open {
@@ -98,7 +98,7 @@ pub fn keep_alive(ledger: &Ledger, address: SocketAddr, path: &str, at: usize) {
     }
 }
 
-/// Is `ab` without `-k`, with so many requests at once, and so many in a run.
+/// Acts as `ab` without `-k`, with this many requests at once, and this many in a run.
 pub fn per_request(
     ledger: &Ledger,
     address: SocketAddr,
@@ -181,7 +181,7 @@ fn open_web_socket(address: SocketAddr) -> io::Result<RawClient> {
     }
 }
 
-/// Sends a text in a masked frame; the one that comes back has no mask.
+/// Sends a text in a masked frame. The echo has no mask.
 fn echo(client: &mut RawClient, text: &str) -> io::Result<()> {
     const MASK: [u8; 4] = [7, 77, 177, 27];
     let len = text.len() as u8;
@@ -247,7 +247,7 @@ pub fn waiter(ledger: &Ledger, address: SocketAddr, at: usize) {
     }
 }
 
-/// Uses a listener while it is there: what is accepted must be served.
+/// Uses a listener while it exists: accepted connections must be served.
 pub fn guest(ledger: &Ledger, address: SocketAddr) {
     while !ledger.is_over() {
         if let Ok(mut client) = RawClient::connect(address) {

@@ -11,7 +11,7 @@ use crate::raw::RawClient;
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What was seen of the counters.
+/// The observed state of the counters.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Seen {
     /// Scrapes that were answered.
@@ -23,7 +23,7 @@ pub struct Seen {
     last: HashMap<String, f64>,
 }
 
-/// Whether a sample is one of a counter. Those of a process begin with each process.
+/// Whether a sample belongs to a counter that continues over processes.
 fn is_counter(sample: &str) -> bool {
     let name = sample.split('{').next().unwrap_or_default();
     let ends = ["_total", "_count", "_sum", "_bucket"];
@@ -43,7 +43,7 @@ fn counters(text: &str) -> HashMap<String, f64> {
 /// All counters, in one scrape.
 ///
 /// # Errors
-/// There is no answer, or another one.
+/// There is no answer, or not the expected one.
 pub fn scrape(address: SocketAddr) -> io::Result<HashMap<String, f64>> {
     let mut client = RawClient::connect(address)?;
     let response =
@@ -55,7 +55,7 @@ pub fn scrape(address: SocketAddr) -> io::Result<HashMap<String, f64>> {
 }
 
 impl Seen {
-    /// Compares with what was seen before; the first that went backwards.
+    /// Compares with the last scrape; returns the first counter that went backwards.
     fn compare(&mut self, now: HashMap<String, f64>) -> Option<String> {
         self.scrapes += 1;
         let mut first = None;

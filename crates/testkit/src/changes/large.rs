@@ -23,8 +23,8 @@ const BLOCKED_MAX_MS: f64 = 5.0;
 const MEMORY_MAX: f64 = 1.1;
 /// Clients that look how long an answer takes.
 const PINGING: usize = 4;
-/// Hosts that they ask for, over the whole configuration: more of them would have the
-/// workers begin to use further endpoints, which takes memory of its own.
+/// Number of hosts that the clients ask for, spread over the configuration. With more, the
+/// workers would begin to use further endpoints, which takes memory of its own.
 const PINGED: usize = 40;
 /// Time between two reloads under load, before and after each.
 const PAUSE: Duration = Duration::from_millis(120);
@@ -51,8 +51,8 @@ pub struct Plan {
 pub enum Extent {
     /// They can.
     Whole,
-    /// Times are told: they mean nothing where other programs want the cores. Memory
-    /// beside the configuration weighs more.
+    /// Times are only reported, since other programs use the cores too. Memory beside the
+    /// configuration may take a larger share.
     Part,
 }
 
@@ -161,7 +161,7 @@ struct Many {
 }
 
 impl Many {
-    /// Has every worker use what clients ask for later.
+    /// Makes every worker use the endpoints that clients ask for later.
     fn warm(&self, hosts: usize) -> io::Result<()> {
         for _ in 0..8 {
             let mut client = RawClient::connect(self.site.address("web"))?;
@@ -376,8 +376,7 @@ fn ping(
     answers.append(&mut own);
 }
 
-/// Of each window the longest time of an answer that came in it or was on its way then,
-/// in order of the times.
+/// For each window the longest answer that overlaps it, in order of the times.
 fn slowest(answers: &[TimedAnswer], windows: &[(Instant, Instant)]) -> Vec<Duration> {
     let of_window = windows.iter().map(|(begin, end)| {
         let touching = answers

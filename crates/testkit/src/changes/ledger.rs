@@ -1,4 +1,4 @@
-//! What becomes of the requests of many clients.
+//! The outcomes of the requests of many clients.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use super::{Limit, Report};
 /// Failures that are kept in words.
 const FAILURES_KEPT: usize = 20;
 
-/// What a client does.
+/// The kind of a client's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Keeps its connection.
@@ -62,7 +62,7 @@ pub struct Counts {
     pub announced: AtomicU64,
 }
 
-/// What all clients note.
+/// The notes of all clients.
 #[derive(Debug)]
 pub struct Ledger {
     is_over: AtomicBool,
@@ -91,7 +91,7 @@ impl Ledger {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Has every client end after what it has begun.
+    /// Makes every client end after its current request.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -185,6 +185,6 @@ impl Ledger {
 pub enum Closes {
     /// Not at all.
     None,
-    /// After an answer that says so.
+    /// After an answer that announces it.
     Announced,
 }

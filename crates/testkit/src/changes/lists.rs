@@ -13,7 +13,7 @@ use super::site::{OPERATED, Site};
 use super::{Limit, Report};
 use crate::dns::NameServer;
 
-/// Names of an upstream that change together, each of which is a change.
+/// Number of an upstream's names that change together. Each one counts as a change.
 const NAMES: u8 = 10;
 
 /// How often.
@@ -46,7 +46,7 @@ impl Plan {
     };
 }
 
-/// Where the endpoints of an upstream are: an address each at the same port.
+/// The addresses of an upstream's endpoints, all with the same port.
 #[derive(Debug, Clone, Copy)]
 struct Places(u8);
 
@@ -157,7 +157,7 @@ fn list(turn: u64, origin: &CountingOrigin) -> String {
     format!("[\"{staying}\"{}]", coming.collect::<String>())
 }
 
-/// Where a name is in a turn.
+/// The address of a name in a turn.
 fn place(name: u8, turn: u64) -> Ipv4Addr {
     Places::NAMES.at(10 + 2 * name + (turn % 2) as u8)
 }
@@ -265,7 +265,7 @@ impl Suite {
         done
     }
 
-    /// Adds, sets and removes endpoints, so many changes together.
+    /// Adds, sets and removes endpoints, this many changes together.
     fn change_by_hand(&self, count: u64) -> u64 {
         let mut done = 0;
         for turn in 0..count {
@@ -290,7 +290,7 @@ impl Suite {
                 Ok(()) => done += u64::from(self.has(Places::HAND, then.iter().copied())),
                 Err(error) => self.ledger.note(&format!("{words}: {error}")),
             }
-            // As long as the others take.
+            // About as long as the other changes take.
             std::thread::sleep(Duration::from_millis(20));
         }
         done

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::clients;
 use super::ledger::Ledger;
 
-/// How many clients there are of each kind, and what they ask.
+/// The number of clients of each kind, and their requests.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// Where they connect.
+    /// The address that they connect to.
     pub address: SocketAddr,
     /// The paths that are asked for by clients that keep their connection: one each, in
     /// turn.

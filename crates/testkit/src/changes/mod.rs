@@ -5,8 +5,8 @@
 //! * [`lists`]: lists of endpoints, by file, by name and by hand.
 //! * [`large`]: a configuration of thousands of hosts.
 //!
-//! Each suite starts origins that count and the program before them ([`site`]), puts
-//! clients on it ([`load`]) that note every failure ([`ledger`]), and gives a [`Report`].
+//! Each suite starts counting origins and the program before them ([`site`]). It runs clients
+//! ([`load`]) that note every failure ([`ledger`]), and returns a [`Report`].
 //! `tests/it/changes.rs` runs a small part of each, `evenkeel-lab changes` the whole.
 
 pub mod clients;
@@ -22,7 +22,7 @@ pub mod upgrades;
 
 use std::fmt;
 
-/// What a figure must be.
+/// The limit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
     /// This, or less.
@@ -34,7 +34,7 @@ pub enum Limit {
 /// A figure of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// What it is a figure of.
+    /// The name of the figure.
     pub what: String,
     /// It.
     pub value: f64,
@@ -53,7 +53,7 @@ impl Finding {
     }
 }
 
-/// What a suite found.
+/// The findings of a suite.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     /// The suite.

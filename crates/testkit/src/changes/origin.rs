@@ -1,7 +1,7 @@
-//! An origin that counts: connections, those that were closed, requests, uploads.
+//! An origin that counts connections, closes, requests and uploads.
 //!
-//! Each connection has a thread. What is counted is told by the address that the
-//! connection came to: one origin stands for many endpoints.
+//! Each connection has a thread. Counts are kept by the local address of the connection, so
+//! that one origin stands for many endpoints.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -14,18 +14,18 @@ use std::time::Duration;
 use evenkeel_origin::body::{BodyReader, Framing};
 use evenkeel_origin::payload_byte;
 
-/// The answer to what is neither slow, nor an upload, nor a WebSocket.
+/// The default answer: to a request that is not slow, no upload and no WebSocket.
 pub const PONG: &str = "pong";
 
-/// What RFC 6455 answers to the key of its example, which is the one that clients send.
+/// The answer of RFC 6455 to the key of its example, which the clients send.
 const WEBSOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// What came to an address.
+/// The counts of an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Connections accepted.
     pub connections: u64,
-    /// Of those the ones that the other side closed.
+    /// Connections closed by the other side.
     pub closed: u64,
     /// Requests whose head came.
     pub requests: u64,
@@ -37,14 +37,13 @@ pub struct Tally {
 
 type Tallies = Mutex<HashMap<IpAddr, Tally>>;
 
-/// It, until dropped.
+/// A running origin, until dropped.
 ///
-/// Paths: `/upload` takes a body, `/slow/MS` takes its time, `/ws` is a WebSocket that
-/// echoes, and everything else is answered [`PONG`]. What stands before does not matter:
-/// `/app/slow/20`.
+/// Paths: `/upload` takes a body, `/slow/MS` takes its time, `/ws` is a WebSocket that echoes,
+/// and everything else is answered [`PONG`]. A prefix is ignored, as in `/app/slow/20`.
 #[derive(Debug)]
 pub struct CountingOrigin {
-    /// Where it listens.
+    /// The port that it listens on.
     pub port: u16,
     tallies: Arc<Tallies>,
     is_stopping: Arc<AtomicBool>,
@@ -78,7 +77,7 @@ impl CountingOrigin {
         format!("{address}:{}", self.port)
     }
 
-    /// What came to this address.
+    /// The counts of this address.
     pub fn tally(&self, address: Ipv4Addr) -> Tally {
         let tallies = lock(&self.tallies);
         tallies
@@ -87,7 +86,7 @@ impl CountingOrigin {
             .unwrap_or_default()
     }
 
-    /// What came to all addresses together.
+    /// The counts of all addresses together.
     pub fn total(&self) -> Tally {
         let mut total = Tally::default();
         for tally in lock(&self.tallies).values() {
@@ -130,14 +129,14 @@ fn accept(listener: &TcpListener, tallies: &Arc<Tallies>, is_stopping: &AtomicBo
             let count = |change: fn(&mut Tally)| change(lock(&tallies).entry(address).or_default());
             count(|it| it.connections += 1);
             let _ = stream.set_nodelay(true);
-            // It ends when the other side closes, which is what is counted.
+            // It ends when the other side closes, which is counted.
             let _ = serve(Connection::new(stream), &count);
             count(|it| it.closed += 1);
         });
     }
 }
 
-/// A connection, with what was read ahead.
+/// A connection, with the bytes that were read ahead.
 struct Connection {
     stream: TcpStream,
     input: Vec<u8>,
@@ -205,7 +204,7 @@ impl Connection {
         self.stream.write_all(answer.as_bytes())
     }
 
-    /// Gives each message of a WebSocket back; their payload is short.
+    /// Echoes each message of a WebSocket; payloads are short.
     fn echo(&mut self) -> io::Result<()> {
         let answer = format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\

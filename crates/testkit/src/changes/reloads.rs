@@ -109,7 +109,7 @@ fn generations(site: &Site) -> io::Result<usize> {
     Ok(shown.trim_end().lines().count() - 1)
 }
 
-/// Has it loaded: by the control socket, by the command or by HUP.
+/// Reloads it: by the control socket, by the command or by HUP.
 fn reload(site: &Site, turn: u64) -> io::Result<()> {
     let said = match turn % 10 {
         5 => two_at_once(site)?,
@@ -138,7 +138,8 @@ fn reload(site: &Site, turn: u64) -> io::Result<()> {
     }
 }
 
-/// Has it loaded by two operators; what the one heard that did not get it, if any.
+/// Reloads it by two operators at once. Returns the message to the one that was refused, if
+/// any.
 fn two_at_once(site: &Site) -> io::Result<String> {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| site.ask("reload"));
@@ -154,7 +155,7 @@ fn word<'a>(turn: u64, words: &[&'a str]) -> &'a str {
     words[(turn % words.len() as u64) as usize]
 }
 
-/// The configuration of a turn. Whatever may change does, each with a period of its own.
+/// The configuration of a turn. Every changeable part changes, each with a period of its own.
 fn configuration(turn: u64, origin: &CountingOrigin, guest: SocketAddr) -> String {
     let at = |last| origin.at(Ipv4Addr::new(127, 0, 0, last));
     let mut text = OPERATED.to_owned();

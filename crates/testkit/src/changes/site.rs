@@ -17,7 +17,7 @@ use crate::proxy::Proxy;
 /// Longest time for something that an operator asks for.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What every configuration of a suite begins with.
+/// The beginning of every configuration in a suite.
 pub const OPERATED: &str = "[server]\nworkers = 2\ncontrol = \"$DIR/control.sock\"\n\
      [status]\nbind = \"127.0.0.1:0\"\n";
 
@@ -41,12 +41,12 @@ impl Site {
         })
     }
 
-    /// Where the listener of this name is.
+    /// The address of the listener of this name.
     pub fn address(&self, listener: &str) -> SocketAddr {
         self.proxy.socket_addr(listener)
     }
 
-    /// Where the status page is.
+    /// The address of the status page.
     pub fn status_address(&self) -> SocketAddr {
         self.proxy.status_address()
     }
@@ -70,10 +70,10 @@ impl Site {
         std::fs::write(self.path("evenkeel.toml"), config)
     }
 
-    /// What the control socket answers.
+    /// Sends a command to the control socket, and returns the answer.
     ///
     /// # Errors
-    /// It does not.
+    /// There is no answer.
     pub fn ask(&self, command: &str) -> io::Result<String> {
         let mut stream = UnixStream::connect(self.path("control.sock"))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -83,10 +83,10 @@ impl Site {
         Ok(answer)
     }
 
-    /// What the control socket shows, as JSON.
+    /// Sends a command to the control socket, and returns the answer as JSON.
     ///
     /// # Errors
-    /// It does not answer, or says why not.
+    /// There is no answer, or it is an error message.
     pub fn json(&self, command: &str) -> io::Result<Value> {
         let answer = self.ask(&format!("json {command}"))?;
         serde_json::from_str(&answer).map_err(|_| io::Error::other(answer))
@@ -125,7 +125,7 @@ impl Site {
         self.processes().pop().unwrap_or_else(|| self.proxy.pid())
     }
 
-    /// Those of its processes that run.
+    /// Its processes that still run.
     pub fn running(&self) -> Vec<u32> {
         let mut processes = self.processes();
         processes.retain(|it| is_running(*it));

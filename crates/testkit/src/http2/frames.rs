@@ -8,13 +8,13 @@ pub mod kind {
     pub const DATA: u8 = 0;
     /// The head of a message, or its trailers.
     pub const HEADERS: u8 = 1;
-    /// What RFC 7540 had for priorities.
+    /// Priorities, as RFC 7540 had them.
     pub const PRIORITY: u8 = 2;
     /// The end of a stream.
     pub const RST_STREAM: u8 = 3;
-    /// What a peer can take.
+    /// The limits of a peer.
     pub const SETTINGS: u8 = 4;
-    /// A response that nobody asked for.
+    /// A pushed response, which the client has not requested.
     pub const PUSH_PROMISE: u8 = 5;
     /// Whether the peer is there.
     pub const PING: u8 = 6;
@@ -109,8 +109,8 @@ pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     literals(0, fields)
 }
 
-/// Fields as literals that enter the peer's table (RFC 7541 §6.2.1). The last one has the
-/// number 62 afterwards.
+/// Fields as literals that enter the peer's table (RFC 7541 §6.2.1). Afterwards the last one
+/// has number 62.
 pub fn block_indexed(fields: &[(&str, &str)]) -> Vec<u8> {
     literals(0x40, fields)
 }

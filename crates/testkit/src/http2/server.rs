@@ -9,12 +9,12 @@ use super::frames::{Ends, PAYLOAD_MAX, block, frame, headers, kind, settings};
 use super::{ErrorCode, Fields, Frame, PREFACE, decoded, flags, invalid, read_frame};
 use crate::raw::RawStream;
 
-/// What has come of a request.
+/// The part of a request that has arrived.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct H2Request {
     /// Its stream.
     pub stream: u32,
-    /// Its fields in order, those that begin with a colon among them.
+    /// Its fields in order, including those that begin with a colon.
     pub fields: Fields,
     /// Its content so far.
     pub body: Vec<u8>,
@@ -67,7 +67,7 @@ impl H2Server {
         })
     }
 
-    /// The connection below it: what is sent there is sent as it is.
+    /// The connection below it. Bytes sent there go out unchanged.
     pub fn raw(&mut self) -> &mut RawStream {
         &mut self.raw
     }
@@ -150,7 +150,7 @@ impl H2Server {
         self.take(|it| !it.fields.is_empty())
     }
 
-    /// A request that is whole by what was read, and takes it out.
+    /// Takes out a request that has arrived completely.
     pub fn whole(&mut self) -> Option<H2Request> {
         self.find(|it| it.is_whole)
     }
@@ -184,7 +184,7 @@ impl H2Server {
         }
     }
 
-    /// Sends a frame as it is, whatever it says.
+    /// Sends a frame unchanged, valid or not.
     ///
     /// # Errors
     /// When it can't be sent.
@@ -198,7 +198,7 @@ impl H2Server {
         self.raw.send(frame(kind, flags, stream, payload.as_ref()))
     }
 
-    /// Sends these fields as they are: a head, or trailers.
+    /// Sends these fields unchanged: a head, or trailers.
     ///
     /// # Errors
     /// When they can't be sent.

@@ -521,7 +521,7 @@ fn a_broken_pair_keeps_the_last_good_one() {
             "{troubles:?}"
         );
         assert_eq!(serial(&second), serial(&first));
-        // Half of the key, which is said each time.
+        // Half of the key file, which is reported at each read.
         fs::write(&key, &new.key[..new.key.len() / 2]).unwrap();
         let (third, troubles) = read(&sources, Some(&second));
         assert!(troubles[0].is_kept && troubles[0].text.contains("no whole PEM"));

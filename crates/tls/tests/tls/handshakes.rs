@@ -265,7 +265,8 @@ fn authorities_are_checked_when_they_are_read() {
     assert!(error(&ca, &ca).ends_with(text));
     let text = "broken.pem: a certificate revocation list in it cannot be parsed";
     assert!(error(&ca, &[broken]).ends_with(text));
-    // What is trusted tells contexts of resumption apart; how it is written does not.
+    // The context of resumption depends on the trusted authorities, not on how they are
+    // written.
     let context = |authorities: &[_], crls: &[_]| {
         ClientAuth::Required(Authorities::read(authorities, crls).unwrap()).context()
     };
@@ -306,7 +307,7 @@ fn sessions_are_resumed_by_tickets_under_the_same_client_auth_alone() {
     let optional = server(ClientAuth::Optional(trusted(&[])), Some(keys.clone()));
     let none = server(ClientAuth::None, Some(keys));
     let ticketless = server(ClientAuth::Required(trusted(&[])), None);
-    // No ticket is made up either that nobody could take back.
+    // No ticket is issued either, since it could not be accepted later.
     assert_eq!(ticketless.send_tls13_tickets, 0);
     let old = Policy::default()
         .with_versions(Version::Tls12, Version::Tls12)
@@ -321,7 +322,7 @@ fn sessions_are_resumed_by_tickets_under_the_same_client_auth_alone() {
             (&none, &required, HandshakeKind::Full),
             (&ticketless, &ticketless, HandshakeKind::Full),
         ] {
-            // A client of its own each time, with its own store of sessions.
+            // Each connection has its own client, with its own store of sessions.
             let client = Arc::new(site.client(&policy, Some(&identity)));
             connect(&client, first, "a.example").unwrap();
             let (ends, of_server) = connect(&client, second, "a.example").unwrap();

@@ -184,7 +184,7 @@ fn keys_from_files_come_and_go_in_a_running_process() {
     let of_file = tickets.encrypt(b"session").unwrap();
     assert_eq!(of_file[..16], [1; 16]);
     assert!(tickets.decrypt(&made_here).is_some());
-    // It is not replaced by time, and the next process reads it itself.
+    // A key from a file is not rotated, and is not exported: the next process reads it itself.
     clock.pass(11 * HOUR);
     assert!(!keys.export().windows(16).any(|it| it == [1; 16]));
     clock.pass(1000 * HOUR);

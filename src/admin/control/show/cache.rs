@@ -10,7 +10,7 @@ use crate::cache::shared::Outcome;
 use crate::metrics::quantity::{bytes, span};
 use crate::observe::figures::{CachingFigures, Figures};
 
-/// Caches, and what routes get of them.
+/// Caches, and their use by routes.
 #[derive(Debug, Serialize)]
 struct CacheView<'a> {
     caches: &'a [CacheFigures],
@@ -84,7 +84,7 @@ fn memory(caches: &[CacheFigures]) -> String {
     table.text(0)
 }
 
-/// `None` where no route had any of late.
+/// `None` if no route had any recently.
 fn misses(routes: &[CachingOfRoute<'_>]) -> Option<String> {
     let mut table = Table::new(&["TOP MISSES OF", ">COUNT", ">PART", "REASON", "URL"]);
     let mut urls = routes.iter().flat_map(|it| {
@@ -104,7 +104,7 @@ fn misses(routes: &[CachingOfRoute<'_>]) -> Option<String> {
     Some(table.text(0))
 }
 
-/// `None` where no cache has one.
+/// `None` if no cache has one.
 fn disks(caches: &[CacheFigures]) -> Option<String> {
     let mut table = Table::new(&[
         "DISK OF",
@@ -142,7 +142,7 @@ fn disks(caches: &[CacheFigures]) -> Option<String> {
     Some(table.text(0))
 }
 
-/// `None` where no cache has one.
+/// `None` if no cache has one.
 fn shared(caches: &[CacheFigures]) -> Option<String> {
     let mut table = Table::new(&[
         "SHARED BY",

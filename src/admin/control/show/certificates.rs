@@ -1,4 +1,4 @@
-//! `show certificates`: what listeners serve, and until when.
+//! `show certificates`: the certificates of listeners, and their expiry.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::observe::calendar::Moment;
 use crate::observe::figures::Sources;
 use crate::shared_server::SharedServerFigures;
 
-/// Names that a row shows; the others are counted.
+/// Most names in a row; the others are counted.
 const NAMES_SHOWN: usize = 3;
 
 #[derive(Debug, Serialize)]
@@ -22,7 +22,7 @@ struct CertificatesView {
     certificates: Vec<CertificateFigures>,
     unreadable: Vec<CertificateTrouble>,
     ordered: Vec<OrderedFigures>,
-    /// The server by which machines share what is ordered.
+    /// The server through which machines share ordered certificates.
     server: Option<AcmeServerFigures>,
 }
 
@@ -107,7 +107,7 @@ fn text(view: &CertificatesView) -> String {
     text
 }
 
-/// What is ordered, and why the last orders failed.
+/// Pending orders, and the errors of the last ones.
 fn orders(ordered: &[OrderedFigures]) -> String {
     let mut table = Table::new(&["ORDERED", "STATE", "NEXT ORDER", ">FAILURES", "LAST ERROR"]);
     for it in ordered {

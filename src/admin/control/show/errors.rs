@@ -1,4 +1,4 @@
-//! `show errors`: the exchanges that failed lately.
+//! `show errors`: the exchanges that failed recently.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::observe::failures::FailedExchange;
 use crate::observe::figures::Sources;
 use crate::observe::inquiry::{Question, ask};
 
-/// An exchange that failed.
+/// A failed exchange.
 #[derive(Debug, Serialize)]
 struct FailureView<'a> {
     time: String,
@@ -59,7 +59,7 @@ fn failure_view(failed: &FailedExchange) -> FailureView<'_> {
         request: failed.line.as_ref().map(|it| it.escape_ascii().to_string()),
         end: failed.end.word(),
         text: match failed.end.text() {
-            // It went as it should; what was said is the failure.
+            // The exchange itself went well; its status shows the failure.
             "" => "the endpoint answered with an error".into(),
             text => text.into(),
         },

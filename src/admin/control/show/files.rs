@@ -8,7 +8,7 @@ use super::{of_limit, quantile};
 use crate::files::DiskFigures;
 use crate::observe::figures::{Figures, FileFigures};
 
-/// Routes that serve files, and the disks that these are on.
+/// Routes that serve files, and their disks.
 #[derive(Debug, Serialize)]
 struct FilesView<'a> {
     routes: Vec<FilesOfRoute<'a>>,

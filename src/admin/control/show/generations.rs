@@ -1,4 +1,4 @@
-//! `show generations`: the configurations that are in use.
+//! `show generations`: the configurations in use.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -10,22 +10,22 @@ use super::super::table::Table;
 use crate::metrics::quantity::span;
 use crate::observe::figures::{GenerationFigures, Sources};
 
-/// A configuration that is in use.
+/// A configuration in use.
 #[derive(Debug, Serialize)]
 struct GenerationView {
     #[serde(flatten)]
     figures: GenerationFigures,
-    /// Of the one in force, where it goes back by itself unless it is confirmed.
+    /// The pending rollback of the configuration in force, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     unconfirmed: Option<UnconfirmedView>,
 }
 
-/// What becomes of a configuration that is not confirmed.
+/// The rollback of an unconfirmed configuration.
 #[derive(Debug, Serialize)]
 struct UnconfirmedView {
-    /// Time until then.
+    /// Time until the rollback.
     reverts_in_ms: u64,
-    /// The configuration that comes back.
+    /// The configuration that would come back.
     reverts_to: String,
 }
 
@@ -70,7 +70,7 @@ fn generations_text(views: &[GenerationView]) -> String {
     let mut text = table.text(0);
     for view in views {
         if view.figures.kept_until_confirmed {
-            // A text takes all that is written to it.
+            // Writing to a string can't fail.
             let _ = writeln!(
                 text,
                 "generation {} is kept until generation {} is confirmed",

@@ -11,7 +11,7 @@ use crate::metrics::quantity::span;
 use crate::net::clock;
 use crate::observe::figures::Sources;
 
-/// Who waits in an upstream's queue.
+/// The queue of an upstream.
 #[derive(Debug, Serialize)]
 struct QueueView<'a> {
     upstream: &'a str,
@@ -114,7 +114,7 @@ fn queue_text(views: &[QueueView<'_>]) -> String {
                 String::new(),
             ]);
         }
-        // One that is all of them says nothing new.
+        // A line with all waiters shows nothing new.
         for group in view.by.iter().filter(|_| view.by.len() > 1) {
             table.row([
                 String::new(),

@@ -1,4 +1,4 @@
-//! `rates`: what went on in the last seconds.
+//! `rates`: the traffic of the last seconds.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const TITLES: [&str; 11] = [
     ">OUT/S",
 ];
 
-/// One table of everything, as `evenkeel top` has it.
+/// One table with everything, as in `evenkeel top`.
 pub(in super::super) fn rates(rates: &Rates) -> String {
     let mut table = Table::new(&TITLES);
     for listener in &rates.listeners {

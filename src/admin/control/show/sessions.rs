@@ -1,4 +1,4 @@
-//! `show sessions`: open connections, and what goes on there.
+//! `show sessions`: open connections and their exchanges.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::observe::figures::Sources;
 use crate::observe::inquiry::{Answers, Question, ask};
 use crate::observe::sessions::{Session, SessionList};
 
-/// Open connections, and how many are left out.
+/// Open connections, and the number of those left out.
 #[derive(Debug, Serialize)]
 struct SessionsView<'a> {
     open: usize,

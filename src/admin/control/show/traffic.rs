@@ -1,4 +1,4 @@
-//! `show listeners` and `show routes`: where requests come in, and where they go.
+//! `show listeners` and `show routes`: incoming requests, and their routes.
 
 use super::super::answer::{Answer, Format};
 use super::super::table::Table;
@@ -6,7 +6,7 @@ use super::{of_limit, or_nothing, quantile};
 use crate::metrics::quantity::bytes;
 use crate::observe::figures::{ExchangeFigures, Figures, ListenerFigures, RouteFigures};
 
-/// The cells that listeners and routes have in common, under these titles.
+/// The cells that listeners and routes share, under these titles.
 const EXCHANGE_TITLES: [&str; 6] = [">REQUESTS", ">ERRORS", ">IN", ">OUT", ">P50", ">P99"];
 
 fn exchange_cells(exchanges: &ExchangeFigures) -> [String; 6] {

@@ -27,7 +27,7 @@ fn body_of(version: u64) -> Vec<u8> {
     bytes(version, len as usize)
 }
 
-/// Not a test by itself: what the tests below start, and kill.
+/// Not a test by itself: the tests below start this, and kill it.
 #[test]
 fn child() {
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -35,7 +35,7 @@ fn child() {
     };
     let store = open(Path::new(&folder), SMALL);
     let mut random = fastrand::Rng::new();
-    // What was purged, or is, is not stored again.
+    // Keys that were purged, or are being purged, are not stored again.
     let mut gone = HashSet::new();
     for turn in 0_u64.. {
         let number = random.u64(..PATHS);
@@ -76,7 +76,7 @@ fn start(folder: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-/// Kills a child after so many of its lines and this time; gives what it said is gone.
+/// Kills a child after so many of its lines and this time. Gives the keys that it reported gone.
 fn kill_amid_work(folder: &Path, lines: usize, then: Duration) -> HashSet<u64> {
     let mut child = start(folder);
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();

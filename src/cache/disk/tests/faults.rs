@@ -6,7 +6,7 @@ use evenkeel_testkit::deadline::until;
 
 use super::*;
 
-/// A folder with segments that are sealed and one that is not, and what they have.
+/// A folder with sealed segments and an unsealed one, and their objects.
 fn filled() -> (TempDir, Vec<(String, Vec<u8>)>) {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path(), SMALL);
@@ -83,7 +83,7 @@ fn flipped_bits_and_missing_ends_give_no_wrong_byte() {
         fs::write(&path, content).unwrap();
         found += check(copy.path(), &objects, &what);
     }
-    // Most damage costs one object, or what comes after it.
+    // Most damage costs one object, or the objects after it.
     assert!(found > 120 * objects.len() / 4, "{found}");
 }
 
@@ -270,7 +270,7 @@ fn a_disk_that_is_full_or_read_only_pauses_the_store() {
     let figures = store.figures();
     assert_eq!(figures.phase, Phase::Paused);
     assert!(figures.not_written.count("paused") == 1, "{figures:?}");
-    // It is read, and what is removed is gone.
+    // The store is read, and removals hold.
     assert_eq!(body(&store, "/first", "").unwrap(), b"first");
     assert!(body(&store, "/1", "").unwrap() == bytes(1, 60_000));
     remove(&store, "/1");
@@ -279,7 +279,7 @@ fn a_disk_that_is_full_or_read_only_pauses_the_store() {
     let new = object(&store, &asked, "", b"new");
     let refused = store.insert(&asked.key(&store.secret()), new);
     assert_eq!(refused, Err(NotWritten::Paused));
-    // There is room again: it goes on by itself, with what was removed.
+    // With room again, the store goes on by itself, without removed responses.
     run("mount", &["-o", "remount,size=30m", folder]);
     let is_working = |state: &queue::State| state.phase() == Phase::Working && state.is_idle();
     assert!(store.shared.queue.wait_for(DEADLINE, is_working));

@@ -68,7 +68,7 @@ fn a_body_goes_from_its_spool_to_a_segment() {
         until("it is stored", || body(&store, path, "").is_some());
         assert!(body(&store, path, "").unwrap() == long);
     }
-    // What was removed while it was on its way does not come.
+    // A response that is removed on its way is not stored.
     let mut fetch = spooling(&store, "/removed", Some(10)).unwrap();
     append(&mut fetch, &bytes(2, 10));
     let spooled = fetch.finish_spooled().unwrap();
@@ -145,7 +145,7 @@ fn a_disk_that_fails_or_hangs_ends_a_spool() {
     store.give_up_stuck();
     assert!(!fetch.is_spooling());
     assert_eq!(not_written(&store, NotWritten::QueueFull), 1);
-    // Those who follow get the rest all the same.
+    // Followers get the rest all the same.
     append(&mut fetch, &bytes(2, 100_000));
     store.folder = folder.path().join("gone");
     let mut fetch = spooling(&store, "/fails", Some(LEN as u64)).unwrap();

@@ -1,4 +1,4 @@
-//! Reclaiming the oldest segment: records that were asked for are written anew.
+//! Reclaiming the oldest segment: records that were asked for are written again.
 
 use std::fs::File;
 use std::io;

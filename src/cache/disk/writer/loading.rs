@@ -170,8 +170,9 @@ impl Writer {
         Ok((footer, entries.to_vec()))
     }
 
-    /// The summary of a segment that has none, and where its records end: where a frame
-    /// is damaged, or its record is not all there.
+    /// The summary of a segment that has none, and where its records end.
+    ///
+    /// The end is at a damaged frame, or at a record that is not whole.
     fn scan(&mut self, file: &File, segment: u32) -> io::Result<(Summary, Position)> {
         let file_len = file.metadata()?.len();
         let mut summary = Summary::default();

@@ -1,4 +1,4 @@
-//! Sends what a cache has with a content coding, which it gets on its way to each client.
+//! Sends stored responses with a content coding, which they get on their way to each client.
 
 use evenkeel_cache::object::FilePart;
 use evenkeel_proto::coding::Coding;
@@ -12,13 +12,13 @@ use crate::exchange::{Exchange, Next};
 use crate::metrics::end::Failure;
 use crate::net::stream::Follow;
 
-/// Bytes from which on what was encoded is sent before more is.
+/// Length of encoded output, in bytes, at which it is sent before more is encoded.
 const OUT_MIN: usize = 16 * 1024;
-/// What is read of a file at once, in bytes.
+/// Bytes of a file that are read at once.
 const READ_LEN: u64 = 256 * 1024;
 
-/// Decides whether a response with these fields gets a coding. `len` is that of its body,
-/// where it is known.
+/// Decides whether a response with these fields gets a coding. `len` is the length of its body,
+/// where that is known.
 pub(super) fn decide<'r>(
     exchange: &Exchange<'_>,
     status: u16,
@@ -37,12 +37,12 @@ pub(super) fn decide<'r>(
     exchange.decide_coding(settings, response)
 }
 
-/// Whether the client knows the end of the body by that of its connection.
+/// Whether the body ends with the client's connection.
 fn ends_with_connection(exchange: &Exchange<'_>, decision: Decision) -> bool {
     decision.coding().is_some() && !exchange.head.version.knows_chunks()
 }
 
-/// What becomes of the client's connection after a stored response.
+/// The persistence of the client's connection after a stored response.
 pub(super) fn persistence(exchange: &Exchange<'_>, decision: Decision) -> Persistence {
     if ends_with_connection(exchange, decision) {
         Persistence::Close
@@ -51,7 +51,7 @@ pub(super) fn persistence(exchange: &Exchange<'_>, decision: Decision) -> Persis
     }
 }
 
-/// What becomes of it where the response failed.
+/// The next state of the client's connection after a failed response.
 pub(super) fn next_of_failed(exchange: &Exchange<'_>, decision: Decision) -> Next {
     if ends_with_connection(exchange, decision) {
         Next::Abort
@@ -103,7 +103,7 @@ impl Sending<'_> {
     }
 }
 
-/// A coded body, and what of it is yet to be sent.
+/// A coded body, and the part of it that is still to be sent.
 struct Writer<'c> {
     body: CodedBody<'c>,
     out: Vec<u8>,
@@ -134,9 +134,9 @@ impl Writer<'_> {
     }
 }
 
-/// The form in which a response that arrives goes to a client.
+/// The form in which an arriving response goes to a client.
 pub(super) enum Outgoing<'c> {
-    /// As it is.
+    /// Unchanged.
     Plain(Framing),
     /// With a coding.
     Coded(CodedBody<'c>),
@@ -155,7 +155,7 @@ impl<'c> Outgoing<'c> {
         })
     }
 
-    /// Whether the client lacks some of what was pushed.
+    /// Whether the client still lacks bytes that were pushed.
     pub fn is_holding(&self) -> bool {
         match self {
             Outgoing::Plain(_) => false,
@@ -163,7 +163,7 @@ impl<'c> Outgoing<'c> {
         }
     }
 
-    /// Appends a part of the body to `out`. Others have a turn after much work.
+    /// Appends a part of the body to `out`. Lets other tasks run after much work.
     pub async fn push(&mut self, out: &mut Vec<u8>, mut body: &[u8]) -> Result<(), Failure> {
         match self {
             Outgoing::Plain(framing) => framing.push(out, body),
@@ -180,7 +180,7 @@ impl<'c> Outgoing<'c> {
         Ok(())
     }
 
-    /// Appends what it holds to `out`.
+    /// Appends the encoder's pending bytes to `out`.
     pub fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
         match self {
             Outgoing::Coded(coded) if coded.is_holding() => Ok(coded.flush(out)?),
@@ -198,9 +198,9 @@ impl<'c> Outgoing<'c> {
         Ok(())
     }
 
-    /// Sends a part of the body that lies in a file, from `from` to the end of `part`.
-    /// `before` are the bytes that come before it, with the length of the head among
-    /// them; what comes behind it is left in their place.
+    /// Sends a part of a body in a file, from `from` to the end of `part`. `before` has the bytes
+    /// before it, and the length of the head among them. Afterwards `before` has the bytes that
+    /// follow the part.
     pub async fn spooled(
         &mut self,
         exchange: &mut Exchange<'_>,

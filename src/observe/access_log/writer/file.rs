@@ -1,15 +1,15 @@
-//! Lines into a file, a pipe or standard output.
+//! Writes lines to a file, a pipe or standard output.
 //!
-//! Where there is no room for all of a line, the rest of it waits for the next
-//! time, so that no line is ever cut.
+//! Invariant: no line is ever cut. If a write takes only a part of a line, the rest is written
+//! first the next time.
 //!
-//! Lines that come in full buffers are many, and are written past the page
-//! cache, in large pieces (`O_DIRECT`, open(2)): nobody reads most of a log
-//! soon, what it takes of the page cache is taken from files that are read, and
-//! a page that is new to the cache costs more than what is written to it. So are
-//! those that have waited long enough, at once and but for the last block, where
-//! they are more than a few pages. Where the disk is slower than the lines come,
-//! the page cache takes them, and lets go of them later.
+//! While lines come in full buffers, the thread collects them. It writes them past the page cache
+//! in large pieces (`O_DIRECT`, open(2)). Nobody reads most of a log soon, and its pages would
+//! displace files that are read. A fresh page for the log also costs more than writing to it.
+//!
+//! After a time, held lines are written even if they are few: past the page cache, except the
+//! last block, where they are more than a few pages. If the disk is slower than the lines arrive,
+//! the page cache takes them and writes them later.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -30,58 +30,57 @@ pub(super) struct FileSink {
     file: File,
     /// `None` is standard output.
     path: Option<PathBuf>,
-    /// Lines that wait for more.
+    /// Lines that are held for a larger write.
     held: Held,
-    /// What is missing of a line that was begun, after a write that failed.
+    /// The rest of a partly written line, after a failed write.
     rest: Vec<u8>,
     /// Whether the file ends within a line.
     is_line_begun: bool,
-    /// Whether it can be written past the page cache.
+    /// Whether the file can be written past the page cache.
     is_direct: bool,
-    /// Until when it is not, for such a write took long.
+    /// End of the time without direct writes, after a slow one.
     slow_until: Option<Instant>,
     cached: Cached,
 }
 
-/// What is written past the page cache at a time, in bytes.
+/// Length at which lines are written past the page cache, in bytes.
 const DIRECT_LEN: usize = 1024 * 1024;
-/// What is worth such a write when it has waited long enough, in bytes: a few
-/// pages cost less than the wait for the disk.
+/// Least length, in bytes, for a direct write of lines that have waited long enough. A few pages
+/// cost less than the wait for the disk.
 const DIRECT_MIN_LEN: usize = 64 * 1024;
-/// What such writes begin and end at: a multiple of the block of any disk.
+/// Alignment of direct writes: a multiple of the block of any disk.
 const BLOCK: usize = 4096;
-/// Room for what is held: with the lines of one more buffer, most of the time.
+/// Capacity for held lines: usually enough for one more buffer of lines.
 const CAPACITY: usize = DIRECT_LEN + 2 * HAND_OVER_LEN;
-/// With more than this waiting, in bytes, the disk is too slow for it.
+/// The disk is too slow if more than this waits, in bytes.
 const BEHIND: usize = 4 * HAND_OVER_LEN;
-/// A write past the page cache that takes longer shows that the disk has much
-/// else to do: the queue in front of this thread holds half a second.
+/// A direct write that takes longer shows that the disk is busy. The queue in front of this
+/// thread holds lines for half a second.
 const SLOW_WRITE: Duration = Duration::from_millis(50);
-/// How long the page cache takes everything then.
+/// Time for which all lines then go through the page cache.
 const SLOW_TIME: Duration = Duration::from_secs(5);
 
-/// How much of a file stays in the page cache behind its end, at least, and
-/// how much is let go at a time, in bytes.
+/// Least length of the file's end that stays in the page cache, and length of each release, in
+/// bytes.
 const CACHED_LEN: u64 = 4 << 20;
 
-/// What of a file is in the page cache, as far as it was written from here.
+/// The part of a file that is in the page cache because of this process.
 ///
-/// A log is written once and seldom read. Left alone it takes all memory that
-/// nothing else needs, and each page that is new to the log costs more than
-/// what is written to it: much more on a virtual machine, whose host may have
-/// to find it first. Let go, the same few pages are used again and again.
+/// A log is written once and seldom read. Without a limit it takes all memory that nothing else
+/// needs. Each fresh page for the log costs more than writing to it, above all on a virtual
+/// machine, whose host may have to find the page first. After a release the same few pages are
+/// used again and again.
 #[derive(Debug, Default)]
 struct Cached {
-    /// Where what is not let go yet begins.
+    /// Start of the part that is not released yet.
     from: u64,
-    /// Bytes behind it.
+    /// Length of that part.
     len: u64,
 }
 
 impl FileSink {
     pub fn stdout() -> io::Result<Self> {
-        // Without the buffer of the standard library, which would hide how
-        // much was written.
+        // Bypasses the buffer of the standard library, which would hide how much was written.
         let file = io::stdout().as_fd().try_clone_to_owned()?.into();
         Ok(Self::new(file, None))
     }
@@ -92,8 +91,8 @@ impl FileSink {
         Ok(sink)
     }
 
-    /// Where the file ends within a line, as a process leaves it that had no
-    /// room for the rest, the first of ours begins on a line of its own.
+    /// Starts our first line on a new line, if the file ends within a line. A process without
+    /// room for the rest of its last line leaves a file so.
     fn end_line_of_others(&mut self) {
         let path = self.path.as_deref().filter(|_| is_regular(&self.file));
         self.is_line_begun = path.is_some_and(ends_within_a_line);
@@ -107,8 +106,7 @@ impl FileSink {
             held: Held::default(),
             rest: Vec::new(),
             is_line_begun: false,
-            // The flags of standard output are not ours to set: others write
-            // there too.
+            // Others write to standard output too, so its flags stay as they are.
             is_direct: path.is_some() && is_regular(&file),
             slow_until: None,
             cached: Cached::new(&file),
@@ -117,7 +115,7 @@ impl FileSink {
         }
     }
 
-    /// Where lines are to be put.
+    /// The buffer for new lines.
     pub fn lines(&mut self) -> &mut Vec<u8> {
         if self.held.is_empty() {
             self.held.begin(if self.is_direct {
@@ -129,9 +127,8 @@ impl FileSink {
         &mut self.held.memory
     }
 
-    /// Writes what was put there, so many lines, or holds it for a larger
-    /// write. `are_many`: they filled a buffer; `waiting`: what waits behind
-    /// them, in bytes.
+    /// Writes `count` lines of the buffer, or holds them for a larger write. `are_many`: they
+    /// filled a buffer; `waiting`: bytes in the queue after them.
     pub fn write(&mut self, count: u64, are_many: bool, waiting: usize) -> Written {
         let is_held = are_many || self.held.lines > 0;
         self.held.lines += count;
@@ -143,13 +140,13 @@ impl FileSink {
         }
     }
 
-    /// Lines that are held.
+    /// Number of held lines.
     pub fn held(&self) -> u64 {
         self.held.lines
     }
 
-    /// Writes what is held: if it is much, past the page cache but for the last
-    /// block, which it does not fill.
+    /// Writes the held lines. If they are long, the whole blocks go past the page cache, and the
+    /// rest goes through it.
     pub fn flush(&mut self) -> Written {
         if self.may_be_direct() && self.held.bytes().len() >= DIRECT_MIN_LEN {
             let written = self.write_direct();
@@ -165,7 +162,7 @@ impl FileSink {
         self.is_direct && self.slow_until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Writes what is held through the page cache.
+    /// Writes the held lines through the page cache.
     fn flush_cached(&mut self) -> Written {
         let held = std::mem::take(&mut self.held);
         let written = self.put(held.bytes(), held.lines);
@@ -184,10 +181,10 @@ impl FileSink {
         self.wrote(bytes, len, error)
     }
 
-    /// Writes past the page cache: of what is held, the whole blocks.
+    /// Writes the whole blocks of the held lines past the page cache.
     fn write_direct(&mut self) -> Written {
         let is_aligned = self.held.is_aligned(file_len(&self.file));
-        // Otherwise somebody else writes to the file, or cut it off.
+        // Otherwise another process has written to the file or truncated it.
         if !is_aligned || !self.rest.is_empty() {
             return self.flush_cached();
         }
@@ -224,7 +221,7 @@ impl FileSink {
             .err()
             .map_or(error, |errno| Some(errno.into()));
         match error {
-            // A file system that says so only now.
+            // Some file systems refuse only the write itself.
             Some(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.is_direct = false;
                 let (more, error) = write_some(&mut self.file, &blocks[len..]);
@@ -234,8 +231,8 @@ impl FileSink {
         }
     }
 
-    /// So much of these lines was written. If that is not all of it the rest is
-    /// lost, but for the end of a line that was begun.
+    /// Handles a write of `len` of these bytes. After an error the unwritten lines are lost,
+    /// except the rest of a partly written line.
     fn wrote(&mut self, bytes: &[u8], len: usize, error: Option<io::Error>) -> Written {
         let (written, unwritten) = bytes.split_at(len);
         if let Some(last) = written.last() {
@@ -268,21 +265,21 @@ impl FileSink {
         error.map_or(Ok(()), Err)
     }
 
-    /// Writes what is missing of a line; if that can't be done, it is lost.
-    /// Gives the number of lines that are: one or none.
+    /// Writes the rest of a partly written line, or gives it up. Returns the number of lost
+    /// lines: one or none.
     pub fn finish_line(&mut self) -> u64 {
         let is_lost = self.write_rest().is_err();
         self.rest.clear();
         u64::from(is_lost)
     }
 
-    /// Opens the file anew, and gives the number of lines that are lost by it;
-    /// `None` where there is no file. On an error the old one goes on.
+    /// Reopens the file. Returns the number of lines lost by that; `None` where there is no file.
+    /// After an error the old file stays in use.
     pub fn reopen(&mut self) -> Option<io::Result<u64>> {
         let opened = open(self.path.as_deref()?);
         Some(opened.map(|file| {
             self.cached = Cached::new(&file);
-            // Nobody renamed it: what is missing of a line belongs to it.
+            // The file was not renamed, so the rest of a line belongs to it.
             if is_same(&file, &self.file) {
                 return 0;
             }
@@ -296,7 +293,7 @@ impl FileSink {
 }
 
 impl Cached {
-    /// Nothing, at the end of what the file holds.
+    /// Starts at the end of the file, with nothing in the page cache.
     fn new(file: &File) -> Self {
         Cached {
             from: file_len(file),
@@ -304,9 +301,9 @@ impl Cached {
         }
     }
 
-    /// More was written. Twice the length that stays is the most: the kernel
-    /// then begins to write the older half to the disk, and lets go what it has
-    /// written, which is what it was told to before.
+    /// Notes a write. The part in the page cache is at most twice `CACHED_LEN` long. At that
+    /// length the advice covers the older half, and the half released before. The kernel starts
+    /// to write the former to the disk, and drops the latter, which it has written by now.
     fn grow(&mut self, file: &File, len: u64) {
         self.len += len;
         if self.len < 2 * CACHED_LEN {
@@ -314,28 +311,28 @@ impl Cached {
         }
         let from = self.from.saturating_sub(CACHED_LEN);
         let until = self.from + self.len - CACHED_LEN;
-        // Advice: where the kernel does not take it, nothing is lost.
+        // This is only advice: if the kernel does not take it, nothing is lost.
         let _ = fadvise(file, from, NonZeroU64::new(until - from), Advice::DontNeed);
         self.len -= until - self.from;
         self.from = until;
     }
 }
 
-/// Lines in memory that is aligned as the file will be: its blocks are in the
-/// same places in both.
+/// Lines in memory with the alignment of the file: block boundaries are at the same places in
+/// both.
 #[derive(Debug, Default)]
 struct Held {
     memory: Vec<u8>,
-    /// Where the first block begins.
+    /// Offset of the first block.
     base: usize,
-    /// Where the lines begin.
+    /// Offset of the first line.
     start: usize,
-    /// How many lines end in it.
+    /// Number of lines that end in the memory.
     lines: u64,
 }
 
 impl Held {
-    /// Nothing, to be written at this end of the file.
+    /// Starts empty, for a write at this end of the file.
     fn begin(&mut self, file_len: u64) {
         self.memory.clear();
         self.memory.reserve(CAPACITY);
@@ -353,14 +350,14 @@ impl Held {
         self.bytes().is_empty()
     }
 
-    /// Whether the file still ends where it did, and the memory is where it
-    /// was: lines of unusual length may have moved it.
+    /// Whether the memory still fits the end of the file. The file may have grown, and very long
+    /// lines may have moved the memory.
     fn is_aligned(&self, file_len: u64) -> bool {
         self.memory.as_ptr().align_offset(BLOCK) == self.base
             && (self.start - self.base) as u64 == file_len % BLOCK as u64
     }
 
-    /// What is before the first whole block, and the whole blocks.
+    /// The bytes before the first whole block, and the whole blocks.
     fn blocks(&self) -> (&[u8], &[u8]) {
         let first = (self.start - self.base).next_multiple_of(BLOCK) + self.base;
         let len = (self.memory.len() - first) / BLOCK * BLOCK;
@@ -370,7 +367,7 @@ impl Held {
         )
     }
 
-    /// Leaves what follows the first `len` bytes, which ended with a block.
+    /// Keeps the bytes after the first `len`, which end at a block boundary.
     fn keep_from(&mut self, len: usize) {
         self.memory.copy_within(self.start + len.., self.base);
         let rest_len = self.memory.len() - self.start - len;
@@ -379,7 +376,7 @@ impl Held {
         self.lines = memchr::memchr_iter(b'\n', self.bytes()).count() as u64;
     }
 
-    /// The memory without the lines.
+    /// The memory, without its lines.
     fn cleared(mut self) -> Self {
         self.memory.truncate(self.start);
         self.lines = 0;
@@ -400,8 +397,7 @@ fn is_same(one: &File, other: &File) -> bool {
     matches!((of(one), of(other)), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Whether the last line of a file has no end. Of one that can't be read it is
-/// not known.
+/// Whether the last line of a file has no end; `false` for an unreadable file.
 fn ends_within_a_line(path: &Path) -> bool {
     let last = || -> io::Result<u8> {
         let mut file = File::open(path)?;
@@ -417,8 +413,7 @@ fn open(path: &Path) -> io::Result<File> {
     let is_pipe = fs::metadata(path).is_ok_and(|it| it.file_type().is_fifo());
     let mut options = OpenOptions::new();
     if is_pipe {
-        // Without a reader yet, opening it only to write would wait for one;
-        // and readers may come and go.
+        // An open for writing alone would wait for a reader, and readers come and go.
         options.read(true).write(true)
     } else {
         options.create(true).append(true)
@@ -426,7 +421,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Writes as much as goes, and says how much and what stopped it.
+/// Writes as much as possible. Returns the length, and the error that stopped it.
 fn write_some(file: &mut File, bytes: &[u8]) -> (usize, Option<io::Error>) {
     let mut len = 0;
     while len < bytes.len() {

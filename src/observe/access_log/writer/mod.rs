@@ -1,14 +1,13 @@
-//! The threads that make and write the lines of access logs, so that no worker
-//! waits for a disk, a pipe or a syslog daemon: one for each destination, so
-//! that none waits for another.
+//! Threads that format and write the lines of access logs, so that no worker waits for a disk, a
+//! pipe or a syslog daemon. Each destination has its own thread, so that none waits for another.
 //!
-//! Workers hand over whole buffers of exchanges through a bounded queue. When a
-//! thread can't keep up its queue is full, and the worker drops the exchanges'
-//! lines and counts them; when a write fails, they are dropped and counted here.
+//! Workers hand over whole buffers of exchanges through a bounded queue. While a thread is
+//! behind, its queue is full; the worker then drops lines and counts them. After a failed write,
+//! the thread drops lines and counts them.
 //!
-//! A configuration that comes later goes on with the destinations that it shares with
-//! the one before ([`LogWriter::follow`]). A destination that left is finished once no
-//! generation writes there any more ([`LogWriter::finish_left`]).
+//! A later configuration keeps the destinations that it shares with the one before
+//! ([`LogWriter::follow`]). A destination that left is finished once no generation writes to it
+//! any more ([`LogWriter::finish_left`]).
 
 mod file;
 mod queue;
@@ -27,10 +26,10 @@ use file::FileSink;
 use queue::{Message, Queue};
 use syslog::SyslogSink;
 
-/// How long lines are held for a larger write.
+/// Longest time for which lines are held for a larger write.
 const HOLD_TIME: Duration = Duration::from_millis(100);
 
-/// Where workers hand exchanges of one configuration over.
+/// Hands exchanges of one configuration over to the threads.
 #[derive(Clone, Debug)]
 pub struct LogSender {
     /// In the order of the configuration.
@@ -39,16 +38,16 @@ pub struct LogSender {
 
 /// A destination, as a worker hands exchanges over to it.
 ///
-/// Invariant: whoever may still hand something over holds this. Its thread goes on
-/// meanwhile, and its slot names no other one.
+/// Invariant: each holder may still hand over exchanges. Meanwhile the thread runs, and no other
+/// destination has its slot.
 #[derive(Clone, Debug)]
 pub(super) struct Destination {
-    /// Its place in the tables of workers.
+    /// Index in the tables of workers.
     slot: usize,
     queue: Arc<Queue>,
 }
 
-/// The threads; they end when they are told to [`finish`](LogWriter::finish).
+/// The writing threads. They end with [`finish`](LogWriter::finish).
 #[derive(Debug)]
 pub struct LogWriter {
     /// By slot.
@@ -67,31 +66,31 @@ struct Thread {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ThreadState {
-    /// The newest configuration has it.
+    /// The newest configuration has the destination.
     Current,
-    /// Older generations may have it.
+    /// Only older generations may have it.
     Left,
-    /// It writes what waits, and ends.
+    /// The thread writes the queued lines, and ends.
     Finishing,
 }
 
-/// Destinations that were opened, and are not written to yet.
+/// Opened destinations that have no thread yet.
 #[derive(Debug)]
 pub struct Opened(Vec<(LogDestination, Sink)>);
 
-/// Where lines end up.
+/// The target of lines.
 #[derive(Debug)]
 enum Sink {
     File(FileSink),
     Syslog(SyslogSink),
 }
 
-/// What came of writing lines.
+/// The result of writing lines.
 #[derive(Debug, Default)]
 struct Written {
     /// Lines that are lost.
     lost: u64,
-    /// Why, if something went wrong.
+    /// The error, if there was one.
     error: Option<io::Error>,
 }
 
@@ -139,7 +138,7 @@ impl Sink {
         })
     }
 
-    /// Where lines are to be put.
+    /// The buffer for new lines.
     fn lines(&mut self) -> &mut Vec<u8> {
         match self {
             Sink::File(file) => file.lines(),
@@ -147,9 +146,8 @@ impl Sink {
         }
     }
 
-    /// Writes what was put there, so many lines, or holds it for a larger
-    /// write. `are_many`: they filled a buffer; `waiting`: what waits behind
-    /// them, in bytes.
+    /// Writes `count` lines of the buffer, or holds them for a larger write. `are_many`: they
+    /// filled a buffer; `waiting`: bytes in the queue after them.
     fn write(&mut self, count: u64, are_many: bool, waiting: usize) -> Written {
         match self {
             Sink::File(file) => file.write(count, are_many, waiting),
@@ -157,7 +155,7 @@ impl Sink {
         }
     }
 
-    /// Writes what is held.
+    /// Writes the held lines.
     fn flush(&mut self) -> Written {
         match self {
             Sink::File(file) => file.flush(),
@@ -165,7 +163,7 @@ impl Sink {
         }
     }
 
-    /// Lines that are held.
+    /// Number of held lines.
     fn held(&self) -> u64 {
         match self {
             Sink::File(file) => file.held(),
@@ -174,7 +172,7 @@ impl Sink {
     }
 }
 
-/// What a thread works with.
+/// The state of a writing thread.
 struct Writing {
     name: String,
     sink: Sink,
@@ -222,10 +220,10 @@ impl Writing {
         }
     }
 
-    /// Notes what became of `lines` that were there to be written.
+    /// Notes the result of writing `lines` lines.
     fn settle(&mut self, lines: u64, written: Written) {
         let held = self.sink.held();
-        // What is held says nothing of how writing goes.
+        // Held lines do not show whether writing works.
         if held < lines || written.error.is_some() {
             self.note(written);
         }
@@ -242,7 +240,7 @@ impl Writing {
         self.lost_in_row += lost;
     }
 
-    /// Counts what was lost, and says when that begins and when it ends.
+    /// Counts lost lines, and reports the start and the end of a loss.
     fn note(&mut self, written: Written) {
         self.count(written.lost);
         let name = &self.name;
@@ -291,21 +289,20 @@ impl LogSender {
 }
 
 impl Destination {
-    /// Its place in the tables of workers.
+    /// Index in the tables of workers.
     pub(super) fn slot(&self) -> usize {
         self.slot
     }
 
-    /// Hands exchanges over without waiting, and gives an empty buffer for the
-    /// next.
+    /// Hands exchanges over without waiting. Returns an empty buffer for the next ones.
     ///
     /// # Errors
-    /// Gives them back when the thread is behind.
+    /// Returns the exchanges while the thread is behind.
     pub(super) fn send(&self, batch: Batch) -> Result<Entries, Batch> {
         self.queue.send(batch)
     }
 
-    /// Whether the newest configuration has it no more.
+    /// Whether the newest configuration no longer has the destination.
     pub(super) fn has_left(&self) -> bool {
         self.queue.has_left()
     }
@@ -317,12 +314,12 @@ impl LogWriter {
         self.lost.clone()
     }
 
-    /// Has these be the destinations, in the order of another configuration. Those that
-    /// are written to already go on; threads are started for those that were `opened`.
+    /// Takes the destinations of another configuration, in its order. Destinations that are in
+    /// use go on; those that were `opened` get a thread.
     ///
     /// # Errors
-    /// A thread can't be started, or a destination that is missing was not opened. The
-    /// destinations of before go on, and so does their sender.
+    /// A thread can't be started, or a missing destination was not opened. The destinations of
+    /// before and their sender go on.
     pub fn follow(
         &mut self,
         destinations: &[LogDestination],
@@ -356,14 +353,14 @@ impl LogWriter {
         })
     }
 
-    /// The thread that writes there, or is about to.
+    /// The slot of the thread that writes to this destination, or will.
     fn slot_of(&self, target: &LogDestination) -> Option<usize> {
         let is_it = |it: &Thread| it.is_open() && it.target == *target;
         let mut threads = self.threads.iter();
         threads.position(|it| it.as_ref().is_some_and(is_it))
     }
 
-    /// Starts a thread. Until a configuration has it, it counts as one that left.
+    /// Starts a thread. It counts as one that left until a configuration has it.
     fn begin(&mut self, target: LogDestination, sink: Sink) -> io::Result<()> {
         let queue = Arc::new(Queue::default());
         let writing = Writing {
@@ -392,8 +389,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Opens every file anew, for one that was renamed; also those that only older
-    /// generations have. Does not wait for it.
+    /// Reopens every file, for log rotation, also files that only older generations have. Does
+    /// not wait.
     pub fn reopen(&self) {
         let threads = self.threads.iter().flatten();
         for thread in threads.filter(|it| it.is_open()) {
@@ -401,12 +398,12 @@ impl LogWriter {
         }
     }
 
-    /// Finishes destinations that left and that nobody hands anything over to any more:
-    /// to be called now and then. Waits for nothing.
+    /// Finishes destinations that left and that nobody holds any more. To be called regularly.
+    /// Does not wait.
     pub fn finish_left(&mut self) {
         for slot in &mut self.threads {
             let Some(thread) = slot else { continue };
-            // The other one is the thread's.
+            // The remaining reference is the thread's.
             let is_unused = Arc::strong_count(&thread.queue) <= 2;
             if thread.state == ThreadState::Left && is_unused {
                 thread.queue.close();
@@ -419,13 +416,12 @@ impl LogWriter {
         }
     }
 
-    /// Waits until everything handed over is written, or `timeout` is over;
-    /// nothing can be handed over any more. Gives the number of lines that are
-    /// known to be lost.
+    /// Waits until everything in the queues is written, or `timeout` is over. No more can be
+    /// handed over. Returns the number of lines that are known to be lost.
     pub fn finish(self, timeout: Duration) -> u64 {
         let deadline = Instant::now() + timeout;
         let threads: Vec<_> = self.threads.into_iter().flatten().collect();
-        // All of them at once: one that is stuck takes no time from the others.
+        // All threads at once, so that a stuck one takes no time from the others.
         for thread in &threads {
             thread.queue.close();
         }
@@ -436,7 +432,7 @@ impl LogWriter {
             if thread.handle.is_finished() {
                 thread.join();
             } else {
-                // A pipe that nobody reads must not keep the process.
+                // A pipe without a reader must not keep the process alive.
                 tracing::error!("access log: what waits to be written is lost");
                 let unsettled = thread.queue.unsettled();
                 self.lost.fetch_add(unsettled, Ordering::Relaxed);
@@ -447,7 +443,7 @@ impl LogWriter {
 }
 
 impl Thread {
-    /// Whether more may be handed over.
+    /// Whether the queue still takes exchanges.
     fn is_open(&self) -> bool {
         self.state != ThreadState::Finishing
     }
@@ -476,7 +472,7 @@ mod tests {
             .collect()
     }
 
-    /// Those that nothing is written to yet.
+    /// Destinations without a thread.
     fn missing(writer: &LogWriter, destinations: &[LogDestination]) -> Vec<LogDestination> {
         let missing = destinations
             .iter()
@@ -516,7 +512,7 @@ mod tests {
         let second = follow(&mut writer, &bc);
         assert_eq!(slots(&second), [1, 2]);
         assert!(first.destination(0).has_left() && !first.destination(1).has_left());
-        // A generation of before writes there still.
+        // An earlier generation still writes to it.
         writer.finish_left();
         send(&first, 0, 3);
         send(&first, 1, 1);
@@ -527,7 +523,7 @@ mod tests {
             writer.threads[0].is_none()
         });
         assert_eq!(lines(&ab[0]), 3);
-        // It comes back as another one, in the place that is free.
+        // It comes back as a new destination, in the free slot.
         let third = follow(&mut writer, &ab);
         assert_eq!(slots(&third), [0, 1]);
         send(&third, 0, 2);

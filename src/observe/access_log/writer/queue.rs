@@ -1,8 +1,8 @@
-//! The queue between the workers and a thread that writes.
+//! The queue between the workers and a writing thread.
 //!
-//! A lock and a condition are enough: buffers are large, so that a worker comes
-//! here a few hundred times a second at most. Who waits is woken after the lock
-//! was let go, or it would run into it on a core that both share.
+//! A lock and a condition variable are enough: buffers are large, so a worker comes here a few
+//! hundred times a second at most. The thread is woken after the unlock. Otherwise it would block
+//! on the lock where both share a core.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::observe::access_log::{Batch, Entries};
 
-/// Exchanges of this size may wait before lines are dropped, in bytes.
+/// Most bytes of queued exchanges; beyond it lines are dropped.
 const WAITING_SIZE: usize = 16 * 1024 * 1024;
 /// Empty buffers that are kept for workers.
 const SPARE_BUFFERS: usize = 4;
@@ -21,41 +21,41 @@ const SPARE_BUFFERS: usize = 4;
 pub(super) struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
-    /// Whether the newest configuration has the destination no more.
+    /// Whether the newest configuration no longer has the destination.
     has_left: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// Exchanges; `None` is to open the destination anew.
+    /// Queued exchanges; `None` is an order to reopen the destination.
     batches: VecDeque<Option<Batch>>,
-    /// Of all of them, in bytes.
+    /// Total size in bytes.
     size: usize,
-    /// Empty buffers: memory that was just used is in the processor's cache.
+    /// Empty buffers. Recently used memory is still in the processor's cache.
     spare: Vec<Entries>,
-    /// Lines handed over that nobody said yet to have dealt with.
+    /// Lines that were handed over and are not settled.
     unsettled: u64,
     is_awaited: bool,
     is_closed: bool,
 }
 
-/// What a thread is to do next.
+/// The next order for the thread.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// Write the lines of these exchanges; those that wait behind them are of
-    /// this size, in bytes.
+    /// Write the lines of these exchanges. The number is the size of the queued exchanges after
+    /// them, in bytes.
     Write(Batch, usize),
-    /// Open the destination anew.
+    /// Reopen the destination.
     Reopen,
-    /// Nothing came until the moment that was given.
+    /// Nothing arrived before the deadline.
     Quiet,
 }
 
 impl Queue {
-    /// Hands exchanges over without waiting and gives an empty buffer back.
+    /// Hands exchanges over without waiting, and returns an empty buffer.
     ///
     /// # Errors
-    /// Gives them back when too many wait.
+    /// Returns the exchanges while the queue is full.
     pub fn send(&self, batch: Batch) -> Result<Entries, Batch> {
         let mut state = self.lock();
         let size = state.size + batch.entries.size();
@@ -70,7 +70,7 @@ impl Queue {
         Ok(empty)
     }
 
-    /// Asks for the destination to be opened anew, after the lines that wait.
+    /// Orders the destination to be reopened, after the queued lines.
     pub fn reopen(&self) {
         let mut state = self.lock();
         if !matches!(state.batches.back(), Some(None)) {
@@ -79,25 +79,25 @@ impl Queue {
         self.wake(state);
     }
 
-    /// Says whether the newest configuration has the destination no more.
+    /// Sets whether the newest configuration no longer has the destination.
     pub fn set_left(&self, has_left: bool) {
         self.has_left.store(has_left, Ordering::Relaxed);
     }
 
-    /// Whether the newest configuration has the destination no more.
+    /// Whether the newest configuration no longer has the destination.
     pub fn has_left(&self) -> bool {
         self.has_left.load(Ordering::Relaxed)
     }
 
-    /// Nothing will be handed over any more.
+    /// Closes the queue to further exchanges.
     pub fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         self.wake(state);
     }
 
-    /// Waits for what is to be done next, until `deadline` if there is one;
-    /// `None` when all is done and the queue was closed.
+    /// Waits for the next order, until `deadline` if there is one; `None` when the queue is
+    /// closed and empty.
     pub fn next(&self, deadline: Option<Instant>) -> Option<Message> {
         let mut state = self.lock();
         loop {
@@ -129,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// Takes the buffer of exchanges that were seen to.
+    /// Takes back the buffer of finished exchanges.
     pub fn give_back(&self, mut entries: Entries) {
         entries.clear();
         let mut state = self.lock();
@@ -138,18 +138,18 @@ impl Queue {
         }
     }
 
-    /// So many lines are written, or lost and counted.
+    /// Settles this many lines: they are written, or lost and counted.
     pub fn settle(&self, lines: u64) {
         self.lock().unsettled -= lines;
     }
 
-    /// Lines handed over that are not settled.
+    /// Number of lines that are not settled.
     pub fn unsettled(&self) -> u64 {
         self.lock().unsettled
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        // What a panic left behind is as whole as before it.
+        // No step under the lock leaves it inconsistent, so a panic does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,5 +1,5 @@
-//! Lines to a syslog daemon: each one message (RFC 5424) in a datagram, over
-//! UDP (RFC 5426) or a Unix socket.
+//! Sends lines to a syslog daemon. Each is a message (RFC 5424) in a datagram, over UDP
+//! (RFC 5426) or a Unix socket.
 
 use std::io;
 use std::net::UdpSocket;
@@ -12,10 +12,10 @@ use crate::observe::calendar::{Moment, unix_time};
 
 /// Time between two attempts to connect.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How long a daemon that takes nothing is waited for.
+/// Longest wait for a daemon that accepts nothing.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where messages go, connected or not.
+/// A syslog destination, connected or not.
 #[derive(Debug)]
 pub(super) struct SyslogSink {
     target: SyslogTarget,
@@ -24,9 +24,9 @@ pub(super) struct SyslogSink {
     /// ` HOSTNAME APP-NAME PROCID MSGID STRUCTURED-DATA `.
     origin: String,
     socket: Option<Socket>,
-    /// Until when no further attempt to connect is made.
+    /// Earliest time of the next attempt to connect.
     pause_until: Option<Instant>,
-    /// Lines to be sent.
+    /// Lines to send.
     lines: Vec<u8>,
     message: Vec<u8>,
 }
@@ -96,13 +96,13 @@ impl SyslogSink {
         }
     }
 
-    /// Where lines are to be put.
+    /// The buffer for new lines.
     pub fn lines(&mut self) -> &mut Vec<u8> {
         self.lines.clear();
         &mut self.lines
     }
 
-    /// Sends what was put there, so many lines.
+    /// Sends `count` lines of the buffer.
     pub fn write(&mut self, count: u64) -> Written {
         let lines = std::mem::take(&mut self.lines);
         let written = self.send_all(&lines, count);
@@ -126,7 +126,7 @@ impl SyslogSink {
             self.message = message;
             if let Err(error) = sent {
                 written.lost += 1;
-                // One that is too long says nothing of the next.
+                // A too long line says nothing of the next one.
                 let is_too_long =
                     error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error());
                 written.error = Some(error);
@@ -139,7 +139,7 @@ impl SyslogSink {
         written
     }
 
-    /// Sends one message; connects first where that is needed.
+    /// Sends one message; connects first if needed.
     fn send(&mut self, message: &[u8], written: &mut Written) -> io::Result<()> {
         let is_fresh = self.socket.is_none();
         let error = match self.connected()?.send(message) {
@@ -148,14 +148,14 @@ impl SyslogSink {
         };
         use io::ErrorKind as Kind;
         match (&self.socket, error.kind()) {
-            // Nobody took the message before this one; this one was not sent.
+            // The error is of the message before this one; this one was not sent.
             (Some(Socket::Udp(socket)), Kind::ConnectionRefused) => {
                 let sent = socket.send(message).map(|_| ());
                 written.lost += 1;
                 written.error = Some(error);
                 sent
             }
-            // The daemon was started anew.
+            // The daemon was restarted.
             (
                 Some(Socket::Unix(_)),
                 Kind::ConnectionRefused | Kind::NotConnected | Kind::ConnectionReset,
@@ -184,14 +184,14 @@ impl SyslogSink {
         Ok(self.socket.insert(socket))
     }
 
-    /// Connects anew with the next line.
+    /// Drops the connection; the next line connects again.
     pub fn reconnect(&mut self) {
         self.socket = None;
         self.pause_until = None;
     }
 }
 
-/// The present, as messages have it.
+/// The present time, in the form of messages.
 fn now() -> String {
     let unix = unix_time(SystemTime::now());
     let second = Moment::from_unix(unix.as_secs()).rfc3339();

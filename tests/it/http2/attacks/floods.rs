@@ -11,11 +11,11 @@ use crate::setup::test;
 /// Frames that a client may send at once for nothing. It earns more by content.
 const AT_ONCE: usize = 1_000;
 
-/// Frames that are sent before the next look at what comes back.
+/// Frames to send before the next look at the answers.
 const BATCH: usize = 50;
 
-/// Sends a frame again and again, until the program ends the connection. Gives how many
-/// were sent; `None` where it did not.
+/// Sends a frame again and again, until the program ends the connection. Returns the number of
+/// frames; `None` if it did not end.
 fn flood(client: &mut H2Client, frame: &[u8], most: usize) -> Option<usize> {
     let batch = frame.repeat(BATCH);
     let mut sent = 0;
@@ -122,7 +122,7 @@ fn frames_that_content_earns_are_no_flood() {
     });
 }
 
-/// Answers that nobody reads are bounded, and so is their memory.
+/// Unread answers are bounded, and so is their memory.
 #[test]
 fn answers_that_nobody_reads() {
     test(|| {
@@ -155,7 +155,7 @@ fn answers_that_nobody_reads() {
     });
 }
 
-/// Thousands of requests in one packet: some are served, the others refused, and other
+/// Thousands of requests in one packet. Some are served, the others are refused, and other
 /// connections do not wait for them.
 #[test]
 fn thousands_of_streams_in_one_packet() {

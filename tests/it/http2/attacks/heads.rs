@@ -1,5 +1,5 @@
-//! Blocks of fields that are long, many, or held: what they cost is counted as it would be
-//! decoded, not as it was sent.
+//! Blocks of fields that are long, many, or held. Their cost is counted by the decoded length,
+//! not by the bytes sent.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ fn heads_that_are_too_large() {
     });
 }
 
-/// What makes requests last that an attack has opened.
+/// The means by which an attack's requests last.
 #[derive(Debug, Clone, Copy)]
 enum HeldBy {
     /// No window is there for their responses.
@@ -142,7 +142,7 @@ enum HeldBy {
     Queue,
 }
 
-/// What such requests bring, beside the least that a request needs.
+/// The extra content of such requests, beside the minimum.
 #[derive(Debug, Clone, Copy)]
 enum Brings {
     Nothing,
@@ -152,8 +152,8 @@ enum Brings {
     Trailers,
 }
 
-/// Has connections with requests that last. Gives the memory that they hold, and the bytes
-/// that were sent for it.
+/// Makes connections with requests that last. Returns the memory that they hold, and the bytes
+/// sent for them.
 fn held_by_requests(held_by: HeldBy, brings: Brings) -> (u64, u64) {
     const STREAMS: u32 = 100;
     let connections = connections();
@@ -206,8 +206,8 @@ fn held_by_requests(held_by: HeldBy, brings: Brings) -> (u64, u64) {
     (target.held(), sent)
 }
 
-/// Requests that need few bytes, for their fields are in the table, and that last: their
-/// memory is bounded by what was sent.
+/// Requests that last, and need few bytes because their fields are in the table. Their memory
+/// is bounded by the bytes sent.
 #[test]
 fn fields_of_the_table_that_are_held() {
     within(Duration::from_secs(200), || {
@@ -234,7 +234,7 @@ fn fields_of_the_table_that_are_held() {
     });
 }
 
-/// Heads that never come whole: what there is of them is all that is held.
+/// Heads that never end: only the received part is held.
 #[test]
 fn heads_that_never_end() {
     within(Duration::from_secs(60), || {
@@ -257,7 +257,7 @@ fn heads_that_never_end() {
     });
 }
 
-/// What can't be decoded ends the connection, and nothing else does it harm.
+/// A block that can't be decoded ends the connection, and does no other harm.
 #[test]
 fn blocks_that_are_broken() {
     test(|| {

@@ -55,8 +55,8 @@ fn rapid_reset() {
     });
 }
 
-/// Has the program reset streams (MadeYouReset, CVE-2025-8671): each provocation, again and
-/// again, beside the work that was asked for.
+/// Makes the program reset streams (MadeYouReset, CVE-2025-8671): each provocation, again and
+/// again, while the requested work goes on.
 #[test]
 fn resets_that_are_provoked() {
     type Provocation = fn(u32) -> Vec<u8>;
@@ -93,8 +93,8 @@ fn resets_that_are_provoked() {
     });
 }
 
-/// Opens streams and provokes their resets until the connection ends. Gives how many were
-/// reset.
+/// Opens streams and provokes their resets until the connection ends. Returns the number of
+/// resets.
 fn provoked(client: &mut H2Client, provoke: fn(u32) -> Vec<u8>, ends: Ends) -> u64 {
     let head = client.head("POST", "/slow/5000");
     let length = [("content-length", "2")];
@@ -138,8 +138,8 @@ fn a_client_may_change_its_mind() {
     });
 }
 
-/// More work than an endpoint can take waits in the queue, and what has no place there is
-/// answered. Nothing is lost, and the endpoint sees no more than it takes.
+/// More work than an endpoint can take waits in the queue, and excess requests are refused.
+/// Nothing is lost, and the endpoint gets no more than its limit.
 #[test]
 fn more_work_than_an_endpoint_can_take() {
     test(|| {
@@ -170,8 +170,8 @@ fn more_work_than_an_endpoint_can_take() {
     });
 }
 
-/// More streams than were allowed are refused, so that they can be asked for again. The
-/// others are served.
+/// Streams beyond the limit are refused, so that clients can request them again. The others are
+/// served.
 #[test]
 fn streams_beyond_the_limit_are_refused() {
     test(|| {

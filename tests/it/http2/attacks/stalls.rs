@@ -39,7 +39,7 @@ fn streams_that_are_stalled_by_shut_windows() {
         let taken = begun.elapsed();
         assert!(taken >= Duration::from_millis(900), "{taken:?}");
         assert!(taken < Duration::from_secs(5), "{taken:?}");
-        // What has no content needs no window.
+        // A response without content needs no window.
         client
             .request(201, "HEAD", "/ping", &[], Ends::Now)
             .unwrap();
@@ -73,7 +73,7 @@ fn streams_that_are_stalled_are_limited() {
             client
         };
         let mut first = stalled();
-        // None of them gives way before a second is over.
+        // No stalled connection is closed before a second is over.
         std::thread::park_timeout(Duration::from_millis(1200));
         let mut others: Vec<_> = (1..MOST / EACH).map(|_| stalled()).collect();
         let displaced = || {
@@ -95,7 +95,7 @@ fn streams_that_are_stalled_are_limited() {
         for line in proxy.access_log_json() {
             assert_eq!(line["end"], "client-stalled");
         }
-        // The others are served as soon as they take something.
+        // The others are served as soon as they read.
         for client in &mut others[MOST / EACH / 2..] {
             client.credit(stream(0), 100).unwrap();
             assert_eq!(client.response(stream(0)).unwrap().text(), "some text");
@@ -107,7 +107,7 @@ fn stream(n: usize) -> u32 {
     2 * n as u32 + 1
 }
 
-/// A reader that is slow, and reads, is none that is stalled.
+/// A slow reader that reads does not count as stalled.
 #[test]
 fn a_slow_reader_is_not_cut_off() {
     test(|| {
@@ -199,7 +199,7 @@ fn connections_that_say_nothing() {
             let taken = begun.elapsed();
             assert!(taken < Duration::from_secs(5), "{what}: {taken:?}");
         }
-        // One that has begun, and asks for nothing; and one with half of a head.
+        // An idle connection after its preface, and a connection with half a head.
         let mut idle = target.client();
         idle.end().unwrap();
         let mut half = target.client();

@@ -12,15 +12,15 @@ use evenkeel_testkit::{H2Client, H2Server, Proxy, RawClient};
 use super::{STATUS, echo_paths, scripted};
 use crate::setup::{Site, assert_serves, get, origin, test};
 
-/// What an endpoint does with a stream that asks for it.
+/// An endpoint's attack on a stream that asks for it.
 type Attack = fn(&mut H2Server, u32) -> io::Result<()>;
 
-/// What the client of such an exchange may get.
+/// The outcome that the client of such an exchange may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gets {
-    /// An answer that says what is wrong: 502 or 504.
+    /// An answer that names the fault: 502 or 504.
     Refusal,
-    /// What the endpoint says, as it is sound.
+    /// The endpoint's response, since it is valid.
     Answer,
     /// A response that is cut off.
     Cut,
@@ -386,7 +386,7 @@ fn attacked() -> (
     (origin, attacker, proxy)
 }
 
-/// What the client gets of an exchange that is attacked.
+/// The outcome of an attacked exchange for its client.
 fn gets(client: &mut RawClient, path: &str) -> Result<Gets, String> {
     client.set_step(Duration::from_secs(15));
     client.send(get(path)).unwrap();
@@ -533,7 +533,7 @@ fn an_endpoint_that_reads_nothing_holds_little() {
     });
 }
 
-/// What endpoints may send to a probe without end.
+/// The floods that endpoints may send to a probe.
 const FLOODS: &[(&str, Attack)] = &[
     ("interim responses", |server, id| {
         let interim = block(&[(":status", "103"), ("link", "</a>")]);

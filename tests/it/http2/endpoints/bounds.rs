@@ -1,5 +1,5 @@
-//! What one exchange, client or endpoint may take from others, and what is said where
-//! something is wrong.
+//! Bounds on the resources that one exchange, client or endpoint can take from others, and the
+//! messages about faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use crate::reload::{SITE, reload};
 use crate::setup::{Site, assert_refused, figures, origin, test};
 use crate::words;
 
-/// Clients that do not read hold up nobody else at the same endpoint.
+/// Clients that do not read hold up no others at the same endpoint.
 #[test]
 fn downloads_that_stand_still_leave_room_for_others() {
     test(|| {
@@ -152,7 +152,7 @@ fn connections_without_streams_are_not_kept() {
     });
 }
 
-/// Where descriptors run out, idle connections to endpoints give way first.
+/// When descriptors run out, idle connections to endpoints are closed first.
 #[test]
 fn an_idle_connection_gives_way_to_another() {
     const ONE: &[(u16, u32)] = &[(setting::MAX_CONCURRENT_STREAMS, 1)];
@@ -292,7 +292,7 @@ fn an_endpoint_that_chooses_nothing_is_told_of() {
     });
 }
 
-/// The words for a wrong `protocol` tell what is wrong.
+/// The message about a wrong `protocol` names the mistake.
 #[test]
 fn an_endpoint_that_answers_in_http1_is_named() {
     test(|| {

@@ -1,4 +1,4 @@
-//! Connections that come and go under requests: none of these is lost, whatever its method.
+//! Connections that come and go under requests. No request is lost, whatever its method.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ fn posting(proxy: &Proxy, work: impl FnOnce()) -> usize {
     count.into_inner()
 }
 
-/// Echoes each request; after so many of them the connection takes no more.
+/// Echoes each request; after this many, the connection accepts no more.
 fn echo_some(server: &mut H2Server, most: usize) -> io::Result<()> {
     let mut count = 0;
     loop {

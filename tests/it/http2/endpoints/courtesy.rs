@@ -1,4 +1,4 @@
-//! What endpoints and operators expect of the program beyond what it must do.
+//! Expectations of endpoints and operators beyond the protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,7 +44,7 @@ fn trailers_come_with_a_length_too() {
     });
 }
 
-/// An endpoint that knows HTTP/1.1 alone refuses what was offered: HTTP/2.
+/// An endpoint with HTTP/1.1 only refuses the offer of HTTP/2.
 #[test]
 fn an_endpoint_that_refuses_http2_is_not_said_to_lack_http1() {
     test(|| {
@@ -124,7 +124,7 @@ fn an_endpoint_that_is_asked_too_much_is_asked_by_another_connection() {
     });
 }
 
-/// What says nothing of the endpoint's work, such as a wider window, is no reason to ask again.
+/// A frame that shows no work of the endpoint, such as WINDOW_UPDATE, causes no further PING.
 #[test]
 fn an_endpoint_that_takes_an_upload_is_not_asked_in_each_pause() {
     within(Duration::from_secs(60), || {
@@ -134,7 +134,7 @@ fn an_endpoint_that_takes_an_upload_is_not_asked_in_each_pause() {
             server.raw().set_step(Duration::from_secs(30));
             let upload = server.head()?;
             loop {
-                // It opens the windows again for what has come.
+                // It opens the windows again for the received bytes.
                 let frame = server.next()?;
                 if frame.kind == kind::PING && !frame.has(flags::ACK) {
                     count.fetch_add(1, Ordering::SeqCst);

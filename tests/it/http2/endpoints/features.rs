@@ -1,4 +1,4 @@
-//! What routes do, before endpoints that speak HTTP/2.
+//! The features of routes, before endpoints that speak HTTP/2.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use evenkeel_testkit::{H2Client, H2Request, Proxy, RawOrigin};
 use super::scripted;
 use crate::setup::{get, pattern, program, test};
 
-/// An endpoint that keeps what it was asked.
+/// An endpoint that records its requests.
 struct Asked {
     origin: RawOrigin,
     requests: Arc<Mutex<Vec<H2Request>>>,

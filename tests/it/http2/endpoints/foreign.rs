@@ -1,4 +1,4 @@
-//! Servers of HTTP/2 that nobody here wrote. A test fails where its server is missing.
+//! Third-party servers of HTTP/2. A test fails if its server is missing.
 
 use std::process::Command;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub fn start(mut command: Command, args: &[&str]) -> (Running, Proxy) {
     (server, proxy)
 }
 
-/// Clients that ask for `/echo`, `/large` and `/small` at once: each gets what is its own.
+/// Clients that ask for `/echo`, `/large` and `/small` at once; each gets its own answer.
 fn exchange(proxy: &Proxy) {
     std::thread::scope(|scope| {
         for number in 0..4 {
@@ -106,7 +106,7 @@ fn node() {
             response.trailers,
             [("x-checked".to_owned(), "yes".to_owned())]
         );
-        // What is left of the request is not wanted.
+        // The rest of the request is not needed.
         let mut client = proxy.client();
         client
             .send("POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n")

@@ -14,7 +14,7 @@ use super::is_timeout;
 /// How long a request for `/wait` takes.
 const WAIT: Duration = Duration::from_millis(50);
 
-/// What such an endpoint has seen.
+/// The observations of such an endpoint.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Requests that are held.
@@ -30,8 +30,8 @@ pub struct Seen {
     is_released: AtomicBool,
 }
 
-/// An endpoint: `/hold…` is answered once it is told so, `/wait…` after a while, and all else
-/// at once, each with its path.
+/// An endpoint that answers `/hold…` on release, `/wait…` after a while, and all else at once,
+/// each with its path.
 pub struct Holding {
     pub origin: RawOrigin,
     pub seen: Arc<Seen>,
@@ -52,7 +52,7 @@ impl Holding {
         }
     }
 
-    /// Waits until so many requests are held.
+    /// Waits until this many requests are held.
     #[track_caller]
     pub fn until_held(&self, count: usize) {
         until(&format!("{count} requests are held"), || {
@@ -60,7 +60,7 @@ impl Holding {
         });
     }
 
-    /// Answers what is held, and what comes.
+    /// Answers the held requests, and later ones.
     pub fn release(&self) {
         self.seen.is_released.store(true, Ordering::SeqCst);
     }
@@ -74,7 +74,7 @@ impl Holding {
 struct Pending {
     stream: u32,
     path: String,
-    /// `None` until it is let go.
+    /// `None` until it is released.
     due: Option<Instant>,
 }
 

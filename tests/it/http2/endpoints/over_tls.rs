@@ -1,4 +1,4 @@
-//! Endpoints over TLS: those that speak HTTP/2, and those that choose what they speak.
+//! Endpoints over TLS, with HTTP/2 or with either version.
 
 use std::fs;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Trusted {
         }
     }
 
-    /// How an upstream is told of it.
+    /// The option of an upstream that trusts it.
     pub fn keys(&self) -> String {
         let path = self.folder.join("ca.pem");
         fs::write(&path, self.authority.pem()).unwrap();
@@ -43,8 +43,8 @@ impl Trusted {
         issued.serving(TLS13, alpn).unwrap()
     }
 
-    /// The program before an endpoint to which it speaks this protocol. What can't be
-    /// connected to is answered at once.
+    /// The program before an endpoint, with this protocol. A failed connection is answered at
+    /// once.
     pub fn before(&self, protocol: &str, endpoint: &RawOrigin) -> Proxy {
         let upstream = format!(
             "protocol = {protocol:?}\n{}retries = 0\nqueue = {{ hold = false }}\n",
@@ -60,7 +60,7 @@ impl Trusted {
     }
 }
 
-/// An endpoint that speaks what was agreed on.
+/// An endpoint that speaks the negotiated protocol.
 pub fn choosing(config: Arc<ServerConfig>) -> RawOrigin {
     RawOrigin::start(move |_, raw| {
         let Ok(mut raw) = raw.accept_tls(config.clone()) else {
@@ -127,7 +127,7 @@ fn exchanges_share_a_connection_of_tls() {
     });
 }
 
-/// What the endpoint gets says that it was asked over TLS.
+/// The endpoint gets a request with the scheme `https`.
 #[test]
 fn the_scheme_is_that_of_the_connection() {
     test(|| {
@@ -174,7 +174,7 @@ fn an_endpoint_that_chooses_http1_has_connections_of_it() {
         for alpn in [&["http/1.1"][..], &[]] {
             let endpoint = choosing(trusted.serving(alpn));
             let proxy = trusted.before("auto", &endpoint);
-            // Ten at once, of which none can share one.
+            // Ten at once, and no two can share a connection.
             let mut clients: Vec<RawClient> = (0..10).map(|_| proxy.client()).collect();
             for client in &mut clients {
                 client.send(get("/")).unwrap();
@@ -269,7 +269,7 @@ fn an_upgrade_goes_over_http1_where_the_endpoint_chooses() {
     });
 }
 
-/// A connection of HTTP/2 alone has no tunnels: what is asked for is not passed on.
+/// A connection of HTTP/2 has no tunnels here: an upgrade is not passed on.
 #[test]
 fn an_upgrade_is_not_passed_on_over_http2() {
     test(|| {
@@ -288,7 +288,7 @@ fn an_upgrade_is_not_passed_on_over_http2() {
     });
 }
 
-/// An endpoint over TLS is told that the connection has ended, and not cut off.
+/// An endpoint over TLS gets a proper end of the connection, and no cut.
 #[test]
 fn an_idle_connection_of_tls_is_closed_in_order() {
     test(|| {

@@ -14,7 +14,7 @@ use super::{over_h2, scripted};
 use crate::health::{assert_said, site_with, states};
 use crate::setup::{figures, get, test};
 
-/// What the last probe of the first endpoint saw.
+/// The result of the first endpoint's last probe.
 fn last_answer(proxy: &Proxy) -> String {
     let figures = figures(proxy);
     let probe = &figures["upstreams"][0]["endpoints"][0]["last_probe"];
@@ -68,7 +68,7 @@ fn a_path_is_asked_for_over_http2() {
     });
 }
 
-/// What an endpoint does that is asked how it is.
+/// An endpoint's reaction to a health check.
 pub type Script = fn(&mut H2Server, u32) -> io::Result<()>;
 
 const HEAD: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/grpc")];
@@ -96,7 +96,7 @@ fn checked(script: Script) -> RawOrigin {
     })
 }
 
-/// Each answer, and what is said of it.
+/// Each answer, with the text about it.
 const ANSWERS: &[(&str, Script, &str)] = &[
     (
         "NOT_SERVING",
@@ -164,7 +164,7 @@ const ANSWERS: &[(&str, Script, &str)] = &[
     ),
 ];
 
-/// What is said of an endpoint that does this when it is asked.
+/// The text about an endpoint with this reaction to a health check.
 pub fn said_of(script: Script) -> String {
     let endpoint = checked(script);
     let health = "protocol = \"h2\"\nhealth = { interval = \"10s\", timeout = \"2s\", \
@@ -267,7 +267,7 @@ fn a_service_is_asked_at_a_port_of_its_own() {
     });
 }
 
-/// A port of its own speaks HTTP/1.1, as those of metrics and health usually do.
+/// A separate port speaks HTTP/1.1, as those for metrics and health usually do.
 #[test]
 fn a_path_at_a_port_of_its_own_is_asked_for_over_http1() {
     test(|| {
@@ -318,7 +318,7 @@ fn probes_over_tls_speak_what_the_endpoint_chooses() {
     });
 }
 
-/// Each probe has a connection of its own, which is closed in order.
+/// Each probe has a separate connection, and closes it properly.
 #[test]
 fn a_probe_says_that_it_leaves() {
     test(|| {

@@ -42,7 +42,7 @@ fn an_endpoint_that_leaves_serves_what_it_has() {
     });
 }
 
-/// An endpoint that speaks both, by what comes first.
+/// An endpoint that speaks both versions; the first bytes decide.
 fn either() -> RawOrigin {
     RawOrigin::start(|_, mut raw| {
         if raw.peek_first().is_ok_and(|it| it == b'P') {

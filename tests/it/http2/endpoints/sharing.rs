@@ -16,14 +16,14 @@ use crate::in_flight::{limited, occupy};
 use crate::setup::{Site, assert_refused, figures, get, origin, pattern, test};
 use crate::words;
 
-/// What the figures say of the first endpoint.
+/// A figure of the first endpoint.
 fn of_endpoint(proxy: &Proxy, name: &str) -> u64 {
     let figures = figures(proxy);
     let figure = &figures["upstreams"][0]["endpoints"][0][name];
     figure.as_u64().unwrap_or_else(|| panic!("{name}"))
 }
 
-/// The program before an endpoint that gets so many requests at a time.
+/// The program before an endpoint with this many requests at a time.
 fn with_limit(endpoint: &Holding, limit: u32) -> Proxy {
     let site = Site {
         listener: "h2c = true",
@@ -103,7 +103,7 @@ fn a_client_that_leaves_takes_its_requests_out_of_the_queue() {
     });
 }
 
-/// What one endpoint refuses or loses is tried at another.
+/// A request that one endpoint refuses or loses is tried at another.
 #[test]
 fn another_endpoint_is_tried() {
     test(|| {
@@ -180,7 +180,7 @@ fn figures_tell_of_connections_and_of_their_use() {
     });
 }
 
-/// Exchanges that come at once wait for one connection, whoever opens it.
+/// Simultaneous exchanges wait for one connection, whichever of them opens it.
 #[test]
 fn one_connection_is_opened_for_all_that_come_at_once() {
     test(|| {
@@ -330,7 +330,7 @@ fn an_endpoint_at_a_unix_socket_speaks_http2() {
     });
 }
 
-/// An endpoint that tells late how few streams it takes: what it refuses is not lost.
+/// An endpoint that announces its stream limit late: the streams that it refuses are not lost.
 #[test]
 fn a_few_more_than_the_endpoint_takes_are_served() {
     const TWO: &[(u16, u32)] = &[(setting::MAX_CONCURRENT_STREAMS, 2)];
@@ -347,7 +347,7 @@ fn a_few_more_than_the_endpoint_takes_are_served() {
     });
 }
 
-/// One that takes none is no reason to go on for ever.
+/// An endpoint that never allows a stream is given up after a while.
 #[test]
 fn an_endpoint_that_takes_no_stream_is_given_up() {
     const NONE: &[(u16, u32)] = &[(setting::MAX_CONCURRENT_STREAMS, 0)];
@@ -366,7 +366,7 @@ fn an_endpoint_that_takes_no_stream_is_given_up() {
     });
 }
 
-/// One that says nothing at all holds up nobody else.
+/// A silent endpoint holds up no other one.
 #[test]
 fn an_endpoint_without_a_preface_ends_by_the_time_of_the_first_byte() {
     test(|| {

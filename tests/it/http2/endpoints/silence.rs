@@ -61,7 +61,7 @@ fn an_endpoint_that_answers_no_ping_is_given_up() {
     });
 }
 
-/// Servers of gRPC take those who ask more often for an attack.
+/// Servers of gRPC treat frequent PINGs as an attack.
 #[test]
 fn an_endpoint_that_answers_is_not_asked_again() {
     within(Duration::from_secs(60), || {

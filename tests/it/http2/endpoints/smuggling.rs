@@ -10,7 +10,7 @@ use evenkeel_testkit::{H2Client, H2Request, RawOrigin};
 use super::{over_h2, scripted};
 use crate::setup::{get, test};
 
-/// An endpoint that keeps what it is asked, and answers with the length of the content.
+/// An endpoint that records its requests, and answers with the length of the content.
 fn keeping() -> (RawOrigin, mpsc::Receiver<H2Request>) {
     let (sender, seen) = mpsc::channel();
     let sender = Mutex::new(sender);
@@ -25,8 +25,8 @@ fn keeping() -> (RawOrigin, mpsc::Receiver<H2Request>) {
     (endpoint, seen)
 }
 
-/// A body that the endpoint has taken is not there for another attempt. What follows it is the
-/// next request, and no body.
+/// A body that the endpoint has taken is gone for another attempt. The bytes behind it are the
+/// next request, and never a body.
 #[test]
 fn a_request_that_is_refused_after_its_body_takes_nothing_of_the_next_one() {
     for ending in ["reset", "goaway"] {
@@ -55,14 +55,14 @@ fn a_request_that_is_refused_after_its_body_takes_nothing_of_the_next_one() {
             client
                 .send("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
                 .unwrap();
-            // It comes in a read of its own, and the next request in the same one.
+            // The body comes in a separate read, together with the next request.
             std::thread::park_timeout(Duration::from_millis(50));
             client
                 .send("12345678GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
                 .unwrap();
             let first = client.read_response("POST").unwrap();
             assert_eq!(first.status, 502, "{first:?}");
-            // The connection ends, or the next request is answered as what it is.
+            // The connection ends, or the next request is answered as such.
             if let Ok(second) = client.read_response("GET") {
                 assert_eq!(second.text(), "second");
             }
@@ -83,7 +83,7 @@ fn a_request_that_is_refused_after_its_body_takes_nothing_of_the_next_one() {
     }
 }
 
-/// No request of HTTP/1 becomes two, or another.
+/// No request of HTTP/1 becomes two requests, or a different one.
 #[test]
 fn a_request_of_http1_is_one_of_http2() {
     test(|| {
@@ -154,7 +154,7 @@ fn a_request_of_http1_is_one_of_http2() {
                 "{status} for {request:?}"
             );
         }
-        // What the endpoint saw of them at most is the head of one that was malformed later.
+        // At most the endpoint saw the head of a request that was malformed later.
         assert!(seen.try_recv().is_err(), "one of them came through");
         assert_eq!(proxy.client().get("/b").unwrap().text(), "0");
     });

@@ -18,7 +18,7 @@ const CACHED: Shape<'static> = Shape {
     tables: "",
 };
 
-/// What the access log says of the cache, line by line.
+/// The cache results in the access log, line by line.
 fn results(proxy: &Proxy, count: usize) -> Vec<String> {
     until("the lines are written", || {
         proxy.access_log().len() >= count

@@ -24,7 +24,7 @@ fn await_goodbye(client: &mut H2Client) -> u32 {
     goodbye.last
 }
 
-/// Takes what is left of a connection that ends.
+/// Reads the rest of a connection that ends.
 #[track_caller]
 fn assert_ends(client: &mut H2Client, last: u32) {
     let goodbye = client.end().unwrap().unwrap();
@@ -163,7 +163,8 @@ fn idle_connections_are_told_and_end_with_the_process() {
         used.get(3, "/ping").unwrap();
         assert_answered(&used.response(3).unwrap(), 200, "pong");
         assert_ends(&mut used, 3);
-        // One without a request is told too: that loses none that is on its way.
+        // A connection without a request gets a GOAWAY too, so that no request on its way is
+        // lost.
         unused.set_step(Duration::from_secs(3));
         assert_ends(&mut unused, 0);
         assert!(proxy.wait(STEP).unwrap().success());
@@ -180,7 +181,7 @@ fn an_idle_connection_is_told_and_closed_in_time() {
         };
         let proxy = shape.before(&origin.address);
         let mut client = connect(&proxy);
-        // What goes on is not idle.
+        // A connection with an exchange is not idle.
         assert_answered(&client.ask(1, "/slow/700").unwrap(), 200, "pong");
         assert_answered(&client.ask(3, "/ping").unwrap(), 200, "pong");
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What endpoints are told of a request.
+//! The fields of a request at endpoints.
 
 use evenkeel_testkit::http2::Ends;
 

@@ -1,4 +1,4 @@
-//! What is refused, waits, is tried again or goes elsewhere.
+//! Refusals, waits, retries and the choice of another endpoint.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -135,7 +135,7 @@ fn a_stream_that_waits_is_refused_in_time_or_leaves() {
         assert_logged(&proxy, words::CLIENT_GONE);
         assert_answered(&client.response(1).unwrap(), 200, "pong");
         assert_answered(&client.ask(9, "/ping").unwrap(), 200, "pong");
-        // Nobody asked the origin for what had left.
+        // The origin got no request of the clients that had left.
         assert_eq!(origin.stats().requests, 2);
     });
 }
@@ -214,7 +214,7 @@ fn error_pages_are_the_same_by_http1() {
         );
         let page = ask_both(&proxy, &mut client, 5, "GET", "/files/none", &[]);
         assert_answered(&page, 404, "no file");
-        // A body that nobody reads.
+        // A body that no endpoint reads.
         client
             .request(7, "POST", "/down", &[], Ends::Later)
             .unwrap();

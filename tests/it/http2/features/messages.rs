@@ -383,7 +383,7 @@ fn a_request_that_is_reset_ends_the_exchange() {
         let proxy = Shape::default().before(endpoint.address());
         let mut client = connect(&proxy);
         for (stream, fields) in [(1, &[][..]), (5, &[("content-length", "10")])] {
-            // Longer than what is read before the request takes a slot.
+            // Longer than the part that is read before the request takes a slot.
             client
                 .request(stream, "POST", "/a", fields, Ends::Later)
                 .unwrap();
@@ -394,7 +394,7 @@ fn a_request_that_is_reset_ends_the_exchange() {
             assert_answered(&client.ask(stream + 2, "/ok").unwrap(), 200, "ok");
         }
         assert_logged(&proxy, words::CLIENT_GONE);
-        // Where the endpoint had heard of it, the body has no end.
+        // If the endpoint had got the request, its body has no end.
         for rest in ends.try_iter() {
             let text = String::from_utf8_lossy(&rest);
             assert!(!text.ends_with("0\r\n\r\n"), "{text}");

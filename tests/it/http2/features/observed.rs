@@ -1,4 +1,4 @@
-//! What logs and figures say of exchanges over HTTP/2.
+//! Logs and figures of exchanges over HTTP/2.
 
 use evenkeel_testkit::deadline::until;
 use evenkeel_testkit::http2::kind;

@@ -43,7 +43,7 @@ fn await_open(client: &mut H2Client, stream: u32) {
     assert_eq!(response.field("sec-websocket-accept"), None);
 }
 
-/// Waits until so much has come of the tunnel.
+/// Waits until these bytes have come through the tunnel.
 #[track_caller]
 fn await_bytes(client: &mut H2Client, stream: u32, expected: &[u8]) {
     let len = expected.len();
@@ -242,7 +242,7 @@ fn what_is_no_101_opens_no_tunnel() {
             let other = client.ask(stream + 2, "/ok").unwrap();
             assert_answered(&other, 200, "ok");
         }
-        // What was sent into the tunnel is no request at the endpoint.
+        // Bytes sent into the tunnel never become a request at the endpoint.
         for head in endpoint.heads.lock().unwrap().iter() {
             assert!(head.starts_with("GET /"), "{head}");
         }

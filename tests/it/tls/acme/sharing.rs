@@ -17,14 +17,14 @@ const LONG: Duration = Duration::from_secs(45);
 /// The longest time of a test.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// What machines share: the issuer, the server and the key of the cluster.
+/// The shared parts: the issuer, the server and the key of the cluster.
 struct Cluster {
     issuer: Issuer,
     redis: Server,
     keys: TempDir,
 }
 
-/// A machine with a folder of its own.
+/// A machine with its own folder.
 struct Machine {
     proxy: Proxy,
     _origin: OriginHandle,
@@ -78,7 +78,7 @@ impl Cluster {
         self.machine_at(0, names, &self.url(), "cluster.key")
     }
 
-    /// Starts the machine that the issuer comes to.
+    /// Starts the machine that the issuer connects to.
     fn in_front(&self, names: &[&str]) -> Machine {
         self.machine_at(self.issuer.http_port, names, &self.url(), "cluster.key")
     }
@@ -165,7 +165,7 @@ impl Machine {
         figures(&self.proxy)["acme_server"]["keys_differ"] == true
     }
 
-    /// Waits until the event log has this.
+    /// Waits until the event log contains this.
     #[track_caller]
     fn until_said(&self, text: &str) {
         let found = holds_within(LONG, || self.proxy.stderr().contains(text));
@@ -200,7 +200,7 @@ fn assert_shared_without_a_secret(server: Server) {
         let mut cluster = Cluster::by(server);
         cluster.redis.start(&[]);
         let there = cluster.in_front(&["there.example.test", "both.example.test"]);
-        // What this one orders, that one proves.
+        // One machine orders, and the other one answers the challenge.
         let here = cluster.aside(&["here.example.test", "both.example.test"]);
         cluster.shown_by(&here, "here.example.test");
         cluster.shown_by(&there, "there.example.test");
@@ -285,7 +285,7 @@ fn without_the_server_certificates_are_served_and_none_is_ordered() {
         let first = cluster.shown_by(&one, "a.example.test");
         one.until_printed("is UP");
 
-        // It loses everything, for it has no file.
+        // The server loses all records, since it has no file.
         cluster.redis.stop();
         one.renew("a.example.test");
         one.until_printed(no_server);
@@ -315,7 +315,7 @@ fn without_the_server_certificates_are_served_and_none_is_ordered() {
         assert_eq!(cluster.shown_by(&other, "a.example.test"), second);
         assert_eq!(cluster.orders(), (2, 1));
 
-        // Somebody without the key puts something there: it counts as none.
+        // A record written without the key counts as none.
         let keys = cluster.keys("*:certificates/*");
         assert_eq!(keys.len(), 1);
         cluster
@@ -446,7 +446,7 @@ fn a_record_of_another_type_is_told_until_it_is_gone() {
         let advice = format!("at the key {record}: remove it with DEL");
         one.until_printed(&advice);
         assert!(!one.is_up());
-        // As long as it is there, whatever else is asked.
+        // The machine keeps renewing the mark, even while a record is unusable.
         for _ in 0..2 {
             let mut left = || connection.pttl::<_, i64>("evenkeel:acme:1:key").unwrap();
             let before = left();
@@ -478,7 +478,7 @@ fn machines_that_had_an_account_each_use_one_and_lose_none() {
         let mut cluster = Cluster::new();
         cluster.redis.start(&[]);
         let port = cluster.issuer.http_port;
-        // One after the other: the issuer comes to one of them.
+        // One after the other, because the issuer connects to one port.
         let alone = ["a.example.test", "b.example.test"].map(|name| {
             let storage = TempDir::new().unwrap();
             let machine = cluster.machine_on(storage, port, &[name], "");

@@ -156,7 +156,7 @@ fn older_segments_come_after_newer_ones() {
     // From segment 2.
     load(&index, "/gone", b"", position(2, 3));
     load(&index, "/gone", &de, position(2, 2));
-    // Another set of names, behind the one that is there.
+    // Another set of names, behind the existing one.
     let bar = selector("Vary: Bar", "Bar: 1");
     load(&index, "/bar", &en, position(2, 5));
     load(&index, "/bar", &bar, position(2, 4));
@@ -173,7 +173,7 @@ fn older_segments_come_after_newer_ones() {
         assert_eq!(found(&index, path, asked), expected, "{path} {asked}");
     }
     assert_eq!(index.records(), 5);
-    // Those of segment 3 that were asked for: each was above.
+    // The records of segment 3 that were asked for: all were, above.
     let asked: Vec<_> = index
         .asked_for(3)
         .iter()
@@ -247,7 +247,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The index says what a log of all writes and removals says, after restarts too.
+    /// The index agrees with a log of all writes and removals, after restarts too.
     #[test]
     fn says_what_the_log_says(acts in acts()) {
         let mut index = index();

@@ -1,4 +1,4 @@
-//! Where the endpoints of an upstream come from.
+//! The sources of an upstream's endpoints.
 
 use std::path::Path;
 
@@ -7,29 +7,29 @@ use crate::setting::FromText;
 use crate::value::{Destination, EndpointAddress};
 use crate::{Family, ResolveTo};
 
-/// Where endpoints come from.
+/// A source of endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointSource {
-    /// An address that is written.
+    /// A written address.
     Fixed(Endpoint),
-    /// A name that is looked up.
+    /// A name to look up.
     Name(NameSource),
-    /// A service whose SRV records name them.
+    /// A service whose SRV records name the endpoints.
     Service(ServiceSource),
 }
 
-/// A name that is looked up.
+/// A name to look up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameSource {
     /// The name.
     pub host: String,
     /// The port of all its addresses.
     pub port: u16,
-    /// How many endpoints it is.
+    /// How many endpoints it makes.
     pub resolve: ResolveTo,
-    /// Which addresses count; `None` for those of IPv4, or else of IPv6.
+    /// Which addresses count; `None` for IPv4, or IPv6 if there are none.
     pub family: Option<Family>,
-    /// What each of its endpoints is but for its address, under the name as written.
+    /// The settings of each of its endpoints except the address, under the name as written.
     pub pattern: Endpoint,
 }
 
@@ -38,12 +38,12 @@ pub struct NameSource {
 pub struct ServiceSource {
     /// Its name, such as `_http._tcp.app.internal`.
     pub service: String,
-    /// How many endpoints each of its hosts is.
+    /// How many endpoints each of its hosts makes.
     pub resolve: ResolveTo,
     /// Which addresses of its hosts count.
     pub family: Option<Family>,
-    /// What each of its endpoints is but for its address, weight and tier, under the
-    /// name as written.
+    /// The settings of each of its endpoints except address, weight and tier, under the name as
+    /// written.
     pub pattern: Endpoint,
 }
 
@@ -57,7 +57,7 @@ impl EndpointSource {
         }
     }
 
-    /// The endpoint that is written, where it is one.
+    /// The endpoint of a written address.
     pub fn fixed(&self) -> Option<&Endpoint> {
         match self {
             EndpointSource::Fixed(endpoint) => Some(endpoint),
@@ -66,7 +66,7 @@ impl EndpointSource {
     }
 }
 
-/// How a list is written, all of it, in a few letters.
+/// The whole list of sources as a short text.
 pub(crate) fn listed(sources: &[EndpointSource], file: Option<&Path>) -> String {
     let mut text = String::new();
     for source in sources {
@@ -91,7 +91,7 @@ pub(crate) fn listed(sources: &[EndpointSource], file: Option<&Path>) -> String 
             Some(Family::Ipv6) => "6",
             Some(Family::Both) => "both",
         };
-        // The text says the host, the port and the address.
+        // The text already has the host, the port and the address.
         let Endpoint {
             name: _,
             host: _,
@@ -111,10 +111,10 @@ pub(crate) fn listed(sources: &[EndpointSource], file: Option<&Path>) -> String 
 }
 
 impl Endpoint {
-    /// The endpoint at an address, with nothing else said of it.
+    /// The endpoint at an address, with the default for everything else.
     ///
     /// # Errors
-    /// It is no address, or one with a name: the text says what it is.
+    /// The text is no address, or it contains a name. The error says which.
     pub fn at(text: &str) -> Result<Endpoint, String> {
         let EndpointAddress { text, destination } =
             EndpointAddress::from_text(text).map_err(|fault| fault.what)?;

@@ -71,8 +71,8 @@ fn s2_cases() -> Vec<Case> {
         setting: setting(vec![threads(1, 1.0); 3], closed(clients, service_time)),
         variants: vec![PLAIN, MAX_1],
     };
-    // Nearly fixed: with none of the jitter that all machines have, three
-    // origins work in step and every response takes three or four pages.
+    // Nearly fixed. Without any of the jitter of real machines, three origins work in step, and
+    // every response takes three or four pages.
     let fixed = ServiceTime::LogNormal {
         mean: PAGE,
         sigma: 0.02,

@@ -89,8 +89,8 @@ fn s5_cases() -> Vec<Case> {
     ]
 }
 
-/// Time from the return until nobody waits: what came in the meantime is
-/// worked off by what capacity is left over, which is less while it is cold.
+/// Time from the return until no request waits. The backlog is worked off by the spare
+/// capacity, which is lower while origins are cold.
 fn time_to_drain() -> f64 {
     let capacity = 1.0 / LOAD;
     let backlog = f64::from(OUTAGE_S) + f64::from(COLD_S) * (1.0 - WARMTH * capacity);

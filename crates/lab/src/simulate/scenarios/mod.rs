@@ -1,9 +1,8 @@
-//! What is run, and what is required of it.
+//! The scenarios and their requirements.
 //!
-//! What is required here of `shortest-queue` and of settings without a guard is
-//! required on real sockets of `adaptive`, the default, and not twice: see
-//! [`crate::scenarios`]. Scenarios that need sockets (the cost of tiny pages,
-//! the cost of a pick) are not here.
+//! Requirements here for `shortest-queue`, and for settings without a guard, apply on real
+//! sockets to `adaptive`, the default. They are not repeated: see [`crate::scenarios`].
+//! Scenarios that need sockets (the cost of tiny pages, the cost of a pick) are not here.
 
 mod capacity;
 mod faults;
@@ -26,11 +25,11 @@ use crate::bench::report::Limit;
 pub struct Scenario {
     /// As `--scenario` takes it.
     pub name: &'static str,
-    /// What it is.
+    /// Its title.
     pub title: &'static str,
     /// The runs.
     pub cases: fn() -> Vec<Case>,
-    /// What is required.
+    /// Its requirements.
     pub claims: fn() -> Vec<Claim>,
 }
 
@@ -43,15 +42,15 @@ pub struct Case {
     pub title: String,
     /// Everything but the policy.
     pub setting: Setting,
-    /// What is configured besides the balancer.
+    /// The settings besides the balancer.
     pub variants: Vec<Variant>,
 }
 
 /// A figure that is required.
 pub struct Claim {
-    /// What the figure is.
+    /// The name of the figure.
     pub what: String,
-    /// What is required of it.
+    /// The limit of the figure.
     pub limit: Limit,
     /// The figure.
     pub value: Value,
@@ -72,7 +71,7 @@ pub const ALL: &[Scenario] = &[
 
 const MS: Duration = Duration::from_millis(1);
 const S: Duration = Duration::from_secs(1);
-/// What a page takes where nothing else is said.
+/// Service time of a page, unless a scenario says otherwise.
 const PAGE: Duration = Duration::from_millis(20);
 
 fn claim(

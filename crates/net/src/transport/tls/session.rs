@@ -26,23 +26,23 @@ pub(super) const WRITE_LEN: usize = RECORDS * RECORD_LEN;
 /// Room for the records of one write, and for handshake messages in front of them.
 pub(super) const SEALED_LEN: usize = WRITE_LEN + RECORDS * RECORD_OVERHEAD + RECORD_LEN;
 
-/// What is known of a client's first message.
+/// The state of a client's first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hello {
     /// It has not come, or not all of it.
     Awaited,
     /// Its name is noted.
     Read,
-    /// It is none, or one that is not read here.
+    /// Not a ClientHello, or one that can't be parsed here.
     Unreadable,
 }
 
 /// The outcome of a handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct Negotiated<'a> {
-    /// Such as `TLSv1_3`.
+    /// The version, such as `TLSv1_3`.
     pub version: Option<rustls::ProtocolVersion>,
-    /// Such as `TLS13_AES_128_GCM_SHA256`.
+    /// The cipher suite, such as `TLS13_AES_128_GCM_SHA256`.
     pub suite: Option<rustls::CipherSuite>,
     /// The group of the key exchange, such as `X25519`.
     pub group: Option<rustls::NamedGroup>,
@@ -52,8 +52,7 @@ pub struct Negotiated<'a> {
     pub protocol: Option<&'a [u8]>,
     /// Whether it goes on from an earlier connection.
     pub is_resumed: bool,
-    /// The peer's certificate first, then those that it was issued by; empty where it
-    /// showed none.
+    /// The peer's certificate, followed by its issuers; empty if it showed none.
     pub peer_certificates: &'a [CertificateDer<'static>],
 }
 
@@ -83,7 +82,7 @@ impl fmt::Display for HandshakeError {
 pub(super) enum End {
     /// The peer said so (close_notify).
     Closed,
-    /// The connection ended without that: what came may be a part.
+    /// The connection ended without an alert: the received bytes may be a part.
     CutOff,
     /// The first bytes are of something else.
     NotTls,
@@ -92,10 +91,10 @@ pub(super) enum End {
 }
 
 impl End {
-    /// As a read says it: 0 is a clean end.
+    /// The end as the result of a read: 0 is a clean end.
     ///
     /// # Errors
-    /// The end is none that the peer has said.
+    /// The peer has not announced the end.
     pub fn read(&self) -> io::Result<usize> {
         match self {
             End::Closed => Ok(0),
@@ -129,7 +128,7 @@ impl Waiting {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Drops so many bytes from the front.
+    /// Drops bytes from the front.
     pub fn take(&mut self, len: usize) {
         self.at += len;
         if self.at >= self.bytes.len() {
@@ -171,7 +170,7 @@ pub(super) struct Session {
     connection: Connection,
     /// Received bytes that are incomplete: a part of a record, or of a handshake message.
     incoming: Vec<u8>,
-    /// Plaintext that nobody has read yet.
+    /// Plaintext that has not been read yet.
     pub received: Waiting,
     /// Records that the kernel has not taken.
     pub outgoing: Waiting,
@@ -183,7 +182,7 @@ pub(super) struct Session {
     pub has_early_data: bool,
     server_name: Option<Box<str>>,
     hello: Hello,
-    /// The part of the first message that has come: rustls lets go of its records one by one.
+    /// The received part of the first message, since rustls drops its records one by one.
     first: Vec<u8>,
     /// Nothing more can be written.
     is_closed: bool,
@@ -218,7 +217,7 @@ impl Sink<'_> {
 /// Result of a step through records.
 enum Step {
     Again,
-    /// Nothing is to be done without further records.
+    /// No progress is possible without further records.
     Blocked,
     Closed,
 }
@@ -362,8 +361,8 @@ impl Session {
         }
     }
 
-    /// Puts what is left of earlier records to the front of `scratch`, for further bytes
-    /// to follow; returns how long it is.
+    /// Moves the rest of earlier records to the front of `scratch`, so that further bytes can
+    /// follow. Returns its length.
     pub fn begin_read(&self, scratch: &mut Vec<u8>, more: usize) -> usize {
         let kept = self.incoming.len();
         if scratch.len() < kept + more {
@@ -373,9 +372,8 @@ impl Session {
         kept
     }
 
-    /// Understands `records`, which begin with what was left of earlier ones. Plaintext
-    /// goes into `room`, and what has no place there into `received`. Returns how much
-    /// went into `room`.
+    /// Processes `records`, which begin with the rest of earlier ones. Plaintext goes into
+    /// `room`, and the part without room into `received`. Returns how much went into `room`.
     pub fn receive(&mut self, records: &mut [u8], room: &mut [u8]) -> usize {
         if self.hello == Hello::Awaited && self.end.is_none() {
             self.look_at_first(records);
@@ -416,7 +414,7 @@ impl Session {
             FirstMessage::Other if records.first().is_some_and(u8::is_ascii_alphabetic) => {
                 self.end = Some(End::NotTls);
             }
-            // rustls says what is wrong, or takes it all the same.
+            // rustls reports the fault, or accepts the message.
             FirstMessage::Other => self.hello = Hello::Unreadable,
             FirstMessage::Partial => {
                 if self.first.is_empty() {
@@ -428,8 +426,8 @@ impl Session {
         self.first = Vec::new();
     }
 
-    /// Refuses a client whose first message only rustls could read, such as one in very many
-    /// records: routes would not see the name that its certificate was chosen by.
+    /// Refuses a client whose first message only rustls could parse, such as one in very many
+    /// records. Routes would not see the name that its certificate was chosen by.
     fn refuse_unread(&mut self) {
         if self.hello == Hello::Unreadable && self.end.is_none() && self.is_open() {
             let why = "the ClientHello is spread over too many records";
@@ -477,10 +475,11 @@ impl Session {
         (used, sink.filled)
     }
 
-    /// Writes records into `sealed` that carry `bytes`, at most [`WRITE_LEN`], behind what
-    /// is in `outgoing`. Notes in `ends` where each record ends. Returns their length.
+    /// Writes records for `bytes`, at most [`WRITE_LEN`], into `sealed`, behind those in
+    /// `outgoing`. Notes in `ends` where each record ends. Returns their length.
     ///
     /// # Errors
+    /// The connection can't be written to any more.
     /// Nothing more can be written.
     pub fn seal(
         &mut self,
@@ -497,9 +496,8 @@ impl Session {
         Ok(filled)
     }
 
-    /// Notes that so many bytes of the records went that carry `len` bytes of plaintext:
-    /// those of whole records are written, the others wait. `None` where there is no
-    /// whole one.
+    /// Notes that `sent` bytes of the records for `len` bytes of plaintext were sent. Plaintext
+    /// in complete records counts as written; the rest waits. `None` if no record is complete.
     pub fn note_partly_sent(
         &mut self,
         len: usize,
@@ -512,8 +510,8 @@ impl Session {
         (written > 0).then_some(Ok(written))
     }
 
-    /// Puts the alert behind what is in `outgoing` that says that nothing more comes.
-    /// Does nothing where that is said already, or can't be.
+    /// Appends the closing alert to `outgoing`. Does nothing if it was sent before, or can't be
+    /// sent.
     pub fn say_close(&mut self) {
         if self.is_closed || self.is_aborted || !self.is_open() {
             return;
@@ -525,12 +523,13 @@ impl Session {
         self.is_closed = true;
     }
 
-    /// Has it end without a word: the peer is not to take what it got for complete.
+    /// Ends the connection without an alert, so that the peer does not take a cut-off message
+    /// for complete.
     pub fn abort(&mut self) {
         self.is_aborted = true;
     }
 
-    /// Writes a record into `sealed`, behind what is in `outgoing`; returns their length.
+    /// Writes a record into `sealed`, behind those in `outgoing`; returns their length.
     fn write(&mut self, message: Message<'_>, sealed: &mut [u8]) -> io::Result<usize> {
         let has_failed = matches!(self.end, Some(End::Failed(_) | End::NotTls));
         if self.is_closed || has_failed {
@@ -581,8 +580,8 @@ enum Written {
     NotYet(Step),
 }
 
-/// Writes a record once rustls is ready for it. Returns how many bytes of what came are
-/// done with, too.
+/// Writes a record once rustls is ready for it. Returns also how many received bytes are done
+/// with.
 fn write<Data: TakesEarlyData>(
     status: UnbufferedStatus<'_, '_, Data>,
     sink: &mut Sink<'_>,

@@ -11,7 +11,7 @@ fn ends(versions: &[&'static rustls::SupportedProtocolVersion]) -> [Session; 2] 
     ends_of(versions, false)
 }
 
-/// The same, where the server asks for a certificate, and the client has a wrong one.
+/// The same, with a server that asks for a certificate, and a client with a wrong one.
 fn ends_of(
     versions: &[&'static rustls::SupportedProtocolVersion],
     asks_for_certificate: bool,
@@ -62,7 +62,7 @@ fn sent(session: &mut Session) -> Vec<u8> {
     bytes
 }
 
-/// Has a session read records that came in pieces of this length.
+/// Makes a session read records in pieces of this length.
 fn receive(session: &mut Session, bytes: &[u8], piece: usize) {
     let mut scratch = Vec::new();
     for piece in bytes.chunks(piece) {

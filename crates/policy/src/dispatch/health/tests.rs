@@ -158,7 +158,7 @@ fn only_the_outcome_of_the_trial_counts() {
     }
     let trial = site.reserve();
     assert_eq!(site.report_of(trial, SUCCESS), Some(ChangeKind::Readmitted));
-    // What was sent there before says nothing of it now either.
+    // Earlier exchanges say nothing of the endpoint now either.
     for &slot in &older {
         assert_eq!(site.report_of(slot, Observed::Failed), None);
     }
@@ -307,7 +307,7 @@ fn failing_endpoints_look_busier_while_the_rest_is_well() {
     site.pass(200);
     assert_eq!(site.state(0).load(), 0);
 
-    // Where everything fails nobody is singled out.
+    // If everything fails, no endpoint is singled out.
     let mut site = Site::new(3, HealthSettings::default());
     for _ in 0..20 {
         for endpoint in [1, 2] {

@@ -44,7 +44,7 @@ fn a_queue_that_becomes_shorter_sends_nobody_away() {
             site.release(0);
             assert_eq!(site.granted(&ticket), Some(0));
         }
-        // Longer again: whoever comes waits.
+        // Longer again: a newcomer waits.
         configure(&site, &[], queue_of(2));
         let [first, second] = [(); 2].map(|()| site.queued(&[]));
         assert!(matches!(site.acquire(&[]), Acquired::Refused(_)));
@@ -98,7 +98,7 @@ fn a_lane_goes_on_by_its_name() {
         Acquired::Reserved { .. }
     ));
     let waiting = site.queued_with(&of_a);
-    // Another stands before it, and it is wider: who waits goes on.
+    // Another lane stands before it, and it is wider: the waiter goes on.
     let mut lanes = named_lanes(&[2, 3]);
     lanes.reverse();
     configure(&site, &lanes, queue);
@@ -113,7 +113,7 @@ fn a_lane_goes_on_by_its_name() {
         site.acquire_with(&of_b),
         Acquired::Reserved { .. }
     ));
-    // It is called otherwise: exchanges that have the old one keep it.
+    // The lane has another name: exchanges that have the old one keep it.
     configure(&site, &named_lanes(&[2, 3, 1])[1..], queue);
     assert_eq!(site.dispatcher.lane_named("c"), Some(2));
     let of_c = in_lane(&site, 2);
@@ -144,7 +144,7 @@ fn whoever_waits_gets_what_a_higher_limit_gives() {
     site.dispatcher.set_max_in_flight(&state, None, site.now);
     assert_eq!(site.granted(&second), Some(0));
     assert_eq!(site.granted(&third), Some(0));
-    // What is above a lower limit goes on, and nobody follows it.
+    // Exchanges above a lower limit go on, and nobody follows them.
     site.dispatcher.set_max_in_flight(&state, Some(1), site.now);
     let fourth = site.queued(&[]);
     for in_flight in [3, 2, 1] {

@@ -1,4 +1,4 @@
-//! Other members in place of those of an upstream.
+//! Replacing the members of an upstream.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ fn an_endpoint_that_stays_keeps_what_is_known_of_it() {
         (1, None, 0)
     );
     assert!(new.is_eligible());
-    // Its ejection ends as that of any other, and its trial brings it back.
+    // Its ejection ends as any other, and its trial brings it back.
     site.pass(1_000);
     site.dispatcher.tick(site.now);
     let (trial, endpoint) = slot(&mut site);
@@ -112,7 +112,7 @@ fn an_endpoint_elsewhere_is_another_whatever_its_name() {
     let new = named(&site, "0");
     assert!(old.has(Flag::Removed) && new.id() != old.id());
     assert_eq!((old.in_flight(), new.in_flight()), (1, 0));
-    // Back where it was, it has what is in flight there.
+    // Back at its address, it has its exchanges in flight.
     site.dispatcher.replace_members(elsewhere(0), site.now);
     assert!(Arc::ptr_eq(&named(&site, "0"), &old));
     assert_eq!(old.in_flight(), 1);
@@ -252,7 +252,7 @@ fn an_id_is_free_once_nothing_is_in_flight_or_pooled_under_it() {
     site.chooser = Chooser::new(site.dispatcher.members(), Balance::First, 7);
     replace(&site, &["1", "a", "b", "c"], None);
     assert_eq!(named(&site, "c").id(), id);
-    // What was known of another is not known of it.
+    // The state of another endpoint is not taken over.
     assert!(named(&site, "c").is_eligible());
 }
 
@@ -336,7 +336,7 @@ fn turns_go_on_where_they_were() {
     assert_eq!(second, &first[..2], "each has its turn: {turns:?}");
 }
 
-/// What may happen to an upstream with two workers.
+/// An event at an upstream with two workers.
 #[derive(Debug, Clone)]
 enum Step {
     Acquire { worker: usize },
@@ -357,8 +357,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Slots in flight are counted by name, whatever becomes of the members: limits
-    /// hold over leaving and returning, and nothing is left over.
+    /// Slots in flight are counted by name, whatever becomes of the members.
+    ///
+    /// Limits hold when endpoints leave and return, and nothing is left over.
     #[test]
     fn load_goes_with_the_endpoint(
         balance in proptest::sample::select(Balance::ALL),

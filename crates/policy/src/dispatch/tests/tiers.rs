@@ -106,7 +106,7 @@ fn an_endpoint_that_stays_may_change_its_tier() {
     assert_eq!(site.reserved(&[]), Some(0));
 }
 
-/// What becomes of an endpoint of the property.
+/// The fate of an endpoint of the property.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Well,
@@ -125,7 +125,7 @@ fn any_fate() -> impl Strategy<Value = Fate> {
 }
 
 proptest! {
-    /// Whatever the balancer: the lowest tier of the best standing.
+    /// With any balancer: the lowest tier of the best standing.
     #[test]
     fn the_lowest_tier_of_the_best_standing_gets_it(
         endpoints in proptest::collection::vec((0u16..4, any_fate()), 1..9),

@@ -9,13 +9,13 @@ use crate::route::{Facts, RegexPattern, RoutedRequest};
 pub struct AllOf(Box<[Condition]>);
 
 impl AllOf {
-    /// All of `conditions`; what is cheap to tell is asked first.
+    /// All of `conditions`; cheap ones are checked first.
     pub fn new(mut conditions: Vec<Condition>) -> Self {
         conditions.sort_by_key(Condition::rank);
         Self(conditions.into())
     }
 
-    /// What must hold.
+    /// The conditions.
     pub fn conditions(&self) -> &[Condition] {
         &self.0
     }
@@ -52,7 +52,7 @@ impl AllOf {
         self.0.iter().any(Condition::has_path)
     }
 
-    /// Whether what came by the listener of this index may show all of it.
+    /// Whether a request by the listener of this index may meet all of them.
     pub(in crate::route) fn may_meet(&self, listener: usize) -> bool {
         self.0.iter().all(|it| match it {
             Condition::Listener(wanted) => wanted.0.contains(&listener),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Ask;
 use crate::route::{Facts, Network, NetworkFile, NetworkSet, RoutedRequest};
 
-/// The client's address lies in one of these networks, or of those in these files.
+/// The client's address lies in one of these networks, or of the networks in these files.
 #[derive(Debug, Clone)]
 pub struct Client {
     networks: Vec<Network>,

@@ -10,7 +10,7 @@ use crate::route::{Facts, RoutedRequest};
 pub struct Header {
     /// Its name.
     pub name: String,
-    /// What one of its values must be.
+    /// The condition on its values.
     pub value: ValuePattern,
 }
 

@@ -9,7 +9,7 @@ use crate::route::{Facts, RoutedRequest, path::decode_pair};
 pub struct Query {
     /// Its name.
     pub name: String,
-    /// What one of its values must be.
+    /// The condition on its values.
     pub value: ValuePattern,
 }
 

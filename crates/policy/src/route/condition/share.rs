@@ -4,12 +4,12 @@ use super::Ask;
 use crate::hash::mix;
 use crate::route::{Facts, RoutedRequest};
 
-/// A random share of the requests. It is drawn once for each request.
+/// A random share of the requests, drawn once for each request.
 #[derive(Debug, Clone)]
 pub struct Share {
     /// Above 0, and up to 1.
     pub part: f64,
-    /// Tells its draws from those of other conditions.
+    /// Makes its draws differ from those of other conditions.
     pub salt: u64,
 }
 

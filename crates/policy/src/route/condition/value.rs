@@ -1,20 +1,20 @@
-//! What the values of a header, parameter or cookie must be.
+//! Conditions on the values of a header, parameter or cookie.
 
 use crate::route::RegexPattern;
 use crate::route::pattern::{self, Glob, PatternError, Star};
 
-/// What the values of a header, parameter or cookie must be.
+/// A condition on the values of a header, parameter or cookie.
 #[derive(Debug, Clone)]
 pub enum ValuePattern {
-    /// There is one, whatever its value.
+    /// A value exists, whatever it is.
     Present,
-    /// There is none.
+    /// No value exists.
     Absent,
     /// One of them is this text.
     Exact(Vec<u8>),
     /// One of them matches.
     Glob(Box<Glob>),
-    /// This is found in one of them.
+    /// This matches in one of them.
     Regex(Box<RegexPattern>),
 }
 
@@ -32,7 +32,7 @@ impl ValuePattern {
         Ok(Self::Exact(pattern::unescape(pattern)))
     }
 
-    /// What it asks for, as written.
+    /// The condition, as written.
     pub(super) fn wanted(&self) -> String {
         match self {
             Self::Present => "any value".into(),
@@ -57,8 +57,10 @@ impl ValuePattern {
     }
 }
 
-/// Whether an expression is found in a value. It is searched in one piece, and a value may
-/// be decoded on the way: a usual one has room on the stack.
+/// Whether an expression matches in a value.
+///
+/// The search needs the value in one piece, and a value may be decoded on the way. A usual value
+/// has room on the stack.
 fn is_found(regex: &RegexPattern, mut value: impl Iterator<Item = u8>) -> bool {
     let mut usual = [0; 512];
     let mut len = 0;

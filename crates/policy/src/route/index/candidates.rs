@@ -4,7 +4,7 @@
 /// tried although an earlier one matches, which changes no result.
 const MAX_LISTS: usize = 8;
 
-/// What the index has shown of the rules of a list.
+/// The index's proof on the rules of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::route) enum Proof {
     /// They take the request's host.
@@ -13,7 +13,7 @@ pub(in crate::route) enum Proof {
     HostAndPath,
 }
 
-/// A list and what is left of it.
+/// A list and its rest.
 #[derive(Clone, Copy)]
 struct Cursor<'t> {
     rest: &'t [u32],

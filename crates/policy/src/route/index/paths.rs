@@ -19,7 +19,7 @@ pub(super) struct PathTrie {
     max_segment_len: usize,
 }
 
-/// Where the segments of one pattern end.
+/// The node at which the segments of one pattern end.
 #[derive(Debug, Clone, Copy, Default)]
 struct Node {
     /// Rules for the path that ends here.

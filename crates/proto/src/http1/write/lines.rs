@@ -1,15 +1,16 @@
-//! Lines of fields: which go on as they came, in runs, and which are written anew.
+//! Lines of fields: lines that go on as they came, in runs, and lines that are
+//! written again.
 
 use crate::field::{Field, FieldKind};
 
-/// What becomes of a field line.
+/// The treatment of a field line.
 pub(super) enum Line {
     /// It goes on as it came.
     Copy,
-    /// It is left out.
+    /// The line is left out.
     Leave,
-    /// It goes on in the one spelling that nobody reads differently: what
-    /// frames or routes must not depend on how a tab or a zero is taken.
+    /// The line goes on in the one spelling that all readers read alike.
+    /// Framing and routing must not depend on how a tab or a zero is read.
     Restate,
 }
 
@@ -83,7 +84,7 @@ fn value_to_restate<'a>(buf: &'a [u8], field: &Field) -> &'a [u8] {
     &value[zeros.min(value.len().saturating_sub(1))..]
 }
 
-/// In line, so that of what is constant each piece is a store or two.
+/// Inlined, so that each constant piece is a store or two.
 #[inline(always)]
 pub(super) fn push_all(out: &mut Vec<u8>, parts: [&[u8]; 3]) {
     for part in parts {

@@ -11,39 +11,39 @@ use crate::head::{Method, RequestHead, Scheme, Version};
 use crate::identity::TraceParent;
 use crate::span::Span;
 
-/// What a proxy says of the client to the endpoint, and of itself.
+/// The facts on the client and on the proxy itself that an endpoint gets.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientInfo<'a> {
     /// Address without port; `None` where it has none, as on a Unix socket.
     pub address: Option<&'a [u8]>,
-    /// By which it came.
+    /// The scheme that the request came by.
     pub scheme: Scheme,
-    /// What a trusted proxy said of it; `None` where no such proxy is in front.
+    /// The report of a trusted proxy; `None` where no such proxy is in front.
     pub relayed: Option<Relayed<'a>>,
-    /// Which fields tell it.
+    /// The fields that carry these facts.
     pub forward: Forward,
-    /// `Host` where it names none: that of the endpoint, which takes its own.
+    /// The `Host` of a request that names none: that of the endpoint, which takes its own.
     pub default_host: &'a [u8],
-    /// The value of `Client-Cert` (RFC 9440) for the certificate that it has shown; in
-    /// place of what a trusted proxy sent.
+    /// The value of `Client-Cert` (RFC 9440) for the certificate that the client has shown. It
+    /// replaces the field of a trusted proxy.
     pub certificate: Option<&'a [u8]>,
-    /// Whether its handshake is not over: somebody may have sent a copy of its request
-    /// (`Early-Data`, RFC 8470 §5.1).
+    /// Whether the client's handshake is not over: an attacker may have sent a copy of its
+    /// request (`Early-Data`, RFC 8470 §5.1).
     pub is_early: bool,
-    /// What it calls the request.
+    /// The names of the request.
     pub marks: Marks<'a>,
-    /// What the proxy calls itself.
+    /// The proxy's own name.
     pub loop_id: &'a LoopId,
-    /// Whether it adds to `Via`.
+    /// Whether the proxy adds to `Via`.
     pub via: Via,
 }
 
-/// What a trusted proxy said of a client, and who it is.
+/// A trusted proxy's report on a client, and the proxy itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Relayed<'a> {
-    /// What is believed of its fields.
+    /// The believed part of its fields.
     pub believed: &'a Believed,
-    /// Its own address; `None` on a Unix socket.
+    /// The proxy's own address; `None` on a Unix socket.
     pub proxy: Option<IpAddr>,
 }
 
@@ -62,7 +62,7 @@ impl Relayed<'_> {
     /// Appends each proxy behind the client, as `item` writes it.
     #[cold]
     fn proxies(self, out: &mut Vec<u8>, item: impl Fn(&mut Vec<u8>, &[u8])) {
-        // Where no address was told, the proxy is the client.
+        // Without a reported address, the proxy is the client.
         let last = self.proxy.filter(|_| self.believed.client.is_some());
         for proxy in self.believed.hops.iter().rev().copied().chain(last) {
             item(out, proxy.to_string().as_bytes());
@@ -79,7 +79,7 @@ impl Forward {
     };
 }
 
-/// What becomes of `Via` in a request.
+/// The treatment of `Via` in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     /// The client's goes on as it is.
@@ -88,7 +88,7 @@ pub enum Via {
     Added,
 }
 
-/// What a proxy calls a request, in place of what its client does.
+/// The proxy's names for a request, instead of its client's.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks<'a> {
     /// Value of `X-Request-ID`; `None` passes the client's on.
@@ -105,7 +105,7 @@ impl Marks<'_> {
     };
 }
 
-/// A `traceparent` in place of the client's.
+/// A `traceparent` that replaces the client's.
 #[derive(Debug, Clone, Copy)]
 pub struct TraceMark {
     /// Its value.
@@ -201,7 +201,7 @@ fn request_line(out: &mut Vec<u8>, buf: &[u8], head: &RequestHead) {
     out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
-/// `X-Forwarded-*` as everybody reads them, `Forwarded` by RFC 7239.
+/// `X-Forwarded-*` in the common form, `Forwarded` by RFC 7239.
 pub(super) fn forwarded_fields(
     out: &mut Vec<u8>,
     buf: &[u8],

@@ -12,13 +12,13 @@ use crate::wire::BodyFraming;
 pub enum Transcode {
     /// The body goes on as it is framed.
     Raw,
-    /// A chunked body is decoded, its end is that of the connection.
+    /// A chunked body is decoded; the end of the connection ends it.
     Strip,
     /// A body that ends with the connection is put in chunks.
     Chunk,
 }
 
-/// What a response's head says about the client's connection.
+/// The statement of a response's head about the client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Persistence {
     /// Kept, as the client's version implies.
@@ -34,11 +34,11 @@ pub enum Persistence {
 /// How a response's head is changed on its way to the client.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseEdits<'a> {
-    /// What becomes of the body.
+    /// The change of the body's framing.
     pub transcode: Transcode,
-    /// What becomes of the connection.
+    /// The fate of the connection.
     pub persistence: Persistence,
-    /// In place of the endpoint's; `None` passes that on.
+    /// Replaces the endpoint's; `None` passes that one on.
     pub request_id: Option<&'a [u8]>,
     /// The value of `Strict-Transport-Security` where the endpoint sends none, at most
     /// [`STRICT_TRANSPORT_LEN_MAX`] bytes.
@@ -61,8 +61,8 @@ pub fn add_strict_transport(head: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// Most bytes by which [`response_head`] makes a head longer: whoever writes it in place
-/// leaves as many in front.
+/// Most bytes by which [`response_head`] makes a head longer. Code that writes it in place leaves
+/// as many in front.
 pub const RESPONSE_HEAD_GROWTH_MAX: usize = "X-Request-ID: \r\n".len()
     + MAX_REQUEST_ID_LEN
     + "Strict-Transport-Security: \r\n".len()
@@ -81,7 +81,7 @@ pub enum Kept {
     Whole,
     /// All of it, with a `Date` to be added: see [`dated_status_line`].
     Undated,
-    /// It is to be written anew: see [`response_head`].
+    /// The head has to be written again: see [`response_head`].
     Nothing,
 }
 
@@ -129,7 +129,7 @@ fn date_field(out: &mut Vec<u8>, date: &[u8]) {
     push_all(out, [b"Date: ", date, b"\r\n"]);
 }
 
-/// What becomes of a field line of a response.
+/// The treatment of a field line of a response.
 fn response_line(field: &Field, head: &ResponseHead, edits: ResponseEdits<'_>) -> Line {
     match field.kind {
         FieldKind::Connection | FieldKind::HopByHop | FieldKind::KeepAlive => Line::Leave,
@@ -155,9 +155,9 @@ fn response_line(field: &Field, head: &ResponseHead, edits: ResponseEdits<'_>) -
 /// How much of the head [`response_head`] would write as it came: that can stay
 /// where it is.
 pub fn kept_of_response_head(buf: &[u8], head: &ResponseHead, edits: ResponseEdits<'_>) -> Kept {
-    /// What `HTTP/1.1 200 ` begins with.
+    /// The beginning of `HTTP/1.1 200 `.
     const VERSION: &[u8] = b"HTTP/1.1";
-    /// Where a reason begins, behind the one space that is written.
+    /// The start of a reason, behind the one space that is written.
     const REASON_START: u32 = b"HTTP/1.1 200 ".len() as u32;
     let mut is_dated = false;
     let is_kept = head.reason.start == REASON_START
@@ -179,8 +179,8 @@ pub fn kept_of_response_head(buf: &[u8], head: &ResponseHead, edits: ResponseEdi
     }
 }
 
-/// Appends what stands in the place of the status line of a head that is
-/// [`Kept::Undated`]; gives the length of that line.
+/// Appends the replacement for the status line of a head that is [`Kept::Undated`]; gives the
+/// length of the replaced line.
 pub fn dated_status_line(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, date: &[u8]) -> usize {
     let len = match head.fields.first() {
         Some(field) => field.name.start as usize,

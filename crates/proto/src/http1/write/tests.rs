@@ -34,7 +34,7 @@ fn written(request: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// What stands behind the fields of a request from `host`.
+/// The lines behind the fields of a request from `host`.
 fn added(host: &str) -> String {
     format!(
         "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: {host}\r\n\

@@ -1,10 +1,10 @@
-//! A connection that was opened here, to an endpoint: streams are opened, requests are sent,
-//! and responses are read.
+//! A connection that was opened here, to an endpoint: streams are opened, requests are sent, and
+//! responses are read.
 //!
-//! A server has less to attack with than a client: all streams are opened here. So resets have
-//! no budget: each is of a stream that was opened here, which costs a request, and a stream is
-//! reset once. All else that comes is bounded as at a server, with three more frames that bring
-//! nothing for each stream that may be open, and at most 1,000 interim heads before a response.
+//! A server can attack less than a client, because all streams are opened here. Resets have no
+//! budget: each is of a stream that was opened here, which costs a request, and a stream is reset
+//! once. All other frames are bounded as at a server. The peer may send three more frames without
+//! effect for each stream that may be open, and at most 1,000 interim heads before a response.
 
 use super::super::response::{ResponseFault, read_response};
 use super::super::stream::Awaited;
@@ -24,7 +24,7 @@ const LATE_FRAMES: u32 = 3;
 /// A connection as its client has it.
 pub type Connection = Core<Client>;
 
-/// What a client knows beyond what both ends do.
+/// The state that only a client has.
 #[derive(Debug)]
 pub struct Client {
     /// Streams that the peer allows, where it has said so.
@@ -48,7 +48,7 @@ pub struct Response {
     pub head: Box<ResponseHead>,
 }
 
-/// What has come of some bytes.
+/// An event from received bytes.
 #[derive(Debug)]
 pub enum Event {
     /// A response has begun.
@@ -68,7 +68,7 @@ pub enum Event {
     Stopped(StreamId, ErrorCode),
     /// More may be sent: see [`Connection::next_writable`].
     Writable,
-    /// The peer takes no more streams. Those that it has not refused go on.
+    /// The peer takes no more streams. Streams that it has not refused go on.
     GoAway(ErrorCode),
     /// The peer allows more streams than before: see [`Connection::capacity`].
     Capacity,
@@ -87,19 +87,19 @@ impl From<Common> for Event {
 }
 
 impl Settings {
-    /// Those of a client: heads as large as of HTTP/1, and a body of 100 KB without a wait.
+    /// The settings of a client: heads as large as of HTTP/1, and 100 KB of body without a wait.
     pub const OF_CLIENT: Settings = Settings {
         max_head: 64 * 1024,
         max_streams: 1000,
         stream_window: 128 * 1024,
-        // As much as all streams: none that nobody reads takes it from others.
+        // As much as all streams: an unread one takes no window from others.
         connection_window: 1000 * 128 * 1024,
     };
 }
 
 impl Connection {
-    /// One that has just begun: what it sends first is among its unsent bytes. Streams may be
-    /// opened at once.
+    /// A new connection: its first bytes are among the unsent ones. Streams may be opened at
+    /// once.
     pub fn new(settings: Settings) -> Self {
         let role = Client {
             peer_max_streams: None,
@@ -130,7 +130,7 @@ impl Connection {
         let mut stream = self.new_stream();
         stream.awaited = Some(Awaited { method, interim: 0 });
         self.streams.insert(id, stream);
-        // For the head of the response, should nobody want it by then.
+        // For the head of the response, in case the exchange is gone by then.
         self.idle_frames.earn(1);
         self.send_fields(id, block, ends);
         Some(id)
@@ -140,8 +140,8 @@ impl Connection {
     /// [released](Self::release).
     ///
     /// The peer's limit holds, and [`Settings::max_streams`]. Until the peer has sent its
-    /// settings, it is taken to allow 100: RFC 9113 §6.5.2 recommends no smaller limit. Of
-    /// those that are too many it refuses the rest, which may then be tried again.
+    /// settings, the limit is taken to be 100: RFC 9113 §6.5.2 recommends no smaller one. The
+    /// peer refuses surplus streams, which may then be tried again.
     pub fn capacity(&self) -> usize {
         if self.goes_away.is_some() || self.role.last_served.is_some() {
             return 0;
@@ -156,16 +156,14 @@ impl Connection {
         self.role.peer_max_streams
     }
 
-    /// Takes the peer to allow so many streams until it says how many, as it has allowed
-    /// before.
+    /// Takes the peer to allow so many streams, as it has allowed before, until it says how many.
     pub fn expect_limit(&mut self, streams: u32) {
         if !self.has_settings {
             self.role.max_streams = streams.min(self.settings.max_streams);
         }
     }
 
-    /// Whether the peer takes an extended CONNECT (RFC 8441 §3). It is `false` until the
-    /// peer's settings came.
+    /// Whether the peer takes an extended CONNECT (RFC 8441 §3); `false` until its settings came.
     pub fn allows_extended_connect(&self) -> bool {
         self.role.allows_extended_connect
     }
@@ -191,7 +189,7 @@ impl Role for Client {
         Ok(core.role.pending.pop_front())
     }
 
-    /// What an endpoint sends is what was asked for, and as much as that.
+    /// An endpoint sends only requested responses, so no block is deferred.
     fn defers(_: &mut Connection, _: StreamId, _: bool, _: &[u8]) -> Result<bool, Fatal> {
         Ok(false)
     }
@@ -231,8 +229,8 @@ impl Role for Client {
         Ok(stream.and_then(|it| cut_off(it, id, code)))
     }
 
-    /// More of it than are remembered may have been given up here, by clients that have left:
-    /// the connection is not lost for that.
+    /// Clients that left may have given up more streams here than are remembered. The connection
+    /// is not lost for that.
     fn take_late(core: &mut Connection, _: StreamId, kind: FrameKind) -> Result<(), Fatal> {
         match kind {
             FrameKind::Headers => Ok(()),
@@ -341,7 +339,7 @@ fn cut_off(stream: &mut Stream, id: StreamId, code: ErrorCode) -> Option<Event> 
     })
 }
 
-/// With what a stream is reset whose response has this fault.
+/// The code of the reset for a stream whose response has this fault.
 fn code_of(error: ResponseError) -> ErrorCode {
     match error {
         // They are sound, and more than is read here.

@@ -1,4 +1,4 @@
-//! Frames of the peer, and what they change.
+//! Frames of the peer, and their effects.
 
 use super::super::fields::read_trailers;
 use super::role::Common;
@@ -85,7 +85,7 @@ impl<R: Role> Core<R> {
         Ok(self.take_content(coming, &mut content)?.or(event))
     }
 
-    /// Takes what is here of content that is on its way.
+    /// Takes the part of coming content that is here.
     pub(super) fn take_content(&mut self, coming: Coming, input: &mut &[u8]) -> Taken<R> {
         let len = input.len().min(coming.left as usize);
         let (bytes, rest) = input.split_at(len);
@@ -377,8 +377,8 @@ impl<R: Role> Core<R> {
         id > self.last_stream || (id != 0 && id.is_multiple_of(2))
     }
 
-    /// DATA or HEADERS came for a stream that is gone. What was on its way when the stream was
-    /// reset here is passed over.
+    /// DATA or HEADERS came for a stream that is gone. Frames on their way when the stream was
+    /// reset here are passed over.
     fn take_late(&mut self, id: StreamId, kind: FrameKind) -> Result<(), Fatal> {
         if self.were_reset.contains(&id) {
             return self.spend_frame();

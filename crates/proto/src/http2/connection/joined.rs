@@ -6,7 +6,7 @@ use crate::head::{Method, Scheme};
 use crate::http2::request::{Form, Trailers};
 use crate::http2::{request, response};
 
-/// A client, its server, and what they were told.
+/// A client, its server, and their events.
 struct Pair {
     client: client::Connection,
     server: server::Connection,
@@ -57,7 +57,7 @@ impl Pair {
         }
     }
 
-    /// What both were told since the last time: the client first.
+    /// The events of both since the last call: the client's first.
     fn told(&mut self) -> (Vec<String>, Vec<String>) {
         self.join();
         let client = self.client_events.drain(..).map(|it| it.text()).collect();
@@ -200,7 +200,7 @@ fn either_end_resets_a_stream() {
     let (client, server) = pair.told();
     assert_eq!(client, ["3 reset Internal", "5 204"]);
     assert_eq!(server, ["1 reset Cancel"]);
-    // What crosses a reset on its way is passed over.
+    // Frames that cross a reset on their way are passed over.
     pair.answer(one, "HTTP/1.1 200 OK\r\n\r\n", true);
     pair.server.release(one, ErrorCode::Internal);
     assert_eq!(pair.told(), (vec![], vec![]));
@@ -239,7 +239,7 @@ fn streams_beyond_the_limit_of_the_server_are_refused() {
     assert_eq!(pair.told().1, ["7 GET /a"]);
 }
 
-/// Sends all of this, as far as its windows let it; gives what is left.
+/// Sends all of this, as far as the windows allow; gives the rest.
 fn send_some<'a, R: Role>(connection: &mut Core<R>, id: StreamId, rest: &'a [u8]) -> &'a [u8] {
     &rest[connection.send_content(id, rest, true, 100)..]
 }

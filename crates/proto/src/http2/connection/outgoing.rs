@@ -1,11 +1,11 @@
-//! What is sent to the peer, and what it may send in return.
+//! Sending to the peer, and the credit that it gets in return.
 
 use super::*;
 
-/// Where the flags stand in the head of a frame.
+/// The place of the flags in the head of a frame.
 const FLAGS_AT: usize = 4;
 
-/// What is sent.
+/// Sending.
 impl<R: Role> Core<R> {
     /// Sends the head of a response, or the trailers of a message: a block of fields. `ends` says
     /// whether nothing follows.
@@ -48,9 +48,9 @@ impl<R: Role> Core<R> {
         }
     }
 
-    /// Sends content, as far as the windows and `room` bytes allow: how much of it was
-    /// taken. Where that is not all, the stream waits: see
-    /// [`next_writable`](Self::next_writable). The end is sent with the last byte.
+    /// Sends content, as far as the windows and `room` bytes allow: how much of it was taken. If
+    /// some is left, the stream waits: see [`next_writable`](Self::next_writable). The end is
+    /// sent with the last byte.
     pub fn send_content(&mut self, id: StreamId, bytes: &[u8], ends: bool, room: usize) -> usize {
         let connection = self.send_window.max(0) as usize;
         let Some(stream) = self.streams.get_mut(id) else {
@@ -120,9 +120,9 @@ impl<R: Role> Core<R> {
         can
     }
 
-    /// The stream that is to send next, of those that wait and that the windows let send:
-    /// an urgent one first; among equals, those that are of use in parts take turns
-    /// (RFC 9218 §10). It waits no longer.
+    /// The waiting stream that sends next, if the windows let it send. It waits no longer.
+    ///
+    /// An urgent stream comes first. Among equals, incremental streams take turns (RFC 9218 §10).
     pub fn next_writable(&mut self) -> Option<StreamId> {
         if self.send_window <= 0 {
             return None;

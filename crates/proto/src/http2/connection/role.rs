@@ -1,4 +1,4 @@
-//! What differs between the two ends of a connection.
+//! The differences between the two ends of a connection.
 
 use super::{Core, Direction, ErrorCode, Fatal, FrameKind, Setting, StreamId, Taken};
 
@@ -16,24 +16,24 @@ pub enum Common {
     Writable,
 }
 
-/// An end of a connection: its own state, and what it makes of frames that the ends read
+/// An end of a connection: its own state, and its treatment of frames that the two ends read
 /// differently.
 pub trait Role: Sized {
-    /// What a connection tells of.
+    /// An event of the connection.
     type Event: From<Common>;
     /// The head of a message that comes.
     type Head;
     /// Whether exchanges may leave messages that still come, which is no fault of the peer.
     const LEAVES_RESPONSES: bool;
 
-    /// An event that is still to be told.
+    /// An event that was not given yet.
     fn pending(core: &mut Core<Self>, room: &mut impl FnMut() -> Room<Self>) -> Taken<Self>;
 
-    /// Whether a block has to wait, which is kept then.
+    /// Whether a block has to wait. A block that waits is kept.
     fn defers(core: &mut Core<Self>, id: StreamId, ends: bool, block: &[u8])
     -> Result<bool, Fatal>;
 
-    /// Streams of which nobody knows yet.
+    /// Streams whose requests were not given as events yet.
     fn deferred(core: &Core<Self>) -> usize;
 
     /// Takes the block of a head. The stream is not open yet, or awaits it.
@@ -48,8 +48,8 @@ pub trait Role: Sized {
     /// Takes RST_STREAM for a stream that was not reset before.
     fn take_reset(core: &mut Core<Self>, id: StreamId, code: ErrorCode) -> Taken<Self>;
 
-    /// Takes DATA or HEADERS for a stream that is gone, other than by a reset of ours. Of
-    /// HEADERS the block was decoded.
+    /// Takes DATA or HEADERS for a stream that is gone, other than by a reset of ours. The block
+    /// of HEADERS was decoded.
     fn take_late(core: &mut Core<Self>, id: StreamId, kind: FrameKind) -> Result<(), Fatal>;
 
     /// Takes a setting that means nothing to the other role.
@@ -70,10 +70,10 @@ pub trait Role: Sized {
     /// The last stream of the peer that was served.
     fn last_served(core: &Core<Self>) -> StreamId;
 
-    /// The code of the reset with which a stream is released of which a direction is still
-    /// open. `code` is that of one whose exchange has failed.
+    /// The code of the reset for a released stream with a direction that is still open. `code` is
+    /// that of a failed exchange.
     fn release_code(incoming: Direction, outgoing: Direction, code: ErrorCode) -> ErrorCode;
 
-    /// Gives memory back that it does not need while nothing goes on.
+    /// Gives back memory that it does not need while idle.
     fn shrink(&mut self);
 }

@@ -8,17 +8,17 @@ use crate::error::RequestError;
 use crate::field::Field;
 use crate::head::RequestHead;
 
-/// What stands in the PING by which a peer shows that it knows of the end.
+/// The payload of the PING by which a peer shows that it knows of the end.
 const SHUTDOWN_PING: &[u8; 8] = b"evenkeel";
 
 /// A connection as its server has it.
 pub type Connection = Core<Server>;
 
-/// What a server knows beyond what both ends do.
+/// The state that only a server has.
 #[derive(Debug, Default)]
 pub struct Server {
     reader: RequestReader,
-    /// Whether the peer was told that there will be an end.
+    /// Whether the end was announced to the peer.
     is_leaving: bool,
     /// Blocks that wait for memory, in their order.
     waiting: VecDeque<WaitingBlock>,
@@ -48,11 +48,11 @@ pub struct Request {
     pub bytes: Vec<u8>,
     /// Its head.
     pub head: Box<RequestHead>,
-    /// What it says beyond HTTP/1.
+    /// The wishes of the request beyond HTTP/1.
     pub asked: Asked,
 }
 
-/// What has come of some bytes.
+/// An event from received bytes.
 #[derive(Debug)]
 pub enum Event {
     /// A request.
@@ -80,7 +80,7 @@ impl From<Common> for Event {
 }
 
 impl Connection {
-    /// One that has just begun: what it sends first is among its unsent bytes.
+    /// A new connection: its first bytes are among the unsent ones.
     pub fn new(settings: Settings) -> Self {
         let resets = Budget::new(RESETS.0, RESETS.1);
         let mut it = Core::begin(Server::default(), settings, Some(resets));
@@ -92,8 +92,9 @@ impl Connection {
         it
     }
 
-    /// Says that there will be an end: the peer opens no more streams. Those that are on their
-    /// way are served still; once the peer shows that it knows, the connection
+    /// Announces the end: the peer opens no more streams.
+    ///
+    /// Streams on their way are still served. Once the peer shows that it knows, the connection
     /// [shuts down](Self::shut_down) by itself (RFC 9113 §6.8).
     pub fn begin_shutdown(&mut self) {
         if self.role.is_leaving || self.goes_away.is_some() {
@@ -106,21 +107,21 @@ impl Connection {
     }
 
     /// Tells the peer how many streams it may have from now on, at most as many as the
-    /// [settings](Settings::max_streams) say. What it opens before it knows is served.
+    /// [settings](Settings::max_streams) say. Streams that it opens before it knows are served.
     pub fn advertise(&mut self, streams: u32) {
-        // It is confirmed.
+        // The peer acknowledges the frame.
         self.idle_frames.earn(1);
         let mut payload = Vec::new();
         Setting::MaxConcurrentStreams(streams.min(self.settings.max_streams)).push(&mut payload);
         self.push_frame(FrameKind::Settings, 0, 0, &payload);
     }
 
-    /// Whether the peer was told that there will be an end.
+    /// Whether the end was announced to the peer.
     pub fn is_leaving(&self) -> bool {
         self.role.is_leaving
     }
 
-    /// Whether the peer may open another stream, which it does. Otherwise that is refused.
+    /// Whether the peer may open this stream, and then does so. Otherwise the stream is refused.
     fn opens(&mut self, id: StreamId) -> Result<bool, Fatal> {
         self.last_stream = id;
         let is_beyond = self.goes_away.is_some_and(|last| id > last);
@@ -134,13 +135,12 @@ impl Connection {
         Ok(false)
     }
 
-    /// Whether there are blocks that wait until an exchange has ended. They are looked at by
-    /// [`next`](Self::next).
+    /// Whether blocks wait until an exchange has ended. [`next`](Self::next) looks at them again.
     pub fn has_waiting_blocks(&self) -> bool {
         !self.role.waiting.is_empty()
     }
 
-    /// Forgets blocks that wait: nothing comes of them.
+    /// Forgets waiting blocks: no request comes of them.
     pub fn forget_waiting_blocks(&mut self) {
         for block in std::mem::take(&mut self.role.waiting) {
             let stream = self.streams.get_mut(block.stream);
@@ -152,12 +152,12 @@ impl Connection {
     }
 
     /// Whether another head may be decoded. A client can have much decoded from few bytes, by
-    /// fields of the table: what is held is bounded by what came.
+    /// fields of the table. So the bytes held are bounded by the bytes that came.
     fn may_decode(&self) -> bool {
         self.held as u64 <= HELD_MIN + HELD_PER_BYTE * self.received
     }
 
-    /// Takes a block that has waited.
+    /// Takes a waiting block.
     fn take_waiting(
         &mut self,
         block: WaitingBlock,
@@ -258,8 +258,8 @@ impl Role for Server {
         Ok(None)
     }
 
-    /// A block waits where too much is held, and behind another one that waits. The stream
-    /// that it opens takes content meanwhile.
+    /// A block waits where too much is held, and behind another waiting block. The stream that it
+    /// opens takes content meanwhile.
     fn defers(
         core: &mut Connection,
         id: StreamId,

@@ -66,7 +66,7 @@ pub fn code(payload: &[u8]) -> ErrorCode {
     ErrorCode::from_number(u32::from_be_bytes(payload.try_into().unwrap()))
 }
 
-/// What is told of an event.
+/// The text of an event.
 pub trait Text: std::fmt::Debug {
     /// In words.
     fn text(&self) -> String;
@@ -152,7 +152,7 @@ pub fn any_frame(head_block: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
         Just(with_length),
         proptest::collection::vec(any::<u8>(), 0..20),
     ];
-    // What makes sense comes often.
+    // Meaningful values come often.
     let kind = prop_oneof![0u8..12, Just(0), Just(1)];
     let flags = prop_oneof![any::<u8>(), Just(0), Just(1), Just(4), Just(5)];
     let stream = prop_oneof![0u32..8, Just(1), Just(3)];
@@ -163,8 +163,8 @@ pub fn any_frame(head_block: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What does not depend on how bytes are cut up: content may be told in more steps, and before
-/// it is found to be too long.
+/// The events that do not depend on how bytes are cut up. Content may be told in more steps, and
+/// before it is found to be too long.
 pub fn uncut(mut told: Vec<String>) -> Vec<String> {
     told.retain(|it| !it.ends_with("readable"));
     told

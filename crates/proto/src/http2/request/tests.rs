@@ -23,7 +23,7 @@ fn read(fields: &[(&str, &str)], ends: bool) -> Result<(String, RequestHead, Ask
     let mut decoder = Decoder::default();
     let mut reader = RequestReader::default();
     let asked = reader.read(decoder.block(&block), &mut out, &mut head, 16_384, ends, 1)?;
-    // It is what HTTP/1 reads of the same text.
+    // HTTP/1 reads the same from its text.
     let text = out[head.wire.start..].to_vec();
     let mut again = RequestHead::default();
     let parsed = http1::parse_request(&text, &mut again).unwrap();

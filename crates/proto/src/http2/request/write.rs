@@ -5,16 +5,16 @@ use crate::field::FieldKind;
 use crate::head::{Method, Scheme};
 use crate::hpack::encode;
 
-/// What a head says that has no place in HTTP/1.
+/// The parts of a head that have no place in HTTP/1.
 #[derive(Debug, Clone, Copy)]
 pub struct Form<'a> {
     /// The scheme of the URL that is asked for.
     pub scheme: Scheme,
     /// Whether the sender takes trailers.
     pub trailers: Trailers,
-    /// The protocol of an extended CONNECT (RFC 8441 §4), which then stands in the place of the
-    /// method. Only a peer that
-    /// [allows it](crate::http2::client::Connection::allows_extended_connect) takes one.
+    /// The protocol of an extended CONNECT (RFC 8441 §4), which then replaces the method. Only a
+    /// peer that [allows it](crate::http2::client::Connection::allows_extended_connect) takes
+    /// one.
     pub protocol: Option<&'a [u8]>,
 }
 
@@ -66,7 +66,7 @@ pub fn head_block(out: &mut Vec<u8>, text: &[u8], form: Form<'_>) -> Method {
         encode::with_static_name(out, PATH, target);
     }
     push_fields(out, fields, |kind, name| {
-        // RFC 8441 §5: `:protocol` says what it is for.
+        // RFC 8441 §5: `:protocol` takes over its purpose.
         let is_key = form.protocol.is_some() && name.eq_ignore_ascii_case(b"sec-websocket-key");
         kind == FieldKind::Host || is_key
     });

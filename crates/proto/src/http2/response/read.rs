@@ -1,8 +1,8 @@
 //! A response's head from a block of fields (RFC 9113 §8.1 to §8.3).
 //!
-//! As of a request, what is read is text of HTTP/1, into which the spans of the head go, and it
-//! is judged by the rules of both protocols. How the body ends is put into that text where the
-//! block does not say it, so that whoever gets the response by HTTP/1 reads it to its end.
+//! As with a request, the head becomes text of HTTP/1, which the spans of the head go into. The
+//! rules of both protocols hold for it. If the block does not say how the body ends, that is
+//! added to the text: a client of HTTP/1 then reads the body to its end.
 
 use super::super::fields::{self, TakeField};
 use crate::error::ResponseError;
@@ -13,8 +13,7 @@ use crate::http1::{self, MAX_RESPONSE_FIELDS, reason_phrase};
 use crate::span::Span;
 use crate::wire::BodyFraming;
 
-/// Why the head of a response is not read. All of its block was decoded, unless that is what
-/// failed.
+/// Why the head of a response is not read. All of its block was decoded, except after `Decoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseFault {
     /// The connection is lost, with `COMPRESSION_ERROR`.
@@ -122,7 +121,7 @@ impl Reading<'_> {
         self.head.reason = Span::new(reason_at, self.out.len());
         self.out.extend_from_slice(b"\r\n");
         self.head.status = status;
-        // By whose rules the text is read.
+        // The text follows the rules of this version.
         self.head.version = Version::Http11;
         Ok(())
     }
@@ -141,7 +140,7 @@ impl Reading<'_> {
         }
         let has_length = |it: &Field| it.kind == FieldKind::ContentLength;
         if is_tunnel {
-            // RFC 9110 §9.3.6: it says nothing of what goes through.
+            // RFC 9110 §9.3.6: a length says nothing of the tunnel's bytes.
             let lengths = self.head.fields.iter_mut().filter(|it| has_length(it));
             lengths.for_each(|it| it.kind = FieldKind::HopByHop);
         } else if !has_no_body && !self.head.fields.iter().any(has_length) {

@@ -32,9 +32,9 @@ fn no_line_is_cut_where_there_is_no_room_for_all_of_it() {
     assert_eq!(read.len() as u64 / 1000 + lost, 1000);
 }
 
-/// What fills a buffer, in bytes of lines.
+/// Length of lines that fill a buffer, in bytes.
 const MANY: usize = 128 * 1024;
-/// What fills none, and is worth a write past the page cache.
+/// Length of lines that fill no buffer, and are worth a direct write.
 const FEWER: usize = MANY - 999;
 
 /// A sink in a folder of its own, and the lines that it was given.

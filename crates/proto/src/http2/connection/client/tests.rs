@@ -126,7 +126,7 @@ fn a_response_is_read() {
     let mut room = [0; 9];
     assert_eq!(client.connection.read_content(id, &mut room), 4);
     assert_eq!(&room[..4], b"abcd");
-    // What may not stand in trailers is left out.
+    // Fields that may not stand in trailers are left out.
     let ended = (Direction::Ended, &b"x-sum: 1\r\n"[..]);
     assert_eq!(client.connection.incoming(id), Some(ended));
     client.connection.release(id, ErrorCode::Cancel);
@@ -140,13 +140,13 @@ fn streams_are_opened_as_far_as_both_sides_allow() {
         max_streams: 150,
         ..Settings::OF_CLIENT
     }));
-    // Nothing was told yet.
+    // The peer has not given a limit yet.
     assert_eq!(client.connection.capacity(), 100);
     for number in 0..100 {
         assert_eq!(client.open(Method::Get), 2 * number + 1);
     }
     assert_eq!(client.connection.open(Method::Get, &[0x82], true), None);
-    // Nothing is told, and that is no limit.
+    // The peer gives no limit, so that there is none.
     assert_eq!(client.told(&settings(&[])), ["capacity"]);
     assert_eq!(client.connection.capacity(), 50);
     for (max, told, capacity) in [
@@ -189,7 +189,7 @@ fn go_away_refuses_what_is_behind_it() {
     assert_eq!(told, ["go away NoError"]);
     assert_eq!(client.connection.capacity(), 0);
     assert_eq!(client.connection.open(Method::Get, &[0x82], true), None);
-    // What has begun is not whole, and can't be tried again.
+    // A response that has begun is not whole, and can't be tried again.
     let told = client.told(&go_away(3, ErrorCode::EnhanceYourCalm));
     let expected = [
         "go away EnhanceYourCalm",
@@ -358,7 +358,7 @@ fn a_smaller_table_is_confirmed_in_the_next_block() {
     }
 }
 
-/// What is sent for these bytes, and what they were taken for.
+/// The events of these bytes, and the bytes sent for them.
 fn outcome(bytes: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<u8>) {
     let mut client = Client::new();
     for method in [Method::Get, Method::Head] {
@@ -389,7 +389,7 @@ fn outcome(bytes: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<u8>) {
 }
 
 proptest! {
-    /// However bytes are cut up on their way, what is made of them is the same.
+    /// However bytes are cut up on their way, the outcome is the same.
     #[test]
     fn cuts_change_nothing(
         frames in proptest::collection::vec(any_frame(status(200, &[])), 0..12),

@@ -242,7 +242,7 @@ fn content_comes_with_its_end_and_trailers() {
     assert_eq!(server.connection.incoming(1).unwrap().0, Direction::Open);
     assert_eq!(server.connection.read_content(1, &mut room), 1);
     let (incoming, trailers) = server.connection.incoming(1).unwrap();
-    // What may not stand in trailers is left out.
+    // Fields that may not stand in trailers are left out.
     assert_eq!(
         (incoming, trailers),
         (Direction::Ended, &b"x-sum: 1\r\n"[..])
@@ -404,7 +404,7 @@ fn what_comes_for_a_closed_stream_is_told_or_passed_over() {
     // Its sender has ended it.
     assert_eq!(server.told(&data(1, 0, b"a")), ["1 reset StreamClosed"]);
     assert_eq!(server.resets(), [(1, ErrorCode::StreamClosed)]);
-    // It was reset here: what was under way is passed over.
+    // The stream was reset here: frames on their way are passed over.
     assert!(server.told(&data(1, 0, b"a")).is_empty());
     server.connection.release(1, ErrorCode::Cancel);
     assert!(server.told(&data(1, 0, b"a")).is_empty());
@@ -441,7 +441,7 @@ fn a_peer_that_knows_of_the_end_is_told_where_it_is() {
     server.told(&get(1));
     server.connection.begin_shutdown();
     server.connection.begin_shutdown();
-    // What was on its way is served.
+    // A request on its way is served.
     assert_eq!(server.told(&get(3)), ["3 GET /"]);
     let sent = server.sent();
     let kinds: Vec<_> = sent.iter().map(|it| it.0.kind).collect();
@@ -486,10 +486,10 @@ fn the_end_is_put_on_the_last_frame() {
         (FrameKind::Data, 3, true),
     ];
     assert_eq!(ends(&mut server), expected);
-    // What was sent is not changed any more.
+    // A sent frame is not changed any more.
     server.connection.end(5);
     assert_eq!(ends(&mut server), [(FrameKind::Data, 5, true)]);
-    // A part of what stands before it was sent.
+    // A part of an earlier frame was sent.
     server.told(&get(7));
     server.connection.send_fields(7, &[0x88], false);
     server.connection.send_content(7, b"abc", false, 9);
@@ -529,7 +529,7 @@ fn streams_take_turns_unless_they_are_told_not_to() {
     }
 }
 
-/// What is sent for these bytes, and what they were taken for.
+/// The events of these bytes, and the bytes sent for them.
 fn outcome(bytes: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<u8>) {
     let mut connection = Connection::new(Settings::default());
     let mut events = Vec::new();
@@ -557,7 +557,7 @@ fn outcome(bytes: &[u8], cuts: &[usize]) -> (Vec<String>, Vec<u8>) {
 }
 
 proptest! {
-    /// However bytes are cut up on their way, what is made of them is the same.
+    /// However bytes are cut up on their way, the outcome is the same.
     #[test]
     fn cuts_change_nothing(
         frames in proptest::collection::vec(any_frame(head(&[])), 0..12),

@@ -32,7 +32,7 @@ fn read(
         method,
         ends,
     )?;
-    // It is what HTTP/1 reads of the same text.
+    // HTTP/1 reads the same from its text.
     let mut again = ResponseHead::default();
     let parsed = http1::parse_response(&out, method, &mut again).unwrap();
     assert_eq!(parsed, http1::Parsed::Complete);
@@ -177,7 +177,7 @@ fn what_breaks_the_rules_is_refused() {
             "{fields:?}"
         );
     }
-    // Every server is allowed what it is allowed by HTTP/1.
+    // A server may do the same as by HTTP/1.
     let same = [status, ("content-length", "5"), ("content-length", "5")];
     let (_, head) = read(&same, Method::Get, false).unwrap();
     assert_eq!(head.wire.framing, BodyFraming::Length { bytes: 5 });

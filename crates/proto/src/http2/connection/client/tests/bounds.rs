@@ -1,4 +1,4 @@
-//! What a server may cost.
+//! Bounds on the cost of a server.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn windows_hold_in_both_directions() {
     );
     client.connection.open(Method::Post, &[0x83], false);
     client.told(&[head(1, 0, 200, &[]), data(1, 0, &[0; 10])].concat());
-    // What was read may be sent again.
+    // The server may send again as much as was read.
     client.connection.read_content(1, &mut [0; 6]);
     let updates = client.sent_of(FrameKind::WindowUpdate);
     assert_eq!(updates, [(1, 0, 6u32.to_be_bytes().to_vec())]);

@@ -1,4 +1,4 @@
-//! What a client may cost.
+//! Bounds on the cost of a client.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn windows_hold_in_both_directions() {
     });
     server.told(&post(1, &[]));
     server.told(&data(1, 0, &[0; 10]));
-    // What was read may be sent again.
+    // The client may send again as much as was read.
     let mut room = [0; 6];
     server.connection.read_content(1, &mut room);
     let updates = server.sent_of(FrameKind::WindowUpdate);
@@ -96,7 +96,7 @@ fn resets_have_a_budget_whoever_makes_them() {
         assert!(count <= RESETS.0);
     }
     assert_eq!(count, RESETS.0);
-    // What makes the server reset (MadeYouReset).
+    // Frames that make the server reset (MadeYouReset).
     for provoke in [
         |id| frame(FrameKind::WindowUpdate, 0, id, &[0; 4]),
         |id| data(id, flags::END_STREAM, b"more than nothing"),
@@ -116,7 +116,7 @@ fn resets_have_a_budget_whoever_makes_them() {
         };
         assert_eq!(fatal.code, ErrorCode::EnhanceYourCalm);
     }
-    // A client that leaves now and then is nobody's enemy.
+    // A client that leaves now and then is not punished.
     let mut server = Server::new();
     for count in 0..1000 {
         server.now_ms += 100;
@@ -215,7 +215,7 @@ fn content_that_nobody_wants_does_not_use_up_the_connection() {
         ..Settings::default()
     });
     let mut id = 1;
-    // Each is released with what it has unread.
+    // Each is released with its unread content.
     for _ in 0..100 {
         server.now_ms += 1000;
         server.told(&post(id, &[]));
