@@ -25,9 +25,10 @@ TEST_TOOLS := $(BUILD_TOOLS) curl nginx nginx-stream haproxy haproxy-exporter pr
 RELEASE_TOOLS := $(BUILD_TOOLS) profdata ab nghttp openssl
 BENCH_TOOLS := $(RELEASE_TOOLS) nginx nginx-stream haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
+PACKAGE_TOOLS := $(RELEASE_TOOLS) cargo-deb cargo-generate-rpm cargo-cyclonedx cross umoci
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test test-http2 it crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots setup
+.PHONY: help demo quick test test-http2 it crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots packages test-packages setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -129,6 +130,15 @@ release: ## Build target/optimised/evenkeel, laid out by a profile of itself at 
 	@scripts/need $(RELEASE_TOOLS)
 	@scripts/release
 
+packages: ## Build .deb, .rpm, .tar.gz and container image for amd64 and arm64 (ARGS=--plain is quicker)
+	@scripts/need $(PACKAGE_TOOLS)
+	@echo "packages: target/packages (three release builds: most of an hour on two cores)"
+	@scripts/packages $(ARGS)
+
+test-packages: ## Install and run what `make packages` built, as root
+	@scripts/need cargo-deb lintian mmdebstrap rpm qemu umoci crun curl
+	@scripts/test-packages
+
 bench: ## Compare with the bare relay, nginx and HAProxy (ARGS="--quick --case 1k-64")
 	@scripts/need $(BENCH_TOOLS)
 	@echo "bench: make release, then evenkeel-lab bench $(ARGS)"
@@ -199,12 +209,16 @@ fuzz: ## Run each fuzz target for SECONDS=60
 	        -- -max_total_time=$(SECONDS_EACH); \
 	done
 
-docs: ## Write the configuration's reference from its types, and the API's pages
-	@scripts/need $(BUILD_TOOLS)
+docs: ## Write the reference from the code, build the book, and the API's pages
+	@scripts/need $(BUILD_TOOLS) mdbook
 	@echo "docs: docs/configuration.md and docs/configuration.schema.json"
 	@BLESS=1 cargo test --quiet --profile $(PROFILE) -p evenkeel-config --test config derived_pages_are_up_to_date
 	@echo "docs: docs/metrics.md"
 	@BLESS=1 cargo test --quiet --profile $(PROFILE) --lib every_metric_is_documented
+	@echo "docs: docs/command-line.md"
+	@BLESS=1 cargo test --quiet --profile $(PROFILE) --package evenkeel --test cli the_page_of_the_command_line
+	@echo "docs: target/book/index.html (evenkeel files target/book)"
+	@mdbook build
 	@echo "docs: target/doc/evenkeel/index.html"
 	@cargo doc --quiet --workspace --no-deps
 

@@ -1,14 +1,16 @@
 //! The command line: verbs and their options.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use evenkeel::admin::{MAX_ROWS, NewEndpoints, ReloadOptions, confirm_time};
 use evenkeel::config::MAX_WEIGHT;
 use evenkeel_origin::OriginOptions;
 
+use crate::init::InitOptions;
 use crate::oneline::{FilesOptions, ProxyOptions};
 
 /// An HTTP load balancer, reverse proxy and file server.
@@ -128,6 +130,22 @@ fn command() -> Command {
     Call::command().term_width(help_width())
 }
 
+/// A script by which a shell completes verbs and options.
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Call::command(), "evenkeel", &mut script);
+    script
+}
+
+/// Writes one page for the program and one for each verb: `evenkeel-ctl-drain.1`.
+///
+/// # Errors
+/// The folder can't be made or written to.
+pub fn manual(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(Call::command(), folder)
+}
+
 /// Widest help: longer lines are hard to read, whatever the terminal has.
 const MAX_WIDTH: usize = 100;
 /// Width where there is no terminal.
@@ -173,6 +191,9 @@ pub enum Verb {
         /// Its shape.
         #[command(flatten)]
         options: Box<ProxyOptions>,
+        /// Print the configuration that this stands for, and end
+        #[arg(long)]
+        print_config: bool,
     },
     /// Serve the files of a folder, without a configuration
     #[command(
@@ -186,6 +207,39 @@ pub enum Verb {
         /// Its shape.
         #[command(flatten)]
         options: Box<FilesOptions>,
+        /// Print the configuration that this stands for, and end
+        #[arg(long)]
+        print_config: bool,
+    },
+    /// Write a first configuration, from options or by asking
+    #[command(
+        long_about = "Writes a configuration with comments, which `evenkeel check` passes. \
+            Without --to and --files it asks a few questions on the terminal.",
+        after_help = "Examples:\n  evenkeel init\n  \
+            evenkeel init --to 127.0.0.1:3000 --health /healthz\n  \
+            evenkeel init site.toml --files ./dist --acme you@example.com --host www.example.com"
+    )]
+    Init {
+        /// What it is to serve.
+        #[command(flatten)]
+        options: Box<InitOptions>,
+    },
+    /// Format configuration files, and keep their comments
+    #[command(
+        long_about = "Formats configuration files in place: white space, blank lines, and one item \
+            a line in long lists. Comments, the order of keys and values stay. A file with a \
+            syntax error stays as it is, and the exit status is 1.",
+        after_help = "Examples:\n  evenkeel fmt\n  evenkeel fmt evenkeel.toml local.toml\n  \
+            evenkeel fmt --check conf.d/*.toml\n  evenkeel fmt - <evenkeel.toml"
+    )]
+    Fmt {
+        /// The files; `-` is standard input, whose result goes to standard output
+        /// [default: as `evenkeel run` finds it]
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Change nothing: name the files that would change, with exit status 1
+        #[arg(long)]
+        check: bool,
     },
     /// Check the configuration: every mistake with its place
     #[command(after_help = "Examples:\n  evenkeel check --config evenkeel.toml\n  \
@@ -379,6 +433,21 @@ pub enum Verb {
     /// Print the version
     #[command(after_help = "Example:\n  evenkeel version")]
     Version,
+    /// Print the completions of a shell
+    #[command(
+        long_about = "Prints a script that has a shell complete verbs and options of evenkeel.",
+        after_help = "Example:\n  evenkeel completions bash > /etc/bash_completion.d/evenkeel"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(after_help = "Example:\n  evenkeel manual /usr/local/share/man/man1")]
+    Manual {
+        /// The folder
+        folder: PathBuf,
+    },
 }
 
 /// A request to explain, and how.
@@ -838,7 +907,7 @@ impl FileSource {
 }
 
 /// Where the configuration comes from.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Source {
     /// The configuration file; `local.toml` beside it overrides it [env: EVENKEEL_CONFIG]
     /// [default: evenkeel.toml, or else /etc/evenkeel/evenkeel.toml]

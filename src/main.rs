@@ -3,11 +3,14 @@
 mod cli;
 mod ctl;
 mod demo;
+mod init;
 mod oneline;
 #[cfg(feature = "top")]
 mod top;
+mod written;
 
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -24,7 +27,7 @@ use evenkeel_net::memory;
 use evenkeel_origin::{Origin, OriginOptions};
 
 use ctl::socket::Socket;
-use oneline::{FrontOptions, OneLine};
+use oneline::OneLine;
 
 #[global_allocator]
 static ALLOCATOR: memory::Allocator = memory::Allocator;
@@ -33,10 +36,18 @@ fn main() -> ExitCode {
     // A wrong call ends in here, with status 2.
     let outcome = match cli::parse().verb {
         cli::Verb::Run { source, watch } => run(source.any(), watch),
-        cli::Verb::Proxy { options } => one_line(oneline::proxy(&options), &options.front),
-        cli::Verb::Files { options } => oneline::files(&options)
+        cli::Verb::Proxy {
+            options,
+            print_config,
+        } => one_line(oneline::proxy(&options), print_config),
+        cli::Verb::Files {
+            options,
+            print_config,
+        } => oneline::files(&options)
             .map_err(|error| complain(&error))
-            .and_then(|line| one_line(line, &options.front)),
+            .and_then(|line| one_line(line, print_config)),
+        cli::Verb::Init { options } => init::run(*options),
+        cli::Verb::Fmt { files, check } => fmt(files, check),
         cli::Verb::Reload {
             control,
             dry_run,
@@ -93,6 +104,11 @@ fn main() -> ExitCode {
         #[cfg(feature = "top")]
         cli::Verb::Top { control, interval } => top::run(&control, interval),
         cli::Verb::Version => print(&format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))),
+        cli::Verb::Completions { shell } => {
+            print(&String::from_utf8_lossy(&cli::completions(shell)))
+        }
+        cli::Verb::Manual { folder } => cli::manual(&folder)
+            .map_err(|error| complain(&format!("write {}: {error}", folder.display()))),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -123,8 +139,8 @@ fn run(mut source: cli::Source, is_watched: bool) -> Result<(), Failed> {
 }
 
 /// Runs what a call alone stands for, or prints it.
-fn one_line(line: OneLine, front: &FrontOptions) -> Result<(), Failed> {
-    if front.print_config {
+fn one_line(line: OneLine, is_printed: bool) -> Result<(), Failed> {
+    if is_printed {
         return print(&line.text);
     }
     let loaded = config::load_text("evenkeel.toml", &line.text, NameLookup::Later);
@@ -251,6 +267,57 @@ fn check(source: &cli::Source, print_effective: bool, offline: bool) -> Result<(
             warnings => format!("; {}", counted(warnings as u64, "warning")),
         }
     ))
+}
+
+/// Formats files, or only names those that are not formatted yet.
+fn fmt(mut files: Vec<PathBuf>, is_check: bool) -> Result<(), Failed> {
+    if files.is_empty() {
+        files.push(
+            cli::Source::default()
+                .path()
+                .map_err(|error| complain(&error))?,
+        );
+    }
+    let mut outcome = Ok(());
+    for file in &files {
+        // One that can't be formatted leaves the others their turn.
+        outcome = outcome.and(fmt_file(file, is_check));
+    }
+    outcome
+}
+
+fn fmt_file(file: &Path, is_check: bool) -> Result<(), Failed> {
+    let shown = file.display();
+    let is_stdin = file == Path::new("-");
+    let bytes = if is_stdin {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        config::read_regular_file(file, config::MAX_FILE_BYTES)
+    };
+    let bytes = bytes.map_err(|error| complain(&format!("read {shown}: {error}")))?;
+    let text = config::format::format(file, &bytes).map_err(|report| {
+        show(&report);
+        complain(&format!("{shown} stays as it is"))
+    })?;
+    let is_formatted = text.as_bytes() == bytes;
+    if is_check {
+        return if is_formatted {
+            Ok(())
+        } else {
+            Err(complain(&format!("{shown} is not formatted")))
+        };
+    }
+    if is_stdin {
+        return print(&text);
+    }
+    if is_formatted {
+        return Ok(());
+    }
+    written::replace(file, text.as_bytes())
+        .map_err(|error| complain(&format!("write {shown}: {error}")))?;
+    note(&format!("{shown} is formatted"));
+    Ok(())
 }
 
 /// The request, or the connection of TCP, that is asked about.

@@ -1,7 +1,8 @@
-//! Configurations that a call alone makes: `evenkeel proxy` and `evenkeel files`.
+//! Configurations that a call alone makes: `evenkeel proxy`, `evenkeel files` and
+//! `evenkeel init`.
 //!
-//! Each is a text that `--print-config` shows, and that somebody may go on from. The program
-//! runs it as it would a file.
+//! Each is a commented text. `--print-config` shows it, `init` writes it to a file, and the
+//! program runs it as it would a file.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ pub struct ProxyOptions {
     /// Its listener.
     #[command(flatten)]
     pub front: FrontOptions,
-    /// An endpoint that requests go to; may be repeated
+    /// Send requests to this endpoint; may be repeated
     #[arg(long, required = true, value_name = "ADDRESS")]
     pub to: Vec<String>,
     /// Probe the endpoints by this path
@@ -49,7 +50,7 @@ pub struct FilesOptions {
 }
 
 /// The side of the clients.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct FrontOptions {
     /// Where to listen [default: :8080, or :443 with HTTPS]
     #[arg(short, long, visible_alias = "from", value_name = "ADDRESS")]
@@ -63,9 +64,6 @@ pub struct FrontOptions {
     /// Serve HTTPS with a certificate of your own: PEM files, or one with both
     #[arg(long, num_args = 1..=2, value_names = ["CHAIN", "KEY"])]
     pub tls: Vec<String>,
-    /// Print the configuration that this stands for, and end
-    #[arg(long)]
-    pub print_config: bool,
 }
 
 impl FrontOptions {
@@ -88,17 +86,17 @@ pub struct OneLine {
 pub fn proxy(options: &ProxyOptions) -> OneLine {
     let front = Front::of(&options.front);
     let mut text = front.listeners();
-    text.push_str("[[route]]\n");
-    front.push_match(&mut text);
+    front.push_route(&mut text);
     text.push_str("upstream = \"app\"\n");
     if options.cache {
-        text.push_str("cache = true                      # what responses allow\n");
+        text.push_str("cache = true       # store responses that allow it\n");
     }
     if options.compress {
-        text.push_str("compress = true\n");
+        text.push_str("compress = true    # responses, for clients that accept it\n");
     }
-    text.push_str("\n[upstream.app]\n");
+    text.push_str("\n# The servers of the application.\n[upstream.app]\n");
     if let Some(path) = &options.health {
+        text.push_str("# Probe each server by this path; one that fails gets no requests.\n");
         let _ = writeln!(text, "health = {{ path = {} }}", quoted(path));
     }
     let endpoints: Vec<_> = options.to.iter().map(|it| quoted(it)).collect();
@@ -119,18 +117,19 @@ pub fn files(options: &FilesOptions) -> Result<OneLine, String> {
     let folder = folder(&options.folder)?;
     let front = Front::of(&options.front);
     let mut text = front.listeners();
-    text.push_str("[[route]]\n");
-    front.push_match(&mut text);
+    front.push_route(&mut text);
     text.push_str("\n[route.files]\n");
     let _ = writeln!(text, "root = {}", quoted(&folder));
     if options.single_page_app {
-        text.push_str("try = [\"$path\", \"/index.html\"]    # a page for every path\n");
+        text.push_str("try = [\"$path\", \"/index.html\"]    # one page for every path\n");
     }
     if options.compress {
-        text.push_str("compress = true\n");
+        text.push_str("compress = true    # files, for clients that accept it\n");
     }
     if options.browse {
-        text.push_str("listing = true\n");
+        text.push_str(
+            "listing = true     # show the names of files where there is no index.html\n",
+        );
     }
     let introduction = format!("{} has the files of {folder}", front.url());
     Ok(OneLine { text, introduction })
@@ -172,8 +171,10 @@ impl<'a> Front<'a> {
 
     /// The tables of the listeners.
     fn listeners(&self) -> String {
-        let mut text = format!("[[listener]]\nbind = {}\n", quoted(&self.bind));
+        let mut text = "# Where clients connect.\n[[listener]]\n".to_owned();
+        let _ = writeln!(text, "bind = {}", quoted(&self.bind));
         if let Some(contact) = &self.options.acme {
+            text.push_str("# Certificates from Let's Encrypt, for the hosts of the routes.\n");
             let _ = writeln!(text, "tls = {{ acme = {} }}", quoted(contact));
         } else if let [chain, key @ ..] = &self.options.tls[..] {
             let key = key.iter().map(|it| format!(", key = {}", quoted(it)));
@@ -187,13 +188,15 @@ impl<'a> Front<'a> {
         text.push('\n');
         // An authority asks for its proof there, and people do not write `https`.
         if self.options.is_encrypted() && self.bind == ":443" {
+            text.push_str("# Sends clients of plain HTTP to HTTPS.\n");
             text.push_str("[[listener]]\nbind = \":80\"\nredirect_to_https = true\n\n");
         }
         text
     }
 
-    /// The condition of the route, if it has one.
-    fn push_match(&self, text: &mut String) {
+    /// The head of the route, with its condition if it has one.
+    fn push_route(&self, text: &mut String) {
+        text.push_str("# A request takes the first route that matches it.\n[[route]]\n");
         let hosts: Vec<_> = self.options.host.iter().map(|it| quoted(it)).collect();
         if !hosts.is_empty() {
             let _ = writeln!(text, "match = {{ host = [{}] }}", hosts.join(", "));
@@ -220,8 +223,8 @@ impl<'a> Front<'a> {
     }
 }
 
-/// A text of TOML.
-fn quoted(text: &str) -> String {
+/// A string of TOML.
+pub fn quoted(text: &str) -> String {
     // Its strings are as those of JSON are, but for DEL.
     serde_json::json!(text)
         .to_string()

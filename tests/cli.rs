@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use evenkeel_testkit::TempDir;
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
 
 fn evenkeel(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
@@ -34,7 +38,7 @@ fn verbs() -> Vec<Vec<String>> {
         let help = evenkeel(&arguments);
         let lines = stdout(&help).lines().skip_while(|it| *it != "Commands:");
         let below = lines.skip(1).take_while(|line| !line.is_empty());
-        // A line that goes on from the one before has no verb.
+        // A line that continues the one before has no verb.
         let below = below.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         let below = below.filter_map(|line| line.split_whitespace().next());
         for verb in below.filter(|verb| *verb != "help") {
@@ -135,7 +139,7 @@ fn the_effective_configuration_can_be_run_as_it_is() {
     assert_eq!(stdout(&again), stdout(&output));
 }
 
-/// What a call alone stands for can be gone on from.
+/// A call without a file can print its configuration, for its user to continue with.
 #[test]
 fn a_call_prints_the_configuration_that_it_stands_for() {
     let dir = TempDir::new().unwrap();
@@ -197,6 +201,236 @@ fn a_call_prints_the_configuration_that_it_stands_for() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         let said = stderr(&output);
         assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn init_writes_a_configuration_that_check_passes() {
+    let dir = TempDir::new().unwrap();
+    let init = |arguments: &[&str]| {
+        let mut call = command(&[&["init"], arguments].concat());
+        call.current_dir(dir.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    for (name, arguments) in [
+        (
+            "evenkeel.toml",
+            &["--to", "127.0.0.1:3000", "--health", "/healthz", "--cache"][..],
+        ),
+        (
+            "b.toml",
+            &["b.toml", "--files", ".", "--single-page-app", "--compress"],
+        ),
+        (
+            "c.toml",
+            &[
+                "c.toml",
+                "--to=10.0.0.1:80",
+                "--host=a.example",
+                "--acme=you@example.com",
+            ],
+        ),
+    ] {
+        let output = init(arguments);
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        let file = dir.join(name);
+        let file = file.to_str().unwrap();
+        for verb in [&["check", "--offline", "--config"][..], &["fmt", "--check"]] {
+            let checked = evenkeel(&[verb, &[file]].concat());
+            assert_eq!(stderr(&checked), "", "{verb:?} {arguments:?}");
+            assert!(checked.status.success(), "{verb:?} {arguments:?}");
+        }
+    }
+    let before = std::fs::read_to_string(dir.join("b.toml")).unwrap();
+    for (arguments, status, expected) in [
+        (
+            &["b.toml", "--to=127.0.0.1:1"][..],
+            1,
+            "b.toml is there already: --force replaces it",
+        ),
+        (&["d.toml"], 2, "say what to serve: `--to ADDRESS`"),
+        (&["d.toml", "--to=nonsense"], 1, "nothing was written"),
+        (
+            &["d.toml", "--files=nowhere"],
+            1,
+            "there is no folder nowhere",
+        ),
+        (
+            &["no/folder/d.toml", "--to=127.0.0.1:1"],
+            1,
+            "write no/folder/d.toml: ",
+        ),
+    ] {
+        let output = init(arguments);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+    assert_eq!(std::fs::read_to_string(dir.join("b.toml")).unwrap(), before);
+    assert!(!dir.join("d.toml").exists());
+    assert!(
+        init(&["b.toml", "--to=127.0.0.1:1", "--force"])
+            .status
+            .success()
+    );
+    assert_ne!(std::fs::read_to_string(dir.join("b.toml")).unwrap(), before);
+}
+
+#[test]
+fn fmt_changes_white_space_alone() {
+    let dir = TempDir::new().unwrap();
+    let (odd, broken) = (dir.join("odd.toml"), dir.join("broken.toml"));
+    let text = "[[listener]]\n   bind=\":80\"   # all\n[[route]]\nanswer={status=200}\n";
+    std::fs::write(&odd, text).unwrap();
+    std::fs::set_permissions(&odd, std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::fs::write(&broken, "a = [1\n").unwrap();
+    std::os::unix::fs::symlink("odd.toml", dir.join("link.toml")).unwrap();
+    let fmt = |arguments: &[&str]| {
+        let mut call = command(&[&["fmt"], arguments].concat());
+        call.current_dir(dir.path()).output().unwrap()
+    };
+
+    let output = fmt(&["--check", "odd.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "evenkeel: odd.toml is not formatted\n");
+    assert_eq!(std::fs::read_to_string(&odd).unwrap(), text);
+
+    // A file with a mistake leaves the others their turn; a link stays a link.
+    let output = fmt(&["broken.toml", "link.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("broken.toml:1:"), "{said}");
+    assert!(
+        said.contains("evenkeel: broken.toml stays as it is"),
+        "{said}"
+    );
+    assert!(said.contains("evenkeel: link.toml is formatted"), "{said}");
+    let formatted =
+        "[[listener]]\nbind = \":80\" # all\n\n[[route]]\nanswer = { status = 200 }\n";
+    assert_eq!(std::fs::read_to_string(&odd).unwrap(), formatted);
+    assert!(dir.join("link.toml").is_symlink());
+    let mode = std::fs::metadata(&odd).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert!(fmt(&["--check", "odd.toml"]).status.success());
+
+    let mut piped = command(&["fmt", "-"]);
+    let mut piped = piped
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut piped.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    let output = piped.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), formatted);
+    // Without a name it is the file that `run` takes.
+    std::fs::rename(&odd, dir.join("evenkeel.toml")).unwrap();
+    assert!(fmt(&["--check"]).status.success());
+    let output = fmt(&["nowhere.toml"]);
+    assert!(stderr(&output).starts_with("evenkeel: read nowhere.toml: "));
+}
+
+/// The values of a document without their places.
+fn values(table: &DeTable<'_>) -> String {
+    let of = |(name, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
+        format!("{}: {}", name.get_ref(), value_of(value.get_ref()))
+    };
+    table.iter().map(of).collect::<Vec<_>>().join("\n")
+}
+
+fn value_of(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Table(table) => format!("{{{}}}", values(table)),
+        DeValue::Array(items) => {
+            let items = items.iter().map(|it| value_of(it.get_ref()));
+            format!("[{}]", items.collect::<Vec<_>>().join(", "))
+        }
+        value => format!("{value:?}"),
+    }
+}
+
+/// What the file says stays: only its white space changes.
+#[test]
+fn fmt_keeps_what_configurations_say() {
+    let dir = TempDir::new().unwrap();
+    let copy = dir.join("a.toml");
+    let folders = ["examples", "packaging", "crates/config/tests/config"];
+    let files = folders.iter().flat_map(|folder| {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
+        std::fs::read_dir(folder)
+            .unwrap()
+            .map(|it| it.unwrap().path())
+    });
+    let mut formatted = 0;
+    for file in files.filter(|it| it.extension().is_some_and(|it| it == "toml")) {
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
+        std::fs::write(&copy, &text).unwrap();
+        if !evenkeel(&["fmt", copy.to_str().unwrap()]).status.success() {
+            continue;
+        }
+        let after = std::fs::read_to_string(&copy).unwrap();
+        let values = |text: &str| values(DeTable::parse(text).unwrap().get_ref());
+        assert_eq!(values(&text), values(&after), "{}", file.display());
+        let comments = |text: &str| text.matches('#').count();
+        assert_eq!(comments(&text), comments(&after), "{}", file.display());
+        formatted += 1;
+    }
+    assert!(formatted > 50, "{formatted}");
+}
+
+#[test]
+fn there_are_completions_and_manual_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = evenkeel(&["completions", shell]);
+        assert!(stdout(&script).contains("print-config"), "{shell}");
+    }
+    let dir = TempDir::new().unwrap();
+    let folder = dir.join("man1");
+    assert!(
+        evenkeel(&["manual", folder.to_str().unwrap()])
+            .status
+            .success()
+    );
+    for page in ["evenkeel.1", "evenkeel-check.1", "evenkeel-ctl-drain.1"] {
+        let text = std::fs::read_to_string(folder.join(page)).unwrap();
+        assert!(text.starts_with(".ie"), "{page}: {text}");
+    }
+}
+
+/// The page is derived: `make docs` writes it.
+#[test]
+fn the_page_of_the_command_line_is_up_to_date() {
+    let mut page = std::fs::read_to_string("docs/command-line.md").unwrap_or_default();
+    const START: &str = "<!-- from here on derived: make docs -->\n";
+    let start = page.find(START).map_or(0, |it| it + START.len());
+    let derived = page.split_off(start);
+    let mut verbs = verbs();
+    verbs.sort();
+    let mut expected = String::new();
+    for verb in verbs {
+        let arguments: Vec<&str> = verb.iter().map(String::as_str).collect();
+        let mut call = command(&[&arguments[..], &["--help"]].concat());
+        let help = call.env("COLUMNS", "90").output().unwrap();
+        let name = [&["evenkeel"], &arguments[..]].concat().join(" ");
+        let depth = "#".repeat(2 + arguments.len().saturating_sub(1).min(2));
+        let text = stdout(&help).trim_end();
+        let text: Vec<_> = text.lines().map(str::trim_end).collect();
+        let text = text.join("\n");
+        let _ = write!(expected, "\n{depth} {name}\n\n```text\n{text}\n```\n");
+    }
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write("docs/command-line.md", page + &expected).unwrap();
+    } else {
+        assert!(
+            derived == expected,
+            "docs/command-line.md is out of date: run make docs"
+        );
     }
 }
 
@@ -288,7 +522,7 @@ fn every_error_begins_with_the_name_of_the_program() {
         let output = evenkeel(arguments);
         let said = stderr(&output);
         assert_ne!(output.status.code(), Some(0), "{arguments:?}");
-        // What is wrong in a file stands before it, with its place.
+        // The message for a mistake in a file begins with the place of the mistake.
         let is_named = |line: &str| line.starts_with("evenkeel: ");
         let is_help = arguments == ["ctl"];
         assert!(
@@ -418,7 +652,7 @@ fn the_local_file_is_named() {
     std::fs::write(folder.0.join("local.toml"), "[server]\nworkers = 1\n").unwrap();
     let output = folder.evenkeel(&["check"]);
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), expected));
-    // Standard output stays for what was asked for.
+    // Standard output has only the requested text.
     let output = folder.evenkeel(&["check", "--print"]);
     assert!(
         stdout(&output).starts_with("# Access log"),
@@ -427,7 +661,7 @@ fn the_local_file_is_named() {
     );
 }
 
-/// What `check` warns of is what `run` fails at.
+/// `check` warns of the same obstacles that make `run` fail.
 #[test]
 fn what_the_machine_does_not_have_is_said_before_and_at_the_start() {
     for (lines, place, warned, failed) in [
@@ -523,7 +757,6 @@ fn a_port_for_privileged_processes_is_said_before_and_at_the_start() {
 
 #[test]
 fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
-    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65534;
     let is_root = rustix::process::getuid().is_root();
@@ -627,7 +860,6 @@ fn what_this_user_may_not_write_or_read_is_said_before_and_at_the_start() {
 
 #[test]
 fn check_looks_at_the_files_of_acme() {
-    use std::os::unix::fs::PermissionsExt;
     let ca = evenkeel_testkit::tls::Authority::new().unwrap().pem();
     let key = "key \"acme\" { algorithm hmac-sha256; secret \"YWJj\"; };\n";
     let account = |file: &str| format!("external_account = {{ id = 'a', key_file = '{file}' }}");
@@ -767,7 +999,6 @@ fn secrets_go_to_no_folder_and_no_pipe() {
 
 #[test]
 fn check_warns_of_keys_that_all_may_read_and_of_certificates_that_are_not_valid_yet() {
-    use std::os::unix::fs::PermissionsExt;
     let authority = evenkeel_testkit::tls::Authority::new().unwrap();
     let text = format!(
         "{PLAIN}[[listener]]\nbind = '127.0.0.1:0'\n\
@@ -809,7 +1040,7 @@ fn a_wrong_command_says_what_would_be_right() {
     for (arguments, expected) in [
         (
             &["chek"][..],
-            "there are run, proxy, files, check, explain, demo, origin, reload, confirm, upgrade, stop, ctl",
+            "there are run, proxy, files, init, fmt, check, explain, demo, origin, reload, confirm, upgrade, stop, ctl",
         ),
         (
             &["ctl", "frob"],

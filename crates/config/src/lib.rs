@@ -1,9 +1,9 @@
-//! The resolved configuration: what the program runs on.
+//! The resolved configuration, which the program runs on.
 //!
-//! Immutable once built and shared by every worker as one snapshot. The file
-//! as a person wrote it, and every mistake in it, is the loader's business:
-//! [`load()`] reads all layers into a tree of values with their places, `written`
-//! says what may stand there, and `resolve` makes the [`Config`] of it.
+//! A [`Config`] is immutable once built; all workers share it as one snapshot. The loader deals
+//! with the file as a person wrote it, and with every mistake in it. [`load()`] reads all
+//! layers into a tree of values with their places, `written` defines the keys and values that
+//! are allowed, and `resolve` makes the [`Config`] from the tree.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +31,7 @@ mod docs;
 mod document;
 mod file_value;
 mod form;
+pub mod format;
 mod input;
 mod layers;
 mod level;
@@ -78,6 +79,7 @@ pub use quantity::duration;
 pub use resolve::own_sticky_key;
 pub use schema::schema;
 pub use secret::without_passwords;
+pub use source_files::MAX_FILE_BYTES;
 pub use surroundings::NameLookup;
 pub use variable::{Expression, ExpressionPart, Known, Variable};
 pub use written::{
@@ -89,95 +91,95 @@ pub use written::{
     Upstream, UpstreamTimeouts,
 };
 
-/// Everything the process runs on, checked and with every default filled in.
+/// Everything that the process runs on, checked, with every default filled in.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Process-wide settings.
     pub server: Server,
-    /// Where changes of endpoints are saved.
+    /// The file to save changes of endpoints in.
     pub state_file: Option<PathBuf>,
-    /// Where clients connect, in the order written.
+    /// The listeners, in the order written.
     pub listeners: Vec<Listener>,
-    /// The compiled matcher; the index it finds is one into `routes`.
+    /// The compiled matcher. It finds an index in `routes`.
     pub route_table: RouteTable,
     /// Files of networks that routes name.
     pub network_files: Vec<WatchedNetworks>,
     /// Files of users that routes name.
     pub user_files: Vec<WatchedUsers>,
-    /// What to do for each route, in the order written.
+    /// The action and settings of each route, in the order written.
     pub routes: Vec<Route>,
     /// Named groups of endpoints, in order of their names.
     pub upstreams: Vec<Upstream>,
-    /// Stores of responses, in order of their names: those that are written, and one that
-    /// routes use without writing it.
+    /// Stores of responses, in order of their names: the written ones, and the default one if
+    /// routes use it.
     pub caches: Vec<CacheStore>,
     /// How clients resume their TLS sessions.
     pub tickets: Tickets,
-    /// How much is asked of disks at once.
+    /// Limits on reads from the disks.
     pub disk: Disk,
     /// The status page; `None` for none.
     pub status: Option<Status>,
     /// The event log.
     pub log: Log,
-    /// Of whom certificates are ordered; `None` where no listener has any of them.
+    /// The orders of certificates by ACME; `None` if no listener uses them.
     pub acme: Option<Acme>,
-    /// Where spans are sent; `None` for nowhere.
+    /// The collector of spans; `None` for none.
     pub otlp: Option<Otlp>,
-    /// Hash of all layers with every default, as they are printed: tells
-    /// whether two processes run on the same configuration.
+    /// Hash of all layers with every default, as they are printed. It shows whether two
+    /// processes run on the same configuration.
     pub hash: u64,
-    /// What is compared with another configuration.
+    /// The text that is compared with another configuration.
     written: diff::Written,
-    /// Where requests are logged, and how.
+    /// The access logs, and how they are written.
     pub access_logs: AccessLogs,
-    /// What holds in place of `access_logs` where somebody reads standard output;
-    /// `None` where an access log is written, or switched off.
+    /// The access logs that replace `access_logs` if standard output is read by somebody;
+    /// `None` if an access log is written, or switched off.
     default_access_logs: Option<AccessLogs>,
 }
 
-/// A file of networks, and what routes know of it.
+/// A file of networks, and its content for routes.
 #[derive(Debug, Clone)]
 pub struct WatchedNetworks {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What routes look at.
+    /// The content that routes look at.
     pub file: Arc<NetworkFile>,
 }
 
-/// A file of users, and what routes know of it.
+/// A file of users, and its content for routes.
 #[derive(Debug, Clone)]
 pub struct WatchedUsers {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What routes look at.
+    /// The content that routes look at.
     pub file: Arc<UserFile>,
 }
 
-/// How clients of a route show who they are.
+/// How clients of a route authenticate.
 #[derive(Debug, Clone)]
 pub enum Auth {
-    /// By a password (RFC 7617).
+    /// With a password (RFC 7617).
     Basic(BasicAuth),
-    /// As another server says.
+    /// At another server.
     Forward(ForwardAuth),
 }
 
-/// The server that says who may use a route.
+/// The server that authenticates the clients of a route.
 #[derive(Debug, Clone)]
 pub struct ForwardAuth {
-    /// How it is asked.
+    /// How requests to it are forwarded.
     pub proxying: Proxying,
-    /// The path that is asked for.
+    /// The path to request.
     pub path: String,
-    /// Fields of its answer that endpoints get, in place of the client's.
+    /// Fields of its answer for the endpoint. They replace the client's.
     pub copy: Box<[String]>,
     /// The field of its answer that names the user.
     pub user: String,
-    /// How long its answer may take.
+    /// Longest wait for its answer.
     pub timeout: Duration,
 }
 
-/// Who has a password.
+/// Authentication with a password.
 #[derive(Debug, Clone)]
 pub struct BasicAuth {
     /// The users.
@@ -187,8 +189,8 @@ pub struct BasicAuth {
 }
 
 impl Config {
-    /// Logs requests on standard output, unless something else is written. Whether
-    /// it does.
+    /// Logs requests on standard output, unless an access log is configured. Returns whether it
+    /// does.
     pub fn log_by_default(&mut self) -> bool {
         match self.default_access_logs.take() {
             Some(logs) => {
@@ -199,7 +201,7 @@ impl Config {
         }
     }
 
-    /// The hash as it is shown.
+    /// The hash as it is shown to people.
     pub fn hash_text(&self) -> String {
         format!("{:016x}", self.hash)
     }
@@ -214,7 +216,7 @@ impl Default for Log {
     }
 }
 
-/// What a line of the event log looks like, and where it goes.
+/// The layout of the event log's lines, and where they go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventFormat {
     /// For people, on standard error.
@@ -225,83 +227,83 @@ pub enum EventFormat {
     Journald,
 }
 
-/// How many endpoints a name with several addresses is.
+/// How many endpoints a name with several addresses makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResolveTo {
-    /// Each address is one.
+    /// One endpoint for each address.
     Each,
-    /// One, at the first of them.
+    /// One endpoint, at the first address.
     One,
 }
 
-/// Which addresses of a name count.
+/// Which addresses of a name to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// Those of IPv4.
+    /// IPv4 addresses.
     Ipv4,
-    /// Those of IPv6.
+    /// IPv6 addresses.
     Ipv6,
-    /// All.
+    /// Addresses of both families.
     Both,
 }
 
-/// What is called what in the requests of a listener.
+/// How requests of a listener get their ids and traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// What becomes of `X-Request-ID`.
+    /// How `X-Request-ID` is treated.
     pub request_id: Adopt,
-    /// Whether the client is told the id.
+    /// Whether the response tells the client the id.
     pub respond: bool,
-    /// What becomes of `traceparent`.
+    /// How `traceparent` is treated.
     pub trace: Adopt,
-    /// Of the traces that begin here, the part that is sampled, in millionths.
+    /// The part of the traces begun here that is sampled, in millionths.
     pub sample_ppm: u32,
 }
 
 impl Identity {
-    /// Whether there is anything to do for a request.
+    /// Whether requests have any id or trace to handle.
     pub fn is_on(&self) -> bool {
         self.request_id != Adopt::Off || self.trace != Adopt::Off
     }
 }
 
-/// What becomes of a name that a client gives its request.
+/// How to treat an id that a client gives its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Adopt {
-    /// It is passed on like any field.
+    /// The field is passed on like any other.
     Off,
-    /// It holds where it is well-formed; else there is a new one.
+    /// A well-formed id is kept; otherwise a new one is made.
     Keep,
-    /// There is always a new one.
+    /// A new id is always made.
     New,
 }
 
-/// What the clients of a listener speak.
+/// The protocol of a listener's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientProtocol {
-    /// HTTP/1: each request takes a route.
+    /// HTTP: each request takes a route.
     Http,
-    /// Anything: each connection takes a route.
+    /// Any bytes: each connection takes a route.
     Tcp,
 }
 
-/// What the endpoints of an upstream speak.
+/// The protocol of an upstream's endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointProtocol {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2.
     Http2,
-    /// HTTP/2 where the endpoint chooses it in the TLS handshake (ALPN), else HTTP/1.1.
+    /// HTTP/2 if the endpoint chooses it in the TLS handshake (ALPN), else HTTP/1.1.
     Either,
 }
 
-/// What has to be read of a connection before its route can be chosen.
+/// The bytes to read from a connection before its route can be chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preread {
-    /// Whether a route asks about the ClientHello of TLS.
+    /// Whether a route has a condition on the ClientHello of TLS.
     pub client_hello: bool,
-    /// The beginnings that routes ask about.
+    /// The first bytes that routes have conditions on.
     pub beginnings: Vec<Vec<u8>>,
 }
 
@@ -319,16 +321,16 @@ impl Preread {
     }
 }
 
-/// Whether clients of TLS show a certificate.
+/// Whether TLS clients have to show a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuthMode {
-    /// A client without one is refused.
+    /// A client without a certificate is refused.
     Required,
-    /// A client may have none. Routes may ask for one.
+    /// A client may have no certificate. Routes may still ask for one.
     Optional,
 }
 
-/// How it is shown to an issuer that a name is ours (RFC 8555 §8, RFC 8737).
+/// The type of challenge that proves control of a name (RFC 8555 §8, RFC 8737).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Challenge {
     /// By a response over plain HTTP.
@@ -344,32 +346,32 @@ pub enum Challenge {
 pub enum UntilIssued {
     /// No connection.
     Refuse,
-    /// A certificate that nobody vouches for.
+    /// A self-signed certificate, which no authority vouches for.
     SelfSigned,
 }
 
-/// The writer of the records of `dns-01`.
+/// The writer of the DNS records for `dns-01`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DnsUpdates {
     /// A name server that takes updates (RFC 2136).
     Server {
         /// Its address.
         address: SocketAddr,
-        /// A file with the key that updates are signed with.
+        /// A file with the key that signs updates.
         key_file: PathBuf,
     },
     /// A program.
     Hook(PathBuf),
 }
 
-/// What is made of a client that closes its sending side before its answer.
+/// How to treat a client that closes its sending side before its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalfClose {
-    /// It has left if its connection was to go on, else if it did so late.
+    /// The client has left if its connection was meant to go on, or if it closed late.
     Auto,
-    /// It waits for the answer.
+    /// The client waits for the answer.
     Serve,
-    /// It has left.
+    /// The client has left.
     Abort,
 }
 
@@ -379,24 +381,23 @@ pub const MAX_WEIGHT: u32 = 1_000_000;
 /// The status page, with the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Where it listens.
+    /// The address to listen on.
     pub bind: Address,
-    /// What a request must carry that is to change something; `None` where
-    /// none may.
+    /// The token that a request must carry to change something; `None` if no request may.
     pub token: Option<String>,
 }
 
 /// A set of peers, by their addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peers {
-    /// Networks of those that have an address.
+    /// Networks of the peers with an address.
     pub networks: Vec<Network>,
-    /// Whether it has those on Unix sockets.
+    /// Whether the set has peers on Unix sockets.
     pub has_unix: bool,
 }
 
 impl Peers {
-    /// Whether a peer is one of them; it has no address over a Unix socket.
+    /// Whether a peer is in the set. A peer on a Unix socket has no address.
     pub fn contains(&self, peer: Option<IpAddr>) -> bool {
         match peer {
             Some(address) => self.networks.iter().any(|it| it.contains(address)),
@@ -405,7 +406,7 @@ impl Peers {
     }
 }
 
-/// Proxies that say in a header of the PROXY protocol who their client is.
+/// Proxies that name their client in a header of the PROXY protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxySenders {
     /// The proxies.
@@ -417,16 +418,16 @@ pub struct ProxySenders {
 /// Whether a connection of a proxy begins with a header of the PROXY protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HeaderPresence {
-    /// It does, or is refused.
+    /// Yes, or it is refused.
     #[default]
     Required,
-    /// It may.
+    /// Either way.
     Optional,
 }
 
 impl ProxySenders {
-    /// Whether a connection of this peer begins with a header; `None` where it is no
-    /// proxy: no header is believed then.
+    /// Whether a connection of this peer begins with a header; `None` if the peer is no such
+    /// proxy, whose header is not believed.
     pub fn header_from(&self, peer: Option<IpAddr>) -> Option<HeaderPresence> {
         self.from.contains(peer).then_some(self.presence)
     }
@@ -439,85 +440,84 @@ impl Limits {
     }
 }
 
-/// A route's name and what it does; how it matches is in the route table.
+/// A route's name and action. Its conditions are in the route table.
 #[derive(Debug, Clone)]
 pub struct Route {
     /// The name that logs use: as written, or `route-N` counted from 1.
     pub name: String,
-    /// What answers.
+    /// The action that answers requests.
     pub action: Action,
-    /// Where responses of its upstream are stored; `None` for nowhere.
+    /// The cache for responses of its upstream; `None` for none.
     pub cache: Option<Arc<Caching>>,
-    /// The regular expressions of its paths, where their groups are used as variables.
+    /// The regular expressions of its paths whose groups are used as variables.
     pub path_regexes: Box<[RegexPattern]>,
-    /// What is changed of its requests and responses; `None` for nothing.
+    /// Edits of its requests and responses; `None` for none.
     pub edits: Option<Box<Edits>>,
     /// The cookie that keeps a client at an endpoint; `None` for none.
     pub sticky: Option<Box<Sticky>>,
     /// The clients that it serves; `None` for everybody.
     pub access: Option<Box<AccessList>>,
-    /// How clients show who they are; `None` for not at all.
+    /// How clients authenticate; `None` for not at all.
     pub auth: Option<Box<Auth>>,
     /// The upstream that gets copies of its requests; `None` for none.
     pub mirror: Option<Box<Mirror>>,
-    /// How often its requests may come. A request has to pass all of them.
+    /// Limits on how often its requests may come. A request has to pass all of them.
     pub limits: Box<[Limit]>,
-    /// How many bytes of its responses are sent in a second. A response keeps to all of
-    /// them.
+    /// Limits on the bytes of its responses in a second. A response keeps to all of them.
     pub bandwidth: Box<[Bandwidth]>,
-    /// Its timeouts; `None` where all are those of the upstream.
+    /// Its timeouts; `None` if all are the upstream's.
     pub timeouts: Option<Box<RouteTimeouts>>,
-    /// Its buffer, which may be none; `None` where it is that of the upstream.
+    /// Its buffer, which may be none; `None` for the upstream's buffer.
     pub buffer: Option<Option<Buffer>>,
-    /// Its error pages: the first one that is for an error is taken.
+    /// Its error pages. The first one that covers an error is used.
     pub error_pages: Box<[ErrorPage]>,
     /// How responses of its upstream are compressed; `None` for not at all.
     pub compression: Option<Box<ResponseCompression>>,
-    /// What becomes of requests whose body has a content coding.
+    /// How to treat requests whose body has a content coding.
     pub coded_requests: CodedRequests,
 }
 
-/// What becomes of requests whose body has a content coding.
+/// How to treat requests whose body has a content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CodedRequests {
-    /// They go on.
+    /// They are passed on.
     #[default]
     Pass,
     /// They are refused.
     Refuse,
 }
 
-/// What a route changes of its requests and responses.
+/// The edits of a route's requests and responses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edits {
-    /// Taken off the front of a request's path: in normal form, without a slash at its
-    /// end, and empty for nothing.
+    /// The prefix to remove from the request's path: in normal form, without a slash at its
+    /// end, and empty for none.
     pub strip_prefix: Vec<u8>,
-    /// The path that is sent on, after that; `None` for the request's own.
+    /// The path to send on after that; `None` for the request's own.
     pub rewrite: Option<Expression>,
-    /// What is changed of the header fields of a request to an endpoint.
+    /// Edits of the header fields of a request to an endpoint.
     pub request: Vec<FieldEdit>,
-    /// What is changed of the header fields of a response to the client.
+    /// Edits of the header fields of a response to the client.
     pub response: Vec<FieldEdit>,
 }
 
 impl Edits {
-    /// Whether a request goes on with another head.
+    /// Whether a request is sent on with a changed head.
     pub fn change_requests(&self) -> bool {
         self.change_path() || !self.request.is_empty()
     }
 
-    /// Whether a request goes on with another path.
+    /// Whether a request is sent on with a changed path.
     pub fn change_path(&self) -> bool {
         !self.strip_prefix.is_empty() || self.rewrite.is_some()
     }
 }
 
 impl ListenerTls {
-    /// Versions, cipher suites and groups.
+    /// The versions, cipher suites and groups.
     ///
     /// # Errors
-    /// The lists do not go with the preset.
+    /// The lists do not fit the preset.
     pub fn policy(&self) -> Result<Policy, PolicyError> {
         let mut policy = Policy::preset(self.preset);
         if !self.ciphers.is_empty() {
@@ -530,38 +530,38 @@ impl ListenerTls {
     }
 }
 
-/// How connections to the endpoints of an upstream are secured.
+/// TLS on connections to the endpoints of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamTls {
-    /// Who vouches for their certificates.
+    /// How their certificates are verified.
     pub trust: Trust,
     /// The name or the IP address that certificates must be for; `None` for the host of
     /// each endpoint.
     pub name: Option<String>,
-    /// The certificate that endpoints are shown.
+    /// The certificate to show to endpoints.
     pub certificate: Option<Source>,
-    /// The keys that endpoints may have; any where there are none.
+    /// The keys that endpoints may have; empty for any key.
     pub pins: Vec<Pin>,
 }
 
-/// Who vouches for the certificates of endpoints.
+/// How certificates of endpoints are verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// The authorities that the system trusts.
+    /// By the authorities that the system trusts.
     System,
-    /// Those in PEM files.
+    /// By the authorities in PEM files.
     Files {
-        /// The files with their certificates.
+        /// The files with the authorities' certificates.
         ca: Vec<PathBuf>,
-        /// The files with the certificates that they have revoked.
+        /// The files with the certificates that they have revoked (CRLs).
         crl: Vec<PathBuf>,
     },
-    /// Nobody has to: certificates are not verified.
+    /// Not at all.
     Unverified,
 }
 
 impl Listener {
-    /// What browsers are told by `Strict-Transport-Security`; `None` for nothing.
+    /// The value of `Strict-Transport-Security` in responses; `None` for no field.
     pub fn strict_transport(&self) -> Option<&[u8]> {
         let tls = self.tls.as_ref()?;
         Some(tls.strict_transport.as_deref()?.as_bytes())
@@ -569,7 +569,7 @@ impl Listener {
 }
 
 impl Caching {
-    /// Whether a request goes past the cache.
+    /// Whether a request bypasses the cache.
     pub fn is_bypassed_by(&self, request: &impl Facts) -> bool {
         self.bypass.iter().any(|it| it.is_met_by(request))
     }
@@ -578,16 +578,16 @@ impl Caching {
 /// The files behind the memory of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheDisk {
-    /// Their folder, as an absolute path.
+    /// The folder of the files, as an absolute path.
     pub path: PathBuf,
-    /// Most bytes that they take.
+    /// Most bytes that the files take.
     pub size_bytes: u64,
 }
 
-/// A server of Redis or Valkey by which several processes share something.
+/// A Redis or Valkey server that several processes share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedStore {
-    /// Where it is.
+    /// The address of the server.
     pub place: SharedPlace,
     /// The name to log in with; `None` for the server's default user.
     pub user: Option<String>,
@@ -595,34 +595,34 @@ pub struct SharedStore {
     pub password: Option<Password>,
     /// Number of the database.
     pub database: u32,
-    /// Who vouches for its certificate; `None` for plain text.
+    /// How its certificate is verified; `None` for plain text.
     pub tls: Option<Trust>,
 }
 
-/// A server that machines share, and what encrypts records there.
+/// A shared server, and the key that encrypts records there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncryptedStore {
     /// The server.
     pub server: SharedStore,
-    /// The file with the key that encrypts what is stored there.
+    /// The file with the key that encrypts records at the server.
     pub encrypt_with: PathBuf,
 }
 
-/// Where a shared store is.
+/// The address of a shared server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SharedPlace {
-    /// At a port.
+    /// A TCP port.
     Tcp {
-        /// A name, or an address without brackets.
+        /// A host name, or an address without brackets.
         host: String,
         /// The port.
         port: u16,
     },
-    /// At a Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// A password: no output shows it.
+/// A password. No output shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub String);
 
@@ -632,7 +632,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Where a client is sent.
+/// The target of a redirect.
 #[derive(Debug, Clone)]
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.
@@ -642,21 +642,21 @@ pub struct Redirect {
 }
 
 impl Files {
-    /// Whether something may answer a request whose path can be no file's.
+    /// Whether a request whose path can't name a file may still get an answer.
     pub fn stands_for_others(&self) -> bool {
         let mut candidates = self.candidates.iter();
         self.fallback.is_some() || candidates.any(|it| it.fixed().is_some())
     }
 }
 
-/// How a route's requests go to an upstream.
+/// How a route's requests are forwarded to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proxying {
     /// Index in `Config::upstreams`.
     pub upstream: usize,
-    /// Index in that upstream's lanes, for routes that are kept to one.
+    /// Index in that upstream's lanes; `None` for routes without a lane.
     pub lane: Option<usize>,
-    /// Higher ones leave the queue first.
+    /// A higher priority leaves the queue first.
     pub priority: u8,
 }
 
@@ -669,44 +669,44 @@ pub struct Lane {
     pub max_in_flight: u32,
 }
 
-/// What a probe does with the connection that it opens.
+/// The check that a probe makes on the connection that it opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
-    /// Nothing: that it opens is enough.
+    /// The connection opens.
     Connect,
-    /// An HTTP request must have the answer that is expected.
+    /// An HTTP request gets an expected answer.
     Http(ProbeRequest),
-    /// `grpc.health.v1.Health` is asked how a service is.
+    /// `grpc.health.v1.Health` reports that a service is well.
     Grpc {
-        /// The service; the server as a whole where it is empty.
+        /// The name of the service; empty for the server as a whole.
         service: String,
-        /// Value of `:authority`, where it is not the endpoint's.
+        /// Value of `:authority`, if it is not the endpoint's.
         host: Option<String>,
     },
-    /// Bytes are sent, and others must come back.
+    /// The answer to some bytes contains others.
     Bytes {
-        /// What is sent; may be empty.
+        /// Bytes to send; may be empty.
         send: Vec<u8>,
-        /// What the answer must contain.
+        /// Bytes that the answer must contain.
         receive: Vec<u8>,
     },
-    /// A login to PostgreSQL is begun.
+    /// PostgreSQL answers the start of a login.
     Postgres {
         /// The name of the login.
         user: String,
     },
-    /// A login to MySQL or MariaDB is made without a password.
+    /// MySQL or MariaDB answers a login without a password.
     Mysql {
         /// The name of the login.
         user: String,
     },
-    /// `PING` is sent to Redis.
+    /// Redis answers `PING`.
     Redis,
-    /// A mail server is greeted.
+    /// A mail server answers a greeting.
     Smtp,
-    /// A ClientHello is sent.
+    /// The endpoint answers a ClientHello.
     Tls {
-        /// The server name that it asks for.
+        /// The server name to ask for.
         server_name: Option<String>,
     },
 }
@@ -714,7 +714,7 @@ pub enum Check {
 /// The protocol that a probe speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeProtocol {
-    /// None, or bytes of the operator's.
+    /// No protocol, or bytes that the operator has written.
     Tcp,
     /// HTTP, of the version that the endpoint speaks.
     Http,
@@ -732,7 +732,7 @@ pub enum ProbeProtocol {
     Tls,
 }
 
-/// An HTTP request that shows whether an endpoint is well.
+/// An HTTP request that checks an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeRequest {
     /// Method, such as `GET`.
@@ -743,15 +743,15 @@ pub struct ProbeRequest {
     pub host: Option<String>,
     /// Further fields.
     pub headers: Vec<(String, String)>,
-    /// Statuses that are well.
+    /// Statuses that pass.
     pub expect: Vec<RangeInclusive<u16>>,
-    /// What the body must contain.
+    /// Text that the body must contain.
     pub body: Option<String>,
 }
 
 impl Endpoint {
-    /// What stands in a `Host` that names this endpoint: a Unix socket has no name
-    /// that could.
+    /// The value of `Host` that names this endpoint. A Unix socket has no name that could stand
+    /// there.
     pub fn authority(&self) -> &str {
         &self.host
     }

@@ -1,8 +1,8 @@
-//! The files of a configuration, read with those that they include.
+//! The files of a configuration, read with their includes.
 //!
-//! A layer that is a file may name further ones: `include = ["conf.d/*.toml"]`. Their
-//! tables stand in front of its own, in the order of the patterns and of the names of
-//! files. Each file keeps its own places.
+//! A layer that is a file may name further ones: `include = ["conf.d/*.toml"]`. Their tables
+//! come before its own, in the order of the patterns, then of the file names. Each file keeps
+//! its own places.
 //!
 //! Invariant: no file is read twice, so there is no circle.
 
@@ -25,7 +25,7 @@ use super::value::IncludePattern;
 use super::written::File;
 
 /// Longest file of a configuration, in bytes.
-const MAX_FILE_BYTES: u64 = 16 << 20;
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
 /// How many files may include one another in a row.
 const MAX_DEPTH: usize = 8;
 /// The key that names further files.
@@ -44,13 +44,13 @@ const MATCHING: MatchOptions = MatchOptions {
 pub(super) struct SourceFiles {
     /// Every file of the configuration.
     pub paths: Vec<PathBuf>,
-    /// Those, and files that are missing or can't be read.
+    /// The files read, and files that are missing or unreadable.
     pub sought: Vec<PathBuf>,
     /// Folders in which a new file would belong to the configuration.
     pub folders: Vec<PathBuf>,
     /// Files that no pattern finds, and where they were included.
     known: HashMap<PathBuf, Option<SourcePlace>>,
-    /// The files that include the one that is being read, the outermost first.
+    /// The chain of files that include the current one, the outermost first.
     including: Vec<PathBuf>,
 }
 
@@ -62,7 +62,7 @@ enum Naming {
 }
 
 impl SourceFiles {
-    /// Keeps a file for a layer of its own: no pattern finds it.
+    /// Keeps a file for a layer of its own: patterns then skip it.
     pub fn reserve(&mut self, path: &Path) {
         self.known.insert(canonical(path), None);
     }
@@ -173,7 +173,7 @@ impl SourceFiles {
         }
     }
 
-    /// Reads an included file behind those that were included before.
+    /// Reads an included file, after those included before.
     fn include(
         &mut self,
         path: &Path,
@@ -218,13 +218,13 @@ impl SourceFiles {
     }
 }
 
-/// The path by which a file is told from others.
+/// The path that identifies a file.
 fn canonical(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Adds the tables of another file: its items go behind those that are there. A name or
-/// a key that both files have is a mistake.
+/// Adds the tables of another file; its items follow the existing ones. A name or a key in both
+/// files is a mistake.
 fn combine(base: &mut Node, other: Node, file: &Shape, report: &mut Report) {
     let Value::Table(entries) = other.value else {
         return;
@@ -294,7 +294,7 @@ fn twice(
         .related(&first.key_place, "the first one");
 }
 
-/// Reads a layer from a file's bytes, as far as they are text.
+/// Reads a layer from a file's bytes, as far as they are valid text.
 pub(super) fn read_bytes(path: &Path, bytes: Vec<u8>, report: &mut Report) -> Node {
     let nothing = |report: &mut Report, what: &str, help: &str| {
         let shown = path.display();
@@ -340,7 +340,7 @@ fn read_layer(path: &Path, text: String, report: &mut Report) -> Node {
     layer
 }
 
-/// A pattern of a file in this folder, whose name is none.
+/// A pattern for files in this folder, with special characters of the folder's name escaped.
 fn globbed(folder: &Path, pattern: &str) -> String {
     let path = folder.join(pattern);
     let text = if path.starts_with(folder) && !Path::new(pattern).is_absolute() {

@@ -1,0 +1,385 @@
+//! `evenkeel init`: writes a first configuration, from options or from answers on a terminal.
+
+use std::fmt::Display;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use evenkeel::config::{self, NameLookup};
+
+use crate::oneline::{self, FilesOptions, FrontOptions, OneLine, ProxyOptions};
+use crate::{Failed, cli, complain, print, show, written};
+
+/// The shape of `evenkeel init`.
+#[derive(Debug, Args)]
+pub struct InitOptions {
+    /// The file to write
+    #[arg(default_value = "evenkeel.toml", value_name = "FILE")]
+    pub file: PathBuf,
+    /// Send requests to this endpoint; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: Vec<String>,
+    /// Serve the files of this folder
+    #[arg(long, conflicts_with_all = ["to", "health", "cache"], value_name = "FOLDER")]
+    pub files: Option<PathBuf>,
+    /// Its listener.
+    #[command(flatten)]
+    pub front: FrontOptions,
+    /// Probe the endpoints by this path
+    #[arg(long, requires = "to", value_name = "PATH")]
+    pub health: Option<String>,
+    /// Store responses that allow it, and serve them again
+    #[arg(long, requires = "to")]
+    pub cache: bool,
+    /// Answer with /index.html where there is no file
+    #[arg(long, requires = "files")]
+    pub single_page_app: bool,
+    /// Compress responses
+    #[arg(long)]
+    pub compress: bool,
+    /// Replace the file if there is one
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Writes the file, and says what to do next.
+pub fn run(options: InitOptions) -> Result<(), Failed> {
+    let (file, force) = (options.file.clone(), options.force);
+    let shown = file.display();
+    if !force && file.symlink_metadata().is_ok() {
+        return Err(complain(&format!(
+            "{shown} is there already: --force replaces it, and `evenkeel init FILE` writes \
+             another file"
+        )));
+    }
+    let site = site(options)?;
+    let line = site.line().map_err(|error| complain(&error))?;
+    let text = format!("{}{}", introduction(&file), line.text);
+    if let Err(report) = config::load_text(&file.to_string_lossy(), &text, NameLookup::Skip) {
+        show(&report);
+        return Err(complain("nothing was written"));
+    }
+    let outcome = written::new_file(&file, text.as_bytes(), force);
+    outcome.map_err(|error| complain(&format!("write {shown}: {error}")))?;
+    let option = option(&file);
+    print(&format!(
+        "{shown} is written: {}.\n\n  \
+         evenkeel check{option}    # every mistake, with its place\n  \
+         evenkeel run{option}\n",
+        line.introduction
+    ))
+}
+
+/// The option that names the file in a call, unless the program finds it by itself.
+fn option(file: &Path) -> String {
+    if file == Path::new("evenkeel.toml") {
+        String::new()
+    } else {
+        format!(" --config {}", file.display())
+    }
+}
+
+/// What stands in front of the listeners.
+fn introduction(file: &Path) -> String {
+    let option = option(file);
+    // Beside the file: the folder is there, and this user may write to it.
+    let socket = file.with_file_name("evenkeel.sock");
+    let socket = std::path::absolute(&socket).unwrap_or(socket);
+    let socket = oneline::quoted(&socket.to_string_lossy());
+    format!(
+        "# Evenkeel's configuration.\n\
+         #   evenkeel check{option}     every mistake, with its place\n\
+         #   evenkeel run{option}       start\n\
+         #   evenkeel reload{option}    load it again, without losing a request\n\n\
+         # A page that shows the program at work: http://localhost:8404\n\
+         status = true\n\n\
+         [server]\n\
+         # Where `evenkeel reload`, `evenkeel ctl` and `evenkeel top` find the process.\n\
+         control = {socket}\n\n"
+    )
+}
+
+/// What is to be served.
+enum Site {
+    Proxy(ProxyOptions),
+    Files(FilesOptions),
+}
+
+impl Site {
+    fn line(&self) -> Result<OneLine, String> {
+        match self {
+            Site::Proxy(options) => Ok(oneline::proxy(options)),
+            Site::Files(options) => oneline::files(options),
+        }
+    }
+
+    fn front(&mut self) -> &mut FrontOptions {
+        match self {
+            Site::Proxy(options) => &mut options.front,
+            Site::Files(options) => &mut options.front,
+        }
+    }
+
+    fn compress(&mut self) -> &mut bool {
+        match self {
+            Site::Proxy(options) => &mut options.compress,
+            Site::Files(options) => &mut options.compress,
+        }
+    }
+
+    /// Why the program would not start with it, shown.
+    fn check(&self) -> Result<(), ()> {
+        let line = self.line().map_err(|error| {
+            complain(&error);
+        })?;
+        config::load_text("evenkeel.toml", &line.text, NameLookup::Skip)
+            .map(|_| ())
+            .map_err(|report| show(&report))
+    }
+}
+
+/// Takes the options, or else asks.
+fn site(options: InitOptions) -> Result<Site, Failed> {
+    let InitOptions {
+        to, files, front, ..
+    } = options;
+    if let Some(folder) = files {
+        return Ok(Site::Files(FilesOptions {
+            folder,
+            front,
+            single_page_app: options.single_page_app,
+            compress: options.compress,
+            browse: false,
+        }));
+    }
+    if !to.is_empty() {
+        return Ok(Site::Proxy(ProxyOptions {
+            front,
+            to,
+            health: options.health,
+            cache: options.cache,
+            compress: options.compress,
+        }));
+    }
+    if !io::stdin().is_terminal() {
+        cli::wrong_call(
+            "say what to serve: `--to ADDRESS` for an application, or `--files FOLDER`; \
+             on a terminal `evenkeel init` asks",
+        );
+    }
+    let mut asker = Asker {
+        input: io::stdin().lock(),
+        output: io::stderr(),
+    };
+    asker
+        .site(front)
+        .map_err(|error| complain(&format!("{error}; nothing was written")))
+}
+
+/// Asks for one thing after the other.
+struct Asker<R, W> {
+    input: R,
+    output: W,
+}
+
+impl<R: BufRead, W: Write> Asker<R, W> {
+    /// Asks for the whole site, each question until its answer can be used.
+    ///
+    /// # Errors
+    /// The answers ended, or can't be read.
+    fn site(&mut self, front: FrontOptions) -> io::Result<Site> {
+        let kinds = "What is to be served?\n  \
+                     1  an application: requests go to its servers\n  \
+                     2  a folder of files\n";
+        write!(self.output, "{kinds}")?;
+        let is_folder = loop {
+            match self.ask("1 or 2", "1")?.as_str() {
+                "1" => break false,
+                "2" => break true,
+                _ => {}
+            }
+        };
+        let mut site = if is_folder {
+            self.until_fine("Folder", ".", |folder| {
+                Site::Files(FilesOptions {
+                    folder: folder.into(),
+                    front: front.clone(),
+                    ..FilesOptions::default()
+                })
+            })?
+        } else {
+            let question = "Addresses of the servers, with spaces between";
+            self.until_fine(question, "127.0.0.1:3000", |to| {
+                Site::Proxy(ProxyOptions {
+                    to: words(to),
+                    front: front.clone(),
+                    ..ProxyOptions::default()
+                })
+            })?
+        };
+        let question = "Host names that clients ask for, or Enter for all";
+        self.change(&mut site, question, "", |site, hosts| {
+            site.front().host = words(hosts);
+        })?;
+        if !site.front().host.is_empty() {
+            let question = "E-mail address for certificates of Let's Encrypt (HTTPS), or Enter \
+                            for HTTP alone";
+            self.change(&mut site, question, "", |site, email| {
+                site.front().acme = Some(email.to_owned()).filter(|it| !it.is_empty());
+            })?;
+        }
+        if site.front().acme.is_none() {
+            self.change(&mut site, "Listen on", ":8080", |site, address| {
+                site.front().listen = Some(address.to_owned());
+            })?;
+        }
+        match &site {
+            Site::Proxy(_) => {
+                let question = "Path that tells whether a server is well, such as /healthz, or \
+                                Enter for none";
+                self.change(&mut site, question, "", |site, path| {
+                    if let Site::Proxy(options) = site {
+                        options.health = Some(path.to_owned()).filter(|it| !it.is_empty());
+                    }
+                })?;
+                let is_cached = self.agrees("Store responses that allow it (a cache)?")?;
+                if let Site::Proxy(options) = &mut site {
+                    options.cache = is_cached;
+                }
+            }
+            Site::Files(_) => {
+                let question = "Is it an application of a single page?";
+                let is_one_page = self.agrees(question)?;
+                if let Site::Files(options) = &mut site {
+                    options.single_page_app = is_one_page;
+                }
+            }
+        }
+        *site.compress() = self.agrees("Compress responses?")?;
+        Ok(site)
+    }
+
+    fn until_fine(
+        &mut self,
+        question: &str,
+        default: &str,
+        make: impl Fn(&str) -> Site,
+    ) -> io::Result<Site> {
+        loop {
+            let site = make(&self.ask(question, default)?);
+            if site.check().is_ok() {
+                return Ok(site);
+            }
+        }
+    }
+
+    /// The same for a part of a site that is fine.
+    fn change(
+        &mut self,
+        site: &mut Site,
+        question: &str,
+        default: &str,
+        set: impl Fn(&mut Site, &str),
+    ) -> io::Result<()> {
+        loop {
+            set(site, &self.ask(question, default)?);
+            if site.check().is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn agrees(&mut self, question: &str) -> io::Result<bool> {
+        loop {
+            match self.ask(question, "no")?.as_str() {
+                "y" | "Y" | "yes" => return Ok(true),
+                "n" | "N" | "no" => return Ok(false),
+                _ => {}
+            }
+        }
+    }
+
+    /// The line that follows the question, or the default for an empty one.
+    fn ask(&mut self, question: impl Display, default: &str) -> io::Result<String> {
+        if default.is_empty() {
+            write!(self.output, "{question}: ")?;
+        } else {
+            write!(self.output, "{question} [{default}]: ")?;
+        }
+        self.output.flush()?;
+        let mut line = String::new();
+        if self.input.read_line(&mut line)? == 0 {
+            writeln!(self.output)?;
+            return Err(io::Error::other("the answers ended"));
+        }
+        Ok(match line.trim() {
+            "" => default.to_owned(),
+            answer => answer.to_owned(),
+        })
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    let words = text.split([' ', ',']).filter(|it| !it.is_empty());
+    words.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The configuration that these answers make, and the questions.
+    fn answered(answers: &str) -> (io::Result<Site>, String) {
+        let mut output = Vec::new();
+        let mut asker = Asker {
+            input: answers.as_bytes(),
+            output: &mut output,
+        };
+        let site = asker.site(FrontOptions::default());
+        (site, String::from_utf8(output).unwrap())
+    }
+
+    #[test]
+    fn an_application() {
+        let (site, asked) = answered(
+            "3\n1\nnot an address\n10.0.0.1:80, 10.0.0.2:80\nwww.example.com\nyou@example.com\n\
+             no-path\n/healthz\ny\n\n",
+        );
+        let text = site.unwrap().line().unwrap().text;
+        for part in [
+            "endpoints = [\"10.0.0.1:80\", \"10.0.0.2:80\"]",
+            "match = { host = [\"www.example.com\"] }",
+            "tls = { acme = \"you@example.com\" }",
+            "health = { path = \"/healthz\" }",
+            "cache = true",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("compress"), "{text}");
+        // Each answer that can't be used is asked for again.
+        let count = |part: &str| asked.matches(part).count();
+        assert_eq!(count("1 or 2"), 2, "{asked}");
+        assert_eq!(count("Addresses of the servers"), 2, "{asked}");
+        assert_eq!(count("Path that tells"), 2, "{asked}");
+        assert_eq!(count("Listen on"), 0, "{asked}");
+    }
+
+    #[test]
+    fn a_folder() {
+        let (site, _) = answered("2\n/no/such/folder\nsrc\n\n127.0.0.1:9000\nyes\nyes\n");
+        let text = site.unwrap().line().unwrap().text;
+        for part in [
+            "bind = \"127.0.0.1:9000\"",
+            "/index.html",
+            "compress = true",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn answers_that_end() {
+        let (site, _) = answered("1\n");
+        assert!(site.is_err());
+    }
+}
