@@ -21,7 +21,7 @@ CRASHES := 100
 SECONDS_EACH := $(if $(filter environment command,$(origin SECONDS)),$(SECONDS),60)
 
 BUILD_TOOLS := cargo cc
-TEST_TOOLS := $(BUILD_TOOLS) curl nginx nginx-stream haproxy haproxy-exporter promtool dnsmasq node cache-suite ab wrk venv chromium mke2fs systemd postgres psql mariadb mariadb-client redis openssl bind pebble h2spec grpc-interop connect-conformance nghttp go
+TEST_TOOLS := $(BUILD_TOOLS) curl nginx nginx-stream haproxy haproxy-exporter promtool dnsmasq node cache-suite ab wrk venv chromium mke2fs systemd postgres psql mariadb mariadb-client redis openssl bind pebble h2spec grpc-interop connect-conformance nghttp go cargo-deb
 RELEASE_TOOLS := $(BUILD_TOOLS) profdata ab nghttp openssl
 BENCH_TOOLS := $(RELEASE_TOOLS) nginx nginx-stream haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts

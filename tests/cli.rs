@@ -310,8 +310,7 @@ fn fmt_changes_white_space_alone() {
         "{said}"
     );
     assert!(said.contains("evenkeel: link.toml is formatted"), "{said}");
-    let formatted =
-        "[[listener]]\nbind = \":80\" # all\n\n[[route]]\nanswer = { status = 200 }\n";
+    let formatted = "[[listener]]\nbind = \":80\" # all\n\n[[route]]\nanswer = { status = 200 }\n";
     assert_eq!(std::fs::read_to_string(&odd).unwrap(), formatted);
     assert!(dir.join("link.toml").is_symlink());
     let mode = std::fs::metadata(&odd).unwrap().permissions().mode();

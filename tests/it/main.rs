@@ -60,6 +60,7 @@ mod matching;
 mod messages;
 mod metrics;
 mod mirror;
+mod packages;
 mod pinned;
 mod process;
 mod proxy_protocol;
