@@ -417,7 +417,7 @@ fn the_page_of_the_command_line_is_up_to_date() {
         let mut call = command(&[&arguments[..], &["--help"]].concat());
         let help = call.env("COLUMNS", "90").output().unwrap();
         let name = [&["evenkeel"], &arguments[..]].concat().join(" ");
-        let depth = "#".repeat(2 + arguments.len().saturating_sub(1).min(2));
+        let depth = "#".repeat(3 + arguments.len().saturating_sub(1).min(2));
         let text = stdout(&help).trim_end();
         let text: Vec<_> = text.lines().map(str::trim_end).collect();
         let text = text.join("\n");
