@@ -28,7 +28,7 @@ POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PACKAGE_TOOLS := $(RELEASE_TOOLS) cargo-deb cargo-generate-rpm cargo-cyclonedx cross umoci
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
-.PHONY: help demo quick test test-http2 it crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots packages test-packages setup
+.PHONY: help demo quick test test-http2 it crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc supply-chain release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots packages test-packages setup
 
 help: ## Say what there is to do
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -109,7 +109,7 @@ miri: ## Run the unit tests of parsers, decisions and the event loop in Miri
 	@$(MIRI) --package evenkeel-proto
 	@$(MIRI) --package evenkeel-policy -- --skip balance:: --skip budget::
 
-check: format lint rustdoc test ## Check format, lints and documentation, and run all tests
+check: format lint rustdoc supply-chain test ## Check format, lints and documentation, and run all tests
 
 format:
 	@scripts/need $(BUILD_TOOLS)
@@ -129,6 +129,12 @@ rustdoc:
 release: ## Build target/optimised/evenkeel, laid out by a profile of itself at work
 	@scripts/need $(RELEASE_TOOLS)
 	@scripts/release
+
+supply-chain: ## Check licences and sources of dependencies, and that each is used
+	@scripts/need $(BUILD_TOOLS) cargo-deny cargo-machete
+	@echo "check: cargo deny, cargo machete"
+	@cargo deny --log-level error check bans licenses sources
+	@cargo machete
 
 packages: ## Build .deb, .rpm, .tar.gz and container image for amd64 and arm64 (ARGS=--plain is quicker)
 	@scripts/need $(PACKAGE_TOOLS)

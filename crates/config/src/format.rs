@@ -283,6 +283,7 @@ fn line_of(parts: &[Part<'_>], comment: Option<&Comment<'_>>, indent: usize, end
     write_parts(parts, indent, &mut line);
     line.push_str(end);
     if let Some(comment) = comment {
+        // Behind a list over several lines, the comment stands close.
         let width = line.chars().count() - indent;
         let gap = match comment.column.checked_sub(width) {
             _ if parts.is_empty() => 0,
@@ -296,7 +297,8 @@ fn line_of(parts: &[Part<'_>], comment: Option<&Comment<'_>>, indent: usize, end
 }
 
 fn write_parts(parts: &[Part<'_>], indent: usize, line: &mut String) {
-    let is_long = width(parts).is_none_or(|it| line.chars().count() + it > WIDTH);
+    let room = WIDTH.saturating_sub(column(line));
+    let is_long = width(parts, room).is_none();
     for part in parts {
         match part {
             Part::Word(word) => line.push_str(word),
@@ -307,35 +309,42 @@ fn write_parts(parts: &[Part<'_>], indent: usize, line: &mut String) {
     }
 }
 
-/// Columns on one line; `None` where a list within has several.
-fn width(parts: &[Part<'_>]) -> Option<usize> {
+/// Characters in the last line, or `WIDTH` where there are more.
+fn column(text: &str) -> usize {
+    let last = text.chars().rev().take_while(|it| *it != '\n');
+    last.take(WIDTH).count()
+}
+
+/// Columns on one line; `None` where there are more than `limit`, or a list within has
+/// several lines. Looks at no more than `limit` columns.
+fn width(parts: &[Part<'_>], limit: usize) -> Option<usize> {
     let mut sum = 0;
     for part in parts {
         sum += match part {
-            Part::Word(word) => word.chars().count(),
+            Part::Word(word) => word.chars().take(limit + 1).count(),
             Part::Equals => 3,
-            Part::List(list) => {
-                let mut flat = String::new();
-                write_flat(list, &mut flat);
-                list.is_flat().then(|| flat.chars().count())?
-            }
+            Part::List(list) => list.width(limit.checked_sub(sum)?)?,
         };
     }
-    Some(sum)
+    (sum <= limit).then_some(sum)
 }
 
 impl List<'_> {
-    /// Whether no list in it, nor itself, was written over several lines.
-    fn is_flat(&self) -> bool {
-        let are_flat = |parts: &[Part<'_>]| {
-            parts.iter().all(|it| match it {
-                Part::List(list) => list.is_flat(),
-                _ => true,
-            })
-        };
-        let mut rows = self.rows.iter();
-        !self.is_spread
-            && rows.all(|row| matches!(row, Row::Item { parts, comment: None } if are_flat(parts)))
+    /// The same for a list.
+    fn width(&self, limit: usize) -> Option<usize> {
+        let mut sum: usize = self.brackets().iter().map(|it| it.len()).sum();
+        for (index, row) in self.rows.iter().enumerate() {
+            let Row::Item {
+                parts,
+                comment: None,
+            } = row
+            else {
+                return None;
+            };
+            sum += if index > 0 { 2 } else { 0 };
+            sum += width(parts, limit.checked_sub(sum)?)?;
+        }
+        (!self.is_spread && sum <= limit).then_some(sum)
     }
 
     fn brackets(&self) -> [&'static str; 2] {
