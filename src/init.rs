@@ -82,9 +82,13 @@ fn option(file: &Path) -> String {
 /// What stands in front of the listeners.
 fn introduction(file: &Path) -> String {
     let option = option(file);
-    // Beside the file: the folder is there, and this user may write to it.
-    let socket = file.with_file_name("evenkeel.sock");
-    let socket = std::path::absolute(&socket).unwrap_or(socket);
+    let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let socket = if whole.starts_with("/etc/evenkeel") {
+        // The service of a package may write there, and not beside its configuration.
+        PathBuf::from("/run/evenkeel/control.sock")
+    } else {
+        whole.with_file_name("evenkeel.sock")
+    };
     let socket = oneline::quoted(&socket.to_string_lossy());
     format!(
         "# Evenkeel's configuration.\n\

@@ -29,17 +29,31 @@ impl PrefetchHint {
     /// are soon accessed one after the other.
     #[inline(always)]
     pub fn fetch(self) {
-        #[cfg(target_arch = "x86_64")]
         for line in 0..self.0 >> Self::ADDRESS_BITS {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let address = (self.0 & Self::ADDRESS) + line * LINE_LEN;
-            let line = std::ptr::without_provenance(address);
-            // SAFETY: it changes nothing that a program can see, whatever the
-            // address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+            fetch_line((self.0 & Self::ADDRESS) + line * LINE_LEN);
         }
     }
 }
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn fetch_line(address: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: it changes nothing that a program can see, whatever the address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address)) };
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn fetch_line(address: usize) {
+    // SAFETY: it changes nothing that a program can see, whatever the address.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags));
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn fetch_line(_address: usize) {}
 
 #[cfg(test)]
 mod tests {
