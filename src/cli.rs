@@ -10,8 +10,7 @@ use evenkeel::admin::{MAX_ROWS, NewEndpoints, ReloadOptions, confirm_time};
 use evenkeel::config::MAX_WEIGHT;
 use evenkeel_origin::OriginOptions;
 
-use crate::init::InitOptions;
-use crate::oneline::{FilesOptions, ProxyOptions};
+use crate::oneline::{FilesOptions, InitOptions, ProxyOptions};
 
 /// An HTTP load balancer, reverse proxy and file server.
 #[derive(Debug, Parser)]
@@ -938,7 +937,9 @@ impl Source {
         let variable = std::env::var_os("EVENKEEL_CONFIG").filter(|it| !it.is_empty());
         let Some(path) = self.config.clone().or(variable.map(PathBuf::from)) else {
             let mut defaults = DEFAULT_FILES.iter().map(PathBuf::from);
-            return defaults.find(|it| it.exists()).ok_or_else(|| {
+            // One that this user can't look for is not passed over.
+            let is_there = |it: &PathBuf| it.try_exists().unwrap_or(true);
+            return defaults.find(is_there).ok_or_else(|| {
                 format!(
                     "there is no configuration file: name it with --config FILE; {}",
                     without_name()

@@ -4,43 +4,10 @@ use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use evenkeel::config::{self, NameLookup};
 
-use crate::oneline::{self, FilesOptions, FrontOptions, OneLine, ProxyOptions};
+use crate::oneline::{self, FilesOptions, FrontOptions, InitOptions, OneLine, ProxyOptions};
 use crate::{Failed, cli, complain, print, show, written};
-
-/// The shape of `evenkeel init`.
-#[derive(Debug, Args)]
-pub struct InitOptions {
-    /// The file to write
-    #[arg(default_value = "evenkeel.toml", value_name = "FILE")]
-    pub file: PathBuf,
-    /// Send requests to this endpoint; may be repeated
-    #[arg(long, value_name = "ADDRESS")]
-    pub to: Vec<String>,
-    /// Serve the files of this folder
-    #[arg(long, conflicts_with_all = ["to", "health", "cache"], value_name = "FOLDER")]
-    pub files: Option<PathBuf>,
-    /// Its listener.
-    #[command(flatten)]
-    pub front: FrontOptions,
-    /// Probe the endpoints by this path
-    #[arg(long, requires = "to", value_name = "PATH")]
-    pub health: Option<String>,
-    /// Store responses that allow it, and serve them again
-    #[arg(long, requires = "to")]
-    pub cache: bool,
-    /// Answer with /index.html where there is no file
-    #[arg(long, requires = "files")]
-    pub single_page_app: bool,
-    /// Compress responses
-    #[arg(long)]
-    pub compress: bool,
-    /// Replace the file if there is one
-    #[arg(long)]
-    pub force: bool,
-}
 
 /// Writes the file, and says what to do next.
 pub fn run(options: InitOptions) -> Result<(), Failed> {
@@ -52,13 +19,26 @@ pub fn run(options: InitOptions) -> Result<(), Failed> {
              another file"
         )));
     }
+    if file.is_dir() {
+        return Err(complain(&format!("{shown} is a folder: name a file")));
+    }
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|it| !it.is_dir()) {
+        let folder = folder.display();
+        return Err(complain(&format!(
+            "there is no folder {folder} for {shown}"
+        )));
+    }
     let site = site(options)?;
     let line = site.line().map_err(|error| complain(&error))?;
     let text = format!("{}{}", introduction(&file), line.text);
-    if let Err(report) = config::load_text(&file.to_string_lossy(), &text, NameLookup::Skip) {
+    let text = config::format::format(&file, text.as_bytes()).and_then(|text| {
+        config::load_text(&file.to_string_lossy(), &text, NameLookup::Later).map(|_| text)
+    });
+    let text = text.map_err(|report| {
         show(&report);
-        return Err(complain("nothing was written"));
-    }
+        complain("nothing was written")
+    })?;
     let outcome = written::new_file(&file, text.as_bytes(), force);
     outcome.map_err(|error| complain(&format!("write {shown}: {error}")))?;
     let option = option(&file);
@@ -89,7 +69,16 @@ fn introduction(file: &Path) -> String {
     } else {
         whole.with_file_name("evenkeel.sock")
     };
-    let socket = oneline::quoted(&socket.to_string_lossy());
+    let control = if socket.as_os_str().len() <= MAX_SOCKET_PATH {
+        let socket = oneline::quoted(&socket.to_string_lossy());
+        format!(
+            "[server]\n\
+             # Where `evenkeel reload`, `evenkeel ctl` and `evenkeel top` find the process.\n\
+             control = {socket}\n\n"
+        )
+    } else {
+        String::new()
+    };
     format!(
         "# Evenkeel's configuration.\n\
          #   evenkeel check{option}     every mistake, with its place\n\
@@ -97,11 +86,12 @@ fn introduction(file: &Path) -> String {
          #   evenkeel reload{option}    load it again, without losing a request\n\n\
          # A page that shows the program at work: http://localhost:8404\n\
          status = true\n\n\
-         [server]\n\
-         # Where `evenkeel reload`, `evenkeel ctl` and `evenkeel top` find the process.\n\
-         control = {socket}\n\n"
+         {control}"
     )
 }
+
+/// Longest path of a Unix socket, in bytes (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
 
 /// What is to be served.
 enum Site {
@@ -171,6 +161,14 @@ fn site(options: InitOptions) -> Result<Site, Failed> {
              on a terminal `evenkeel init` asks",
         );
     }
+    let example = Site::Proxy(ProxyOptions {
+        to: vec!["127.0.0.1:3000".to_owned()],
+        front: front.clone(),
+        ..ProxyOptions::default()
+    });
+    if example.check().is_err() {
+        return Err(complain("nothing was written"));
+    }
     let mut asker = Asker {
         input: io::stdin().lock(),
         output: io::stderr(),
@@ -204,7 +202,7 @@ impl<R: BufRead, W: Write> Asker<R, W> {
             }
         };
         let mut site = if is_folder {
-            self.until_fine("Folder", ".", |folder| {
+            self.until_fine("Folder", "public", |folder| {
                 Site::Files(FilesOptions {
                     folder: folder.into(),
                     front: front.clone(),
@@ -222,17 +220,19 @@ impl<R: BufRead, W: Write> Asker<R, W> {
             })?
         };
         let question = "Host names that clients ask for, or Enter for all";
-        self.change(&mut site, question, "", |site, hosts| {
-            site.front().host = words(hosts);
-        })?;
-        if !site.front().host.is_empty() {
+        if site.front().host.is_empty() {
+            self.change(&mut site, question, "", |site, hosts| {
+                site.front().host = words(hosts);
+            })?;
+        }
+        if !site.front().host.is_empty() && !site.front().is_encrypted() {
             let question = "E-mail address for certificates of Let's Encrypt (HTTPS), or Enter \
                             for HTTP alone";
             self.change(&mut site, question, "", |site, email| {
                 site.front().acme = Some(email.to_owned()).filter(|it| !it.is_empty());
             })?;
         }
-        if site.front().acme.is_none() {
+        if site.front().listen.is_none() && !site.front().is_encrypted() {
             self.change(&mut site, "Listen on", ":8080", |site, address| {
                 site.front().listen = Some(address.to_owned());
             })?;

@@ -9,7 +9,7 @@ mod oneline;
 mod top;
 mod written;
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ fn one_line(line: OneLine, is_printed: bool) -> Result<(), Failed> {
     if is_printed {
         return print(&line.text);
     }
-    let loaded = config::load_text("evenkeel.toml", &line.text, NameLookup::Later);
+    let loaded = config::load_text("options", &line.text, NameLookup::Later);
     let loaded = loaded.map_err(|report| {
         show(&report);
         let mistakes = mistakes_of(&report);
@@ -291,7 +291,16 @@ fn fmt_file(file: &Path, is_check: bool) -> Result<(), Failed> {
     let is_stdin = file == Path::new("-");
     let bytes = if is_stdin {
         let mut bytes = Vec::new();
-        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+        let most = config::MAX_FILE_BYTES + 1;
+        let mut input = std::io::stdin().take(most);
+        input.read_to_end(&mut bytes).and_then(|_| {
+            let is_long = bytes.len() as u64 == most;
+            if is_long {
+                Err(ErrorKind::FileTooLarge.into())
+            } else {
+                Ok(bytes)
+            }
+        })
     } else {
         config::read_regular_file(file, config::MAX_FILE_BYTES)
     };

@@ -49,6 +49,38 @@ pub struct FilesOptions {
     pub browse: bool,
 }
 
+/// The shape of `evenkeel init`.
+#[derive(Debug, Args)]
+pub struct InitOptions {
+    /// The file to write
+    #[arg(default_value = "evenkeel.toml", value_name = "FILE")]
+    pub file: PathBuf,
+    /// Send requests to this endpoint; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: Vec<String>,
+    /// Serve the files of this folder
+    #[arg(long, conflicts_with_all = ["to", "health", "cache"], value_name = "FOLDER")]
+    pub files: Option<PathBuf>,
+    /// Its listener.
+    #[command(flatten)]
+    pub front: FrontOptions,
+    /// Probe the endpoints by this path
+    #[arg(long, requires = "to", value_name = "PATH")]
+    pub health: Option<String>,
+    /// Store responses that allow it, and serve them again
+    #[arg(long, requires = "to")]
+    pub cache: bool,
+    /// Answer with /index.html where there is no file
+    #[arg(long, requires = "files", conflicts_with = "to")]
+    pub single_page_app: bool,
+    /// Compress responses
+    #[arg(long)]
+    pub compress: bool,
+    /// Replace the file if there is one
+    #[arg(long)]
+    pub force: bool,
+}
+
 /// The side of the clients.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FrontOptions {
@@ -61,15 +93,18 @@ pub struct FrontOptions {
     /// Serve HTTPS with a certificate from Let's Encrypt; the issuer writes to EMAIL
     #[arg(long, requires = "host", conflicts_with = "tls", value_name = "EMAIL")]
     pub acme: Option<String>,
-    /// Serve HTTPS with a certificate of your own: PEM files, or one with both
-    #[arg(long, num_args = 1..=2, value_names = ["CHAIN", "KEY"])]
-    pub tls: Vec<String>,
+    /// Serve HTTPS with the certificate in this PEM file
+    #[arg(long, value_name = "CHAIN")]
+    pub tls: Option<PathBuf>,
+    /// The key of the certificate, unless its file has it too
+    #[arg(long, requires = "tls", value_name = "KEY")]
+    pub key: Option<PathBuf>,
 }
 
 impl FrontOptions {
     /// Whether it serves HTTPS.
-    fn is_encrypted(&self) -> bool {
-        self.acme.is_some() || !self.tls.is_empty()
+    pub fn is_encrypted(&self) -> bool {
+        self.acme.is_some() || self.tls.is_some()
     }
 }
 
@@ -138,16 +173,25 @@ pub fn files(options: &FilesOptions) -> Result<OneLine, String> {
 /// The whole path of a folder that is to be served.
 fn folder(path: &Path) -> Result<String, String> {
     let shown = path.display();
-    let whole = path
-        .canonicalize()
+    let found = std::fs::metadata(path)
         .map_err(|error| format!("there is no folder {shown} to serve files of: {error}"))?;
-    if !whole.is_dir() {
+    if !found.is_dir() {
         return Err(format!(
             "{shown} is no folder: name the folder that it is in"
         ));
     }
-    let text = whole.into_os_string().into_string();
-    text.map_err(|_| format!("the path of {shown} is not in UTF-8"))
+    if path.to_str().is_none() {
+        return Err(format!("the path of {shown} is not in UTF-8"));
+    }
+    Ok(whole(path))
+}
+
+/// The path from the root. A link in it stays: it may lead to another version tomorrow.
+fn whole(path: &Path) -> String {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let is_current = |it: &std::path::Component<'_>| *it == std::path::Component::CurDir;
+    let whole: PathBuf = whole.components().filter(|it| !is_current(it)).collect();
+    whole.to_string_lossy().into_owned()
 }
 
 /// The side of the clients.
@@ -176,10 +220,11 @@ impl<'a> Front<'a> {
         if let Some(contact) = &self.options.acme {
             text.push_str("# Certificates from Let's Encrypt, for the hosts of the routes.\n");
             let _ = writeln!(text, "tls = {{ acme = {} }}", quoted(contact));
-        } else if let [chain, key @ ..] = &self.options.tls[..] {
-            let key = key.iter().map(|it| format!(", key = {}", quoted(it)));
-            let key: String = key.collect();
-            let chain = quoted(chain);
+        } else if let Some(chain) = &self.options.tls {
+            let key = self.options.key.as_deref();
+            let key = key.map(|it| format!(", key = {}", quoted(&whole(it))));
+            let key = key.unwrap_or_default();
+            let chain = quoted(&whole(chain));
             let _ = writeln!(
                 text,
                 "tls = {{ certificates = [{{ chain = {chain}{key} }}] }}"
@@ -210,6 +255,9 @@ impl<'a> Front<'a> {
         } else {
             "http"
         };
+        if self.bind.starts_with("unix:") {
+            return self.bind.clone();
+        }
         let (host, port) = self.bind.rsplit_once(':').unwrap_or(("", &self.bind));
         let host = match (self.options.host.first(), host) {
             (Some(name), _) => name,

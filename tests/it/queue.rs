@@ -1,6 +1,5 @@
 //! Waiting for a slot: in order, within bounds, and while nothing is up.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use crate::control::{ask, site_of};
 use crate::in_flight::{limited, occupy};
-use crate::setup::{Site, assert_logged, assert_refused, assert_serves, origin, test};
+use crate::setup::{Site, assert_logged, assert_refused, assert_serves, nobody, origin, test};
 use crate::words;
 
 /// Gives a request the time to join the queue, which is not visible from outside.
@@ -139,16 +138,10 @@ fn the_configured_body_goes_to_who_gets_no_slot() {
     });
 }
 
-/// A loopback address at which nothing listens.
-fn vacant() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
-
 #[test]
 fn requests_are_held_while_nothing_is_up_and_released_through_the_limit() {
     test(|| {
-        let address = vacant();
+        let address = nobody();
         let proxy = Site::default().start(&[limited(&address, 2)]);
         let mut clients: Vec<RawClient> = (0..12).map(|_| occupy(&proxy, "/slow/50")).collect();
         until("it is found unreachable", || {
@@ -182,7 +175,7 @@ fn a_hold_ends_with_the_queues_timeout_and_can_be_turned_off() {
                 upstream: queue,
                 ..Site::default()
             }
-            .start(&[vacant(), vacant()]);
+            .start(&[nobody(), nobody()]);
             let begun = Instant::now();
             let response = proxy.client().get("/").unwrap();
             let took = begun.elapsed();
@@ -199,7 +192,7 @@ fn a_hold_ends_with_the_queues_timeout_and_can_be_turned_off() {
 #[test]
 fn a_restart_loses_no_request() {
     test(|| {
-        let address = vacant();
+        let address = nobody();
         let start = || {
             Origin::listen(OriginOptions {
                 listen: address.parse().unwrap(),
@@ -381,7 +374,7 @@ fn who_waits_is_judged_anew_when_the_operator_changes_something() {
 fn who_was_refused_a_connection_goes_there_once_it_opens() {
     test(|| {
         let other = origin();
-        let address = vacant();
+        let address = nobody();
         let proxy = Site {
             upstream: "balance = \"first\"",
             ..Site::default()
@@ -415,7 +408,7 @@ fn what_is_wrong_is_said_after_a_hold() {
             upstream: "queue = { timeout = \"1s\" }",
             ..Site::default()
         }
-        .start(&[vacant(), vacant()]);
+        .start(&[nobody(), nobody()]);
         let response = proxy.client().get("/").unwrap();
         assert_refused(&response, words::NO_ENDPOINT);
         assert_logged(&proxy, words::NO_ENDPOINT);

@@ -9,7 +9,7 @@ use evenkeel_testkit::{OriginHandle, Proxy, RawClient, TempDir};
 use rustix::process::Signal;
 
 use crate::control::{ask, texts};
-use crate::setup::{Site, ask_status, assert_serves, figures, get, origin, program, test};
+use crate::setup::{Site, ask_status, assert_serves, figures, get, nobody, origin, program, test};
 use crate::status::order;
 use crate::tunnels::UPGRADE;
 
@@ -269,8 +269,7 @@ fn a_listener_that_cannot_be_bound_changes_nothing() {
     test(|| {
         let (origin, proxy) = site();
         let config = SITE.config(&[origin.address.to_string()]);
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
-        let free = free().unwrap();
+        let free: SocketAddr = nobody().parse().unwrap();
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let other = OTHER.replace("127.0.0.1:0", &holder.local_addr().unwrap().to_string());
         write(&proxy, &with_hello(&format!("{config}{other}")));

@@ -1,7 +1,7 @@
 //! How a configuration comes into force that is loaded again: one that goes back by
 //! itself unless it is confirmed, and one whose new endpoints must be well.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
 
 use evenkeel_testkit::deadline::{STEP, until};
@@ -146,8 +146,7 @@ fn listeners_come_back() {
     test(|| {
         let (origin, proxy) = site();
         let config = SITE.config(&[origin.address.to_string()]);
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
-        let free = free.unwrap();
+        let free: SocketAddr = nobody().parse().unwrap();
         let other = OTHER.replace("127.0.0.1:0", &free.to_string());
         let any = OTHER.replace("other", "any");
         reload(&proxy, &format!("{config}{other}{any}"));

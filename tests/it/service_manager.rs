@@ -8,7 +8,7 @@ use evenkeel_testkit::{Proxy, ProxySetup, TempDir};
 use rustix::process::Signal;
 
 use crate::process::Frozen;
-use crate::setup::{Site, assert_serves, get, origin, test};
+use crate::setup::{Site, assert_serves, get, nobody, origin, test};
 
 /// A service manager's socket.
 pub struct Manager {
@@ -182,9 +182,7 @@ fn listeners_take_the_sockets_of_the_service_manager() {
     test(|| {
         let (origin, dir) = (origin(), TempDir::new().unwrap());
         let by_path = dir.join("by-path.sock");
-        // Ports of sockets that are closed again: the kernel assigns others first.
-        let free = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let [by_name, unwanted] = free.map(|it| it.local_addr().unwrap());
+        let [by_name, unwanted] = [nobody(), nobody()];
         let config = format!(
             "[server]\nworkers = 2\n\
              [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:1\"\n\
@@ -208,11 +206,11 @@ fn listeners_take_the_sockets_of_the_service_manager() {
             .arg(file);
         let _running = evenkeel_testkit::process::Running::start(command).unwrap();
         until("the socket by name is served", || {
-            evenkeel_testkit::RawClient::connect(by_name)
+            evenkeel_testkit::RawClient::connect(&by_name)
                 .is_ok_and(|mut it| it.get("/ping").is_ok_and(|it| it.status == 200))
         });
         for _ in 0..20 {
-            assert_serves(&mut evenkeel_testkit::RawClient::connect(by_name).unwrap());
+            assert_serves(&mut evenkeel_testkit::RawClient::connect(&by_name).unwrap());
             assert_serves(&mut evenkeel_testkit::RawClient::connect_unix(&by_path).unwrap());
         }
     });
@@ -255,7 +253,7 @@ fn a_listener_with_a_socket_of_the_service_manager_may_go_and_come_back() {
             assert!(done.status.success(), "{done:?}");
         };
         let serves = || {
-            evenkeel_testkit::RawClient::connect(web)
+            evenkeel_testkit::RawClient::connect(&web)
                 .is_ok_and(|mut it| it.get("/ping").is_ok_and(|it| it.status == 200))
         };
         until("it is served", serves);
@@ -277,8 +275,7 @@ fn a_listener_with_a_socket_of_the_service_manager_may_go_and_come_back() {
 fn the_status_page_takes_a_socket_at_its_own_address_alone() {
     test(|| {
         let (origin, dir) = (origin(), TempDir::new().unwrap());
-        let free = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let [web, unwanted, status] = free.map(|it| it.local_addr().unwrap());
+        let [web, unwanted, status] = [nobody(), nobody(), nobody()];
         let config = format!(
             "[server]\nworkers = 1\n[status]\nbind = \"{status}\"\n\
              [[listener]]\nname = \"web\"\nbind = \"{web}\"\n\
@@ -295,7 +292,7 @@ fn the_status_page_takes_a_socket_at_its_own_address_alone() {
             .arg(file);
         let _running = evenkeel_testkit::process::Running::start(command).unwrap();
         until("the listener is served", || {
-            evenkeel_testkit::RawClient::connect(web)
+            evenkeel_testkit::RawClient::connect(&web)
                 .is_ok_and(|mut it| it.get("/ping").is_ok_and(|it| it.status == 200))
         });
         let mut page = evenkeel_testkit::RawClient::connect(status).unwrap();

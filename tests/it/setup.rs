@@ -139,10 +139,12 @@ pub fn origin() -> OriginHandle {
     Origin::local(OriginOptions::default()).unwrap()
 }
 
-/// An address of 127.0.0.1 where no socket listens. This process keeps the port until it ends,
-/// so that no other test gets it in between.
+/// An address of 127.0.0.1 where no socket listens, until a test listens there. This process
+/// keeps the port until it ends, so that no other test and no connection gets it in between.
 pub fn nobody() -> String {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    // As the standard library does for listeners: those two may share the port.
+    socket.set_reuse_address(true).unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     socket.bind(&any.into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();

@@ -14,11 +14,12 @@
 use std::ops::Range;
 use std::path::Path;
 
+use toml::de::{DeTable, DeValue};
 use toml_parser::Source;
 use toml_parser::lexer::{Token, TokenKind};
 
 use super::diagnostics::Report;
-use super::source_files;
+use super::source_files::{self, MAX_FILE_BYTES};
 
 /// Columns from which on an array is written over several lines.
 const WIDTH: usize = 100;
@@ -27,11 +28,13 @@ const INDENT: usize = 4;
 
 /// Lays out a file; `name` stands in messages.
 ///
-/// Formatting its own result again changes nothing.
+/// Formatting its own result again changes nothing. Lines end with `\n` alone, and a mark of
+/// the byte order goes.
 ///
 /// # Errors
 ///
-/// Every syntax error. Unknown keys and wrong values are none.
+/// Every syntax error, a comment between a key and its value, and a result that is too long.
+/// Unknown keys and wrong values are none.
 pub fn format(name: &Path, bytes: &[u8]) -> Result<String, Report> {
     let mut report = Report::default();
     source_files::read_bytes(name, bytes.to_owned(), &mut report);
@@ -40,7 +43,28 @@ pub fn format(name: &Path, bytes: &[u8]) -> Result<String, Report> {
         Ok(text) if !report.has_mistakes() => text,
         _ => return Err(report),
     };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let bare = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let formatted = layout(bare);
+    // TOML 1.1 allows comments in places from which nothing can move them.
+    if !says_the_same(bare, &formatted) {
+        report.mistake_without_place(format!(
+            "{}: a comment stands between a key and its value; move it, and format again",
+            name.display()
+        ));
+        return Err(report);
+    }
+    if formatted.len() as u64 > MAX_FILE_BYTES {
+        report.mistake_without_place(format!(
+            "{} would be longer than {} MiB, the most that a configuration file may have",
+            name.display(),
+            MAX_FILE_BYTES >> 20
+        ));
+        return Err(report);
+    }
+    Ok(formatted)
+}
+
+fn layout(text: &str) -> String {
     let mut reader = Reader {
         text,
         tokens: Source::new(text).lex().into_vec(),
@@ -50,7 +74,48 @@ pub fn format(name: &Path, bytes: &[u8]) -> Result<String, Report> {
     while reader.kind() != TokenKind::Eof {
         lines.push(&reader.line());
     }
-    Ok(lines.text)
+    lines.text
+}
+
+/// Whether both have the same keys and values, and as many comments.
+fn says_the_same(before: &str, after: &str) -> bool {
+    let comments = |text| {
+        let tokens = Source::new(text).lex();
+        tokens.filter(|it| it.kind() == TokenKind::Comment).count()
+    };
+    match (DeTable::parse(before), DeTable::parse(after)) {
+        (Ok(before_table), Ok(after_table)) => {
+            comments(before) == comments(after)
+                && is_same_table(before_table.get_ref(), after_table.get_ref())
+        }
+        _ => false,
+    }
+}
+
+fn is_same_table(one: &DeTable<'_>, other: &DeTable<'_>) -> bool {
+    one.len() == other.len()
+        && one
+            .iter()
+            .zip(other.iter())
+            .all(|((key, value), (other_key, other_value))| {
+                key.get_ref() == other_key.get_ref()
+                    && is_same_value(value.get_ref(), other_value.get_ref())
+            })
+}
+
+fn is_same_value(one: &DeValue<'_>, other: &DeValue<'_>) -> bool {
+    match (one, other) {
+        (DeValue::Table(one), DeValue::Table(other)) => is_same_table(one, other),
+        (DeValue::Array(one), DeValue::Array(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .zip(other.iter())
+                    .all(|(one, other)| is_same_value(one.get_ref(), other.get_ref()))
+        }
+        // Without places: a number is its digits.
+        (one, other) => format!("{one:?}") == format!("{other:?}"),
+    }
 }
 
 /// What stands between two line breaks outside every list.
@@ -165,6 +230,10 @@ impl<'a> Reader<'a> {
         let mut is_behind_atom = false;
         loop {
             let space = self.skip(TokenKind::Whitespace);
+            if self.is_break_in_pair(parts.last()) {
+                self.take();
+                continue;
+            }
             let kind = self.kind();
             match kind {
                 TokenKind::Comment
@@ -190,6 +259,17 @@ impl<'a> Reader<'a> {
             }
             is_behind_atom = kind == TokenKind::Atom;
         }
+    }
+
+    /// Whether a line ends beside the `=` of a pair, which TOML 1.1 allows in inline tables.
+    fn is_break_in_pair(&self, last: Option<&Part<'_>>) -> bool {
+        if self.kind() != TokenKind::Newline {
+            return false;
+        }
+        let rest = self.tokens[self.next..].iter().map(Token::kind);
+        let is_space = |it: &TokenKind| matches!(it, TokenKind::Newline | TokenKind::Whitespace);
+        let next = rest.skip_while(is_space).next();
+        matches!(last, Some(Part::Equals)) || (last.is_some() && next == Some(TokenKind::Equals))
     }
 
     fn list(&mut self) -> List<'a> {
@@ -244,7 +324,7 @@ impl<'a> Reader<'a> {
         let start = self.range().start;
         let line = self.text[..start].rsplit('\n').next().unwrap_or_default();
         let column = line.trim_start().chars().count();
-        let text = self.take().trim_end();
+        let text = self.take().trim_end_matches([' ', '\t', '\r']);
         Some(Comment { text, column })
     }
 }
@@ -469,6 +549,26 @@ mod tests {
         assert_eq!(formatted(&long).lines().count(), 42);
         let short = formatted("a = [\"10.0.0.1:8080\",\"10.0.0.2:8080\"]");
         assert_eq!(short.lines().count(), 1);
+    }
+
+    #[test]
+    fn pairs_over_several_lines() {
+        for before in ["a = { b\n= 1 }", "a = { b =\n\n  1 }"] {
+            assert_eq!(formatted(before), "a = { b = 1 }\n");
+        }
+        // Nothing says where such a comment belongs.
+        for before in ["a = { b = # c\n1 }", "a = { b # c\n= 1 }"] {
+            let report = format(Path::new("a.toml"), before.as_bytes()).unwrap_err();
+            let said = report.render(Colour::Off);
+            assert!(said.contains("a.toml: a comment stands between"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_result_that_is_too_long_is_refused() {
+        let text = format!("a = [{}]", "1,".repeat((MAX_FILE_BYTES / 4) as usize));
+        let report = format(Path::new("a.toml"), text.as_bytes()).unwrap_err();
+        assert!(report.render(Colour::Off).contains("16 MiB"));
     }
 
     #[test]

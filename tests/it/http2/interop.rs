@@ -2,7 +2,7 @@
 //! server that breaks rules are in `bad_peer.rs`
 //! (<https://github.com/grpc/grpc/blob/master/doc/interop-test-descriptions.md>).
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use evenkeel_testkit::Proxy;
 use evenkeel_testkit::deadline::{until, within};
 use evenkeel_testkit::process::{repository, run};
 
-use crate::setup::Site;
+use crate::setup::{Site, nobody};
 
 /// Cases that need nothing but a server.
 const CASES: [&str; 15] = [
@@ -39,10 +39,7 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        // The port is free at this moment; no other test asks for a port by number.
-        let any = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = any.local_addr().unwrap();
-        drop(any);
+        let address: SocketAddr = nobody().parse().unwrap();
         let mut command = Command::new(repository().join(".go/bin/interop-server"));
         command.arg(format!("--port={}", address.port()));
         command.stdout(Stdio::null()).stderr(Stdio::null());

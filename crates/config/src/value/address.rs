@@ -300,8 +300,14 @@ fn destination(text: &str) -> Result<Destination, Fault> {
         return Err(fault.help(format!("the port is missing: \"{}\"", with_port(text, 80))));
     }
     let Some((name, port)) = text.rsplit_once(':') else {
-        if text.starts_with('/') {
+        if text.starts_with(['/', '.']) {
             return Err(fault.help(format!("did you mean `\"unix:{text}\"`?")));
+        }
+        if text.parse::<u16>().is_ok() {
+            return Err(fault.help(format!("the host is missing: \"127.0.0.1:{text}\"")));
+        }
+        if text.is_empty() {
+            return Err(fault.help("write host and port: \"127.0.0.1:8080\""));
         }
         return Err(fault.help(format!("the port is missing: \"{text}:80\"")));
     };
