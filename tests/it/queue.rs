@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_testkit::deadline::until;
-use evenkeel_testkit::origin::{ListenAddress, Origin, OriginOptions};
 use evenkeel_testkit::{Proxy, RawClient};
 use serde_json::Value;
 
 use crate::control::{ask, site_of};
 use crate::in_flight::{limited, occupy};
-use crate::setup::{Site, assert_logged, assert_refused, assert_serves, nobody, origin, test};
+use crate::setup::{
+    Site, assert_logged, assert_refused, assert_serves, nobody, origin, origin_at, test,
+};
 use crate::words;
 
 /// Gives a request the time to join the queue, which is not visible from outside.
@@ -147,12 +148,7 @@ fn requests_are_held_while_nothing_is_up_and_released_through_the_limit() {
         until("it is found unreachable", || {
             proxy.stderr().to_lowercase().contains("reach")
         });
-        let address: ListenAddress = address.parse().unwrap();
-        let origin = Origin::listen(OriginOptions {
-            listen: address,
-            ..OriginOptions::default()
-        });
-        let origin = origin.unwrap();
+        let origin = origin_at(&address);
         for client in &mut clients {
             assert_eq!(client.read_response("GET").unwrap().status, 200);
         }
@@ -193,13 +189,7 @@ fn a_hold_ends_with_the_queues_timeout_and_can_be_turned_off() {
 fn a_restart_loses_no_request() {
     test(|| {
         let address = nobody();
-        let start = || {
-            Origin::listen(OriginOptions {
-                listen: address.parse().unwrap(),
-                ..OriginOptions::default()
-            })
-            .unwrap()
-        };
+        let start = || origin_at(&address);
         let proxy = Site::default().start(&[limited(&address, 2)]);
         let mut statuses = Vec::new();
         for _ in 0..3 {
@@ -386,11 +376,7 @@ fn who_was_refused_a_connection_goes_there_once_it_opens() {
         let mut waiting = [occupy(&proxy, "/ping"), occupy(&proxy, "/ping")];
         let_it_join();
         let begun = Instant::now();
-        let _first = Origin::listen(OriginOptions {
-            listen: address.parse().unwrap(),
-            ..OriginOptions::default()
-        })
-        .unwrap();
+        let _first = origin_at(&address);
         for client in &mut waiting {
             assert_eq!(client.read_response("GET").unwrap().text(), "pong");
         }

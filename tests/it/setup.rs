@@ -8,6 +8,7 @@ use evenkeel_testkit::{
 use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -137,6 +138,25 @@ impl Site<'_> {
 /// An ordinary origin.
 pub fn origin() -> OriginHandle {
     Origin::local(OriginOptions::default()).unwrap()
+}
+
+/// An origin at an address where another one may have been a moment ago. Processes that tests
+/// start hold a copy of its listening socket between fork and exec.
+pub fn origin_at(address: &str) -> OriginHandle {
+    let mut origin = None;
+    until("the address is free", || {
+        let listen = address.parse().unwrap();
+        let options = OriginOptions {
+            listen,
+            ..OriginOptions::default()
+        };
+        match Origin::listen(options) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            outcome => origin = Some(outcome.unwrap()),
+        }
+        origin.is_some()
+    });
+    origin.expect("it is there")
 }
 
 /// An address of 127.0.0.1 where no socket listens, until a test listens there. This process
