@@ -18,8 +18,8 @@ use crate::oneline::{FilesOptions, InitOptions, ProxyOptions};
     name = "evenkeel",
     version,
     arg_required_else_help = true,
-    after_help = "Exit status: 0 fine, 1 the configuration or the work failed, 2 the call was wrong.\n\n\
-                  Example:\n  evenkeel run --config evenkeel.toml"
+    after_help = "Exit status: 0 success, 1 the configuration is wrong or the command failed, 2 \
+        the command line is wrong.\n\nExample:\n  evenkeel run --config evenkeel.toml"
 )]
 pub struct Call {
     /// What to do.
@@ -67,7 +67,7 @@ fn tip(verbs: &str, word: &str) -> Option<String> {
     let text = match (verb, word) {
         (Some(verb), "-f" | "--file" | "--config-file" | "--configfile") => {
             return Some(format!(
-                "the file goes to --config: evenkeel {verb} --config FILE"
+                "name the file with --config: evenkeel {verb} --config FILE"
             ));
         }
         (None, "-t" | "-T" | "test" | "configtest" | "validate" | "verify" | "lint") => {
@@ -75,7 +75,8 @@ fn tip(verbs: &str, word: &str) -> Option<String> {
         }
         (Some("run"), "-t" | "--test" | "--check") => "`evenkeel check` checks the configuration",
         (None, "-c" | "--config" | "-f" | "--set" | "-v" | "--verbose") => {
-            "options follow the verb: `evenkeel run --config FILE`, `evenkeel check --config FILE`"
+            "write options after the command: `evenkeel run --config FILE`, `evenkeel check \
+             --config FILE`"
         }
         (None, "start" | "serve" | "server" | "up") => "`evenkeel run` runs the load balancer",
         (None, "quit" | "down") => "`evenkeel stop` stops the process",
@@ -99,7 +100,7 @@ fn verbs_below(verbs: &str) -> String {
         command = command.find_subcommand(word).unwrap_or(command);
     }
     let below: Vec<_> = command.get_subcommands().map(|it| it.get_name()).collect();
-    format!("there are {}", below.join(", "))
+    format!("commands are {}", below.join(", "))
 }
 
 /// Ends the program as a call does that can't be read: with status 2.
@@ -174,14 +175,14 @@ pub enum Verb {
         /// Where the configuration comes from.
         #[command(flatten)]
         source: FileSource,
-        /// Load the configuration again whenever its files change
+        /// Reload the configuration whenever its files change
         #[arg(long)]
         watch: bool,
     },
-    /// Pass requests on to endpoints, without a configuration
+    /// Forward requests to endpoints, without a configuration file
     #[command(
-        long_about = "Passes requests on to endpoints, without a configuration file. Ends as `evenkeel run` \
-            does; --print-config shows the file to go on from.",
+        long_about = "Forwards requests to endpoints, without a configuration file. Signals stop \
+            it like `evenkeel run`. --print-config prints a configuration file to start from.",
         after_help = "Examples:\n  evenkeel proxy --from :8080 --to 127.0.0.1:3000 --to 127.0.0.1:3001\n  \
             evenkeel proxy --acme you@example.com --host www.example.com --to 127.0.0.1:3000\n  \
             evenkeel proxy --to 127.0.0.1:3000 --print-config > evenkeel.toml"
@@ -190,14 +191,14 @@ pub enum Verb {
         /// Its shape.
         #[command(flatten)]
         options: Box<ProxyOptions>,
-        /// Print the configuration that this stands for, and end
+        /// Print the configuration file for these options, and exit
         #[arg(long)]
         print_config: bool,
     },
-    /// Serve the files of a folder, without a configuration
+    /// Serve the files of a folder, without a configuration file
     #[command(
-        long_about = "Serves the files of a folder, without a configuration file. Ends as \
-            `evenkeel run` does; --print-config shows the file to go on from.",
+        long_about = "Serves the files of a folder, without a configuration file. Signals stop it \
+            like `evenkeel run`. --print-config prints a configuration file to start from.",
         after_help = "Examples:\n  evenkeel files ./dist --listen :8080 --single-page-app --compress\n  \
             evenkeel files --browse\n  \
             evenkeel files ./dist --acme you@example.com --host www.example.com"
@@ -206,14 +207,14 @@ pub enum Verb {
         /// Its shape.
         #[command(flatten)]
         options: Box<FilesOptions>,
-        /// Print the configuration that this stands for, and end
+        /// Print the configuration file for these options, and exit
         #[arg(long)]
         print_config: bool,
     },
-    /// Write a first configuration, from options or by asking
+    /// Write a first configuration file, from options or by asking
     #[command(
-        long_about = "Writes a configuration with comments, which `evenkeel check` passes. \
-            Without --to and --files it asks a few questions on the terminal.",
+        long_about = "Writes a valid configuration file with comments. Without --to and --files \
+            it asks a few questions on the terminal.",
         after_help = "Examples:\n  evenkeel init\n  \
             evenkeel init --to 127.0.0.1:3000 --health /healthz\n  \
             evenkeel init site.toml --files ./dist --acme you@example.com --host www.example.com"
@@ -223,24 +224,24 @@ pub enum Verb {
         #[command(flatten)]
         options: Box<InitOptions>,
     },
-    /// Format configuration files, and keep their comments
+    /// Format configuration files; comments are kept
     #[command(
-        long_about = "Formats configuration files in place: white space, blank lines, and one item \
-            a line in long lists. Comments, the order of keys and values stay. A file with a \
-            syntax error stays as it is, and the exit status is 1.",
+        long_about = "Formats configuration files in place: white space, blank lines, and one \
+            item per line in long lists. Comments, values and the order of keys do not change. If \
+            a file has a syntax error, it is not changed, and the exit status is 1.",
         after_help = "Examples:\n  evenkeel fmt\n  evenkeel fmt evenkeel.toml local.toml\n  \
             evenkeel fmt --check conf.d/*.toml\n  evenkeel fmt - <evenkeel.toml"
     )]
     Fmt {
-        /// The files; `-` is standard input, whose result goes to standard output
-        /// [default: as `evenkeel run` finds it]
+        /// The files; `-` formats standard input to standard output
+        /// [default: the file that `evenkeel run` would use]
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// Change nothing: name the files that would change, with exit status 1
+        /// Change nothing; list the files that would change, and exit with status 1
         #[arg(long)]
         check: bool,
     },
-    /// Check the configuration: every mistake with its place
+    /// Check the configuration, and show all mistakes with file and line
     #[command(after_help = "Examples:\n  evenkeel check --config evenkeel.toml\n  \
         evenkeel check --print --set upstream.app.balance=random\n  \
         evenkeel check --schema > evenkeel.schema.json")]
@@ -248,19 +249,19 @@ pub enum Verb {
         /// Where the configuration comes from.
         #[command(flatten)]
         source: FileSource,
-        /// Print the effective configuration: all layers and every default, secrets
-        /// as `***`
+        /// Print the effective configuration: all sources merged, with all defaults, and
+        /// secrets as `***`
         #[arg(long)]
         print: bool,
-        /// Print the JSON Schema of the configuration and read no file
+        /// Print the JSON Schema of the configuration; reads no file
         #[arg(long, conflicts_with = "print")]
         schema: bool,
-        /// Do not look up the names of endpoints, and do not ask this machine for
-        /// addresses, ports and folders
+        /// Do not look up host names of endpoints, and do not check addresses, ports and
+        /// folders of this machine
         #[arg(long)]
         offline: bool,
     },
-    /// Say what a request would get, and why, step by step
+    /// Explain step by step how a request would be handled
     #[command(
         after_help = "Examples:\n  evenkeel explain GET http://app.example.com/users\n  \
         evenkeel explain POST http://app.example.com/login -H 'Cookie: beta=1'\n  \
@@ -276,27 +277,27 @@ pub enum Verb {
         #[command(flatten)]
         request: Box<ExplainRequest>,
     },
-    /// Show the load balancer at work, with test origins behind it
+    /// Run a demo: the load balancer with test origins behind it
     #[command(
-        long_about = "Runs the load balancer and test origins of different speed in one \
-            process, on free loopback ports, says what to try, and goes on until interrupted.",
+        long_about = "Runs the load balancer and test origins of different speed in one process, \
+            on free loopback ports. Prints commands to try, and runs until you press Ctrl-C.",
         after_help = "Examples:\n  evenkeel demo\n  evenkeel demo --load\n  evenkeel demo --load --cache\n  evenkeel demo --tcp\n  evenkeel demo --tls"
     )]
     Demo {
-        /// Send it some load, and show each second how that is shared out
+        /// Send load, and show every second how it is distributed
         #[arg(long)]
         load: bool,
-        /// Put a cache before the origins, which all go down now and then
+        /// Put a cache in front of the origins, which all go down now and then
         #[arg(long, requires = "load")]
         cache: bool,
-        /// Carry connections of TCP instead, with load, and an endpoint that goes down
+        /// Balance TCP connections instead, with load, and an endpoint that goes down
         #[arg(long, conflicts_with = "load")]
         tcp: bool,
-        /// Encrypt: with an authority of its own, whose certificate clients are given
+        /// Use TLS, with a certificate of a demo authority
         #[arg(long, conflicts_with_all = ["load", "tcp"])]
         tls: bool,
     },
-    /// Run a test origin: an HTTP server with a shape, to balance to
+    /// Run a test origin: an HTTP server with adjustable delays and failures
     #[command(
         after_help = "Examples:\n  evenkeel origin --listen 127.0.0.1:8081\n  \
         evenkeel origin --name slow --service exp:40ms --threads 4\n  \
@@ -311,12 +312,12 @@ pub enum Verb {
         #[command(flatten)]
         options: Box<OriginOptions>,
     },
-    /// Have the running process load its configuration again
+    /// Reload the configuration of the running process
     #[command(
-        long_about = "Has the running process load its configuration again, without losing a \
-            connection. The process is found by the control socket that the configuration names \
-            as `server.control`. A configuration with mistakes is refused: they are shown, and \
-            the one before stays in force. HUP does the same.",
+        long_about = "Tells the running process to reload its configuration, without losing a \
+            connection. The process is found by its control socket, `server.control` in the \
+            configuration. If the new configuration has mistakes, they are shown, and the process \
+            keeps the old one. The signal HUP does the same.",
         after_help = "Examples:\n  evenkeel reload --config evenkeel.toml\n  \
             evenkeel reload --dry-run\n  \
             evenkeel reload --confirm 60s, and then evenkeel confirm\n  \
@@ -326,18 +327,18 @@ pub enum Verb {
         /// Which process.
         #[command(flatten)]
         control: Control,
-        /// Only say what would change, and what it would cost
+        /// Only show what would change, and its cost
         #[arg(long, conflicts_with = "ReloadArgs")]
         dry_run: bool,
         /// How it comes into force.
         #[command(flatten)]
         options: ReloadArgs,
     },
-    /// Have a configuration stay that was loaded with `reload --confirm`
+    /// Keep the configuration that was loaded with `reload --confirm`
     #[command(
-        long_about = "Has the configuration in force stay, which was loaded with \
-            `evenkeel reload --confirm TIME` and would go back by itself. Where nothing waits to \
-            be confirmed, the exit status is 1.",
+        long_about = "Keeps the configuration that was loaded with `evenkeel reload --confirm \
+            TIME`; otherwise the process returns to the previous one. If no configuration waits \
+            to be confirmed, the exit status is 1.",
         after_help = "Example:\n  evenkeel confirm --config evenkeel.toml"
     )]
     Confirm {
@@ -345,12 +346,12 @@ pub enum Verb {
         #[command(flatten)]
         control: Control,
     },
-    /// Have another process take over from the running one, without losing a connection
+    /// Replace the running process with a new one, without losing a connection
     #[command(
-        long_about = "Has the running process start another one, which takes over its listening \
-            sockets, what is known of endpoints, and the counters. The old process finishes what \
-            it has, and ends. Where the new one does not get ready, the old one goes on, and says \
-            why; the exit status is 1 then. USR2 does the same.",
+        long_about = "Tells the running process to start a new one, which takes over its \
+            listening sockets, the state of endpoints, and the counters. The old process finishes \
+            its open connections, and exits. If the new process fails to start, the old one stays \
+            and reports the reason, and the exit status is 1. The signal USR2 does the same.",
         after_help = "Examples:\n  evenkeel upgrade --config evenkeel.toml\n  \
             evenkeel upgrade --binary /usr/local/bin/evenkeel-next"
     )]
@@ -358,29 +359,28 @@ pub enum Verb {
         /// Which process.
         #[command(flatten)]
         control: Control,
-        /// The program of the new process; otherwise the file that the running one was
-        /// started from
+        /// The program of the new process [default: the file of the running process]
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
     },
-    /// Have the running process finish what is open, and end
+    /// Stop the running process after it finishes open requests
     #[command(
-        long_about = "Has the running process accept nothing more, finish what is open within \
-            `server.drain_timeout`, and end. TERM does the same.",
+        long_about = "Tells the running process to accept no new connections, finish open ones \
+            within `server.drain_timeout`, and exit. The signal TERM does the same.",
         after_help = "Examples:\n  evenkeel stop --config evenkeel.toml\n  evenkeel stop --now"
     )]
     Stop {
         /// Which process.
         #[command(flatten)]
         control: Control,
-        /// Cut what is open, and end at once
+        /// Close all connections, and exit at once
         #[arg(long)]
         now: bool,
     },
-    /// Look at the running process, and change its endpoints
+    /// Inspect the running process, and change its endpoints
     #[command(
-        long_about = "Sends a command to the running process, over the Unix socket that \
-            `server.control` of the configuration names, and shows the answer.",
+        long_about = "Sends a command to the running process over its control socket, \
+            `server.control` in the configuration, and prints the answer.",
         after_help = "Examples:\n  evenkeel ctl show upstreams\n  \
             evenkeel ctl --socket /run/evenkeel/control.sock --json show sessions\n  \
             evenkeel ctl drain app/10.0.0.1:8080\n  evenkeel ctl help drain"
@@ -396,12 +396,12 @@ pub enum Verb {
         #[command(subcommand)]
         verb: CtlVerb,
     },
-    /// Show the certificates that are served, and until when
+    /// Show the certificates in use, and when they expire
     #[command(
-        long_about = "Asks the running process, over the Unix socket that `server.control` of the \
-            configuration names, which certificates its listeners serve: those that expire first \
-            come first. Files that can't be used follow, each with the reason, and what is \
-            ordered by ACME: when next, and why the last order failed.",
+        long_about = "Lists the certificates that the running process serves, the first to expire \
+            first. Then lists files that cannot be used, each with the reason, and ACME orders: \
+            the time of the next, and why the last one failed. The process is found by its \
+            control socket, `server.control` in the configuration.",
         after_help = "Examples:\n  evenkeel certificates\n  evenkeel certificates --json"
     )]
     Certificates {
@@ -412,12 +412,12 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Watch the running process: a live table of its upstreams and endpoints
+    /// Watch the running process: a live table of upstreams and endpoints
     #[cfg(feature = "top")]
     #[command(
-        long_about = "Shows upstreams and endpoints with their state, load and rates, anew each \
-            second. Endpoints can be drained, stopped, made ready and re-weighted from there. \
-            Where standard output is no terminal, prints one second as plain text.",
+        long_about = "Shows upstreams and endpoints with their state, load and rates, updated \
+            every second. Keys drain, stop, ready and reweight endpoints. If standard output is \
+            not a terminal, prints the rates of one second as plain text.",
         after_help = "Examples:\n  evenkeel top\n  evenkeel top --socket /run/evenkeel/control.sock\n  \
             evenkeel top --interval 5 | tee second.txt"
     )]
@@ -425,16 +425,17 @@ pub enum Verb {
         /// Which process.
         #[command(flatten)]
         control: Control,
-        /// Seconds from one picture to the next
+        /// Seconds between two updates
         #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds, allow_negative_numbers = true)]
         interval: f64,
     },
     /// Print the version
     #[command(after_help = "Example:\n  evenkeel version")]
     Version,
-    /// Print the completions of a shell
+    /// Print a completion script for a shell
     #[command(
-        long_about = "Prints a script that has a shell complete verbs and options of evenkeel.",
+        long_about = "Prints a script with which a shell completes the commands and options of \
+            evenkeel.",
         after_help = "Example:\n  evenkeel completions bash > /etc/bash_completion.d/evenkeel"
     )]
     Completions {
@@ -452,13 +453,13 @@ pub enum Verb {
 /// A request to explain, and how.
 #[derive(Debug, Args)]
 pub struct ExplainRequest {
-    /// Ask the running process, over `server.control`, what would happen now
+    /// Ask the running process over its control socket what would happen now
     #[arg(long)]
     pub live: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// A field of the request
+    /// A header of the request
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
     /// The client's address [default: 127.0.0.1]
@@ -467,22 +468,22 @@ pub struct ExplainRequest {
     /// The listener [default: the one on the URL's port]
     #[arg(long, value_name = "NAME")]
     pub listener: Option<String>,
-    /// An endpoint of the upstream: why it is there, or is not (with --live)
+    /// Explain why the upstream has or lacks this endpoint (with --live)
     #[arg(long, value_name = "NAME", requires = "live")]
     pub endpoint: Option<String>,
-    /// The server that a client of TCP names by TLS
+    /// The TLS server name (SNI) that a TCP client sends
     #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
-    /// A protocol that a client of TCP offers by TLS
+    /// A TLS protocol (ALPN) that a TCP client offers
     #[arg(long, value_name = "NAME")]
     pub alpn: Vec<String>,
-    /// What a client of TCP sends first
+    /// The first bytes that a TCP client sends
     #[arg(long, value_name = "TEXT")]
     pub first_bytes: Option<String>,
-    /// The method; TCP for a connection to a listener of TCP
+    /// The method; TCP for a connection to a TCP listener
     #[arg(value_name = "METHOD")]
     pub method: String,
-    /// The URL, or a path alone with `-H 'Host: …'`; of a connection the port, as in :5432
+    /// The URL, or only a path with `-H 'Host: …'`; for TCP the port, as in :5432
     #[arg(value_name = "URL")]
     pub url: String,
 }
@@ -490,7 +491,7 @@ pub struct ExplainRequest {
 /// Which running process is meant.
 #[derive(Debug, Args)]
 pub struct Control {
-    /// The control socket; otherwise `server.control` of the configuration
+    /// The control socket [default: `server.control` of the configuration]
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
     /// Where the configuration comes from.
@@ -501,7 +502,7 @@ pub struct Control {
 /// A command to the running process.
 #[derive(Debug, Subcommand)]
 pub enum CtlVerb {
-    /// Show what the process has and does
+    /// Show the state of the process
     #[command(after_help = "Examples:\n  evenkeel ctl show upstreams app\n  \
         evenkeel ctl show sessions 20\n  evenkeel ctl show errors --json")]
     Show {
@@ -509,29 +510,29 @@ pub enum CtlVerb {
         #[command(subcommand)]
         what: ShowVerb,
     },
-    /// Show what happens in the next second, or so many
+    /// Show the rates over the next second, or over several
     #[command(after_help = "Example:\n  evenkeel ctl rates 5")]
     Rates {
         /// Seconds to watch
         #[arg(default_value = "1", value_parser = seconds, allow_negative_numbers = true)]
         seconds: f64,
     },
-    /// Send endpoints nothing new, and let them finish what they have
+    /// Send endpoints no new requests, and let them finish the ones in flight
     #[command(
         after_help = "Examples:\n  evenkeel ctl drain app/10.0.0.1:8080\n  evenkeel ctl drain 'app/*'"
     )]
     Drain {
-        /// Endpoints by name; UPSTREAM/* is all of an upstream
+        /// Names of endpoints; UPSTREAM/* means all of an upstream
         #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
         endpoints: Vec<String>,
         /// Save it in `server.state_file` for the next start
         #[arg(long)]
         save: bool,
     },
-    /// Send endpoints requests again
+    /// Send requests to endpoints again
     #[command(after_help = "Example:\n  evenkeel ctl ready app/10.0.0.1:8080")]
     Ready {
-        /// Endpoints by name; UPSTREAM/* is all of an upstream
+        /// Names of endpoints; UPSTREAM/* means all of an upstream
         #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
         endpoints: Vec<String>,
         /// Save it in `server.state_file` for the next start
@@ -541,54 +542,54 @@ pub enum CtlVerb {
     /// Take endpoints out of service
     #[command(after_help = "Example:\n  evenkeel ctl stop app/10.0.0.1:8080")]
     Stop {
-        /// Endpoints by name; UPSTREAM/* is all of an upstream
+        /// Names of endpoints; UPSTREAM/* means all of an upstream
         #[arg(required = true, value_name = "UPSTREAM/ENDPOINT")]
         endpoints: Vec<String>,
         /// Save it in `server.state_file` for the next start
         #[arg(long)]
         save: bool,
     },
-    /// Give an endpoint another share of the traffic
+    /// Change an endpoint's share of the traffic
     #[command(after_help = "Example:\n  evenkeel ctl weight app/10.0.0.1:8080 3")]
     Weight {
-        /// An endpoint by name; UPSTREAM/* is all of an upstream
+        /// Name of an endpoint; UPSTREAM/* means all of an upstream
         #[arg(value_name = "UPSTREAM/ENDPOINT")]
         endpoint: String,
-        /// Share relative to the other endpoints; 0 gets nothing new
+        /// Share relative to the other endpoints; with 0 it gets no new requests
         #[arg(value_parser = weight, allow_negative_numbers = true)]
         weight: u32,
         /// Save it in `server.state_file` for the next start
         #[arg(long)]
         save: bool,
     },
-    /// Refuse the requests of a route or an upstream; without arguments: list those
+    /// Refuse the requests of a route or an upstream; without arguments, list them
     #[command(
-        after_help = "Requests are answered 503, by the page that the route's `errors` has for \
-                      `maintenance`. It stays so over reloads and upgrades, until it is switched \
-                      off or the program ends.\n\nExamples:\n  evenkeel ctl maintenance on app\n  \
-                      evenkeel ctl maintenance off app\n  evenkeel ctl maintenance"
+        after_help = "Requests are answered 503, with the page for `maintenance` in the route's \
+            `errors`. Maintenance survives reloads and upgrades. It ends when you switch it off \
+            or the program ends.\n\nExamples:\n  evenkeel ctl maintenance on app\n  evenkeel ctl \
+            maintenance off app\n  evenkeel ctl maintenance"
     )]
     Maintenance {
         /// Switch it on or off
         #[arg(value_parser = ["on", "off"], requires = "name")]
         state: Option<String>,
-        /// A route or an upstream; route/NAME or upstream/NAME where both have the name
+        /// A route or an upstream; route/NAME or upstream/NAME if both have the name
         name: Option<String>,
     },
-    /// Have the configuration loaded again
+    /// Reload the configuration
     #[command(after_help = "Examples:\n  evenkeel ctl reload\n  evenkeel ctl reload --confirm 60s")]
     Reload {
         /// How it comes into force.
         #[command(flatten)]
         options: ReloadArgs,
     },
-    /// Have a configuration stay that was loaded with `reload --confirm`
+    /// Keep the configuration that was loaded with `reload --confirm`
     #[command(after_help = "Example:\n  evenkeel ctl confirm")]
     Confirm,
-    /// Say what loading the configuration again would change, and what it would cost
+    /// Show what reloading the configuration would change, and its cost
     #[command(after_help = "Example:\n  evenkeel ctl diff")]
     Diff,
-    /// Add endpoints to an upstream, remove them, or change them
+    /// Add, change or remove endpoints of an upstream
     #[command(
         after_help = "Examples:\n  evenkeel ctl endpoint add app/10.0.0.9:8080 --weight 2 --save\n  \
         evenkeel ctl endpoint set app/10.0.0.9:8080 --tier 1\n  \
@@ -599,13 +600,13 @@ pub enum CtlVerb {
         #[command(subcommand)]
         what: EndpointVerb,
     },
-    /// Order the certificate of a name now, by ACME
+    /// Order the ACME certificate of a name now
     #[command(after_help = "Example:\n  evenkeel ctl renew www.example.com")]
     Renew {
-        /// The name, as `evenkeel certificates` has it
+        /// The name, as `evenkeel certificates` shows it
         name: String,
     },
-    /// Drop what is cached, or have it validated before it is served again
+    /// Drop cached responses, or mark them as stale
     #[command(
         after_help = "Examples:\n  evenkeel ctl purge url https://example.com/a?b\n  \
         evenkeel ctl purge prefix https://example.com/images/ --soft\n  \
@@ -615,14 +616,15 @@ pub enum CtlVerb {
         /// What to purge.
         #[command(subcommand)]
         what: PurgeVerb,
-        /// Have it stale, and not dropped: served while it is validated, or where that fails
+        /// Mark responses as stale instead of dropping them: they are validated before or while
+        /// they are served, and served if that fails
         #[arg(long, global = true)]
         soft: bool,
-        /// In the cache of this name, and not in all of them
+        /// Only in the cache of this name
         #[arg(long, global = true, value_name = "NAME")]
         cache: Option<String>,
     },
-    /// Change the event log's level, or a server as HAProxy has it
+    /// Change the level of the event log, or (HAProxy's syntax) a server
     #[command(after_help = "Examples:\n  evenkeel ctl set log-level debug\n  \
         evenkeel ctl set server app/10.0.0.1:8080 state drain")]
     Set {
@@ -630,21 +632,21 @@ pub enum CtlVerb {
         #[command(subcommand)]
         what: SetVerb,
     },
-    /// As HAProxy has it: get a server's weight
+    /// HAProxy's command: get a server's weight
     #[command(after_help = "Example:\n  evenkeel ctl get weight app/10.0.0.1:8080")]
     Get {
         /// What to get.
         #[command(subcommand)]
         what: GetVerb,
     },
-    /// As HAProxy has it: `ready`
+    /// HAProxy's command for `ready`
     #[command(after_help = "Example:\n  evenkeel ctl enable server app/10.0.0.1:8080")]
     Enable {
         /// What to enable.
         #[command(subcommand)]
         what: ServerVerb,
     },
-    /// As HAProxy has it: `stop`
+    /// HAProxy's command for `stop`
     #[command(after_help = "Example:\n  evenkeel ctl disable server app/10.0.0.1:8080")]
     Disable {
         /// What to disable.
@@ -656,11 +658,12 @@ pub enum CtlVerb {
 /// How a configuration comes into force that is loaded again.
 #[derive(Debug, Args)]
 pub struct ReloadArgs {
-    /// Have it go back by itself, unless `evenkeel confirm` follows within this time, such
-    /// as 60s
+    /// Return to the old configuration, unless `evenkeel confirm` follows within this time,
+    /// such as 60s
     #[arg(long, value_name = "TIME", value_parser = confirm_time)]
     confirm: Option<Duration>,
-    /// Refuse it where an upstream has new endpoints only, and none of them passes a probe
+    /// Refuse the configuration if an upstream has only new endpoints, and none passes a
+    /// health check
     #[arg(long)]
     require_healthy: bool,
 }
@@ -684,12 +687,12 @@ impl ReloadArgs {
 pub enum PurgeVerb {
     /// All responses of a URL
     Url {
-        /// As clients ask for it
+        /// The URL, as clients request it
         url: String,
     },
-    /// All responses whose URL begins so
+    /// All responses whose URL begins with a prefix
     Prefix {
-        /// Scheme and host at least
+        /// The prefix: at least scheme and host
         #[arg(value_name = "URL")]
         prefix: String,
     },
@@ -705,7 +708,7 @@ pub enum PurgeVerb {
 /// How the list of an upstream changes.
 #[derive(Debug, Subcommand)]
 pub enum EndpointVerb {
-    /// An endpoint joins
+    /// Add an endpoint
     Add {
         /// The upstream, and the endpoint's address
         #[arg(value_name = "UPSTREAM/ADDRESS")]
@@ -714,18 +717,18 @@ pub enum EndpointVerb {
         #[command(flatten)]
         options: EndpointOptions,
     },
-    /// An endpoint leaves, once it has finished what it has
+    /// Remove an endpoint after it finishes its requests
     Remove {
-        /// An endpoint by name
+        /// Name of an endpoint
         #[arg(value_name = "UPSTREAM/ENDPOINT")]
         place: String,
         /// Save it in `server.state_file` for the next start
         #[arg(long)]
         save: bool,
     },
-    /// An endpoint stays, with another weight, limit, tier or address
+    /// Change the weight, limit, tier or address of an endpoint
     Set {
-        /// An endpoint by name
+        /// Name of an endpoint
         #[arg(value_name = "UPSTREAM/ENDPOINT")]
         place: String,
         /// What it is from now on.
@@ -740,16 +743,16 @@ pub struct EndpointOptions {
     /// Share relative to the other endpoints
     #[arg(long, value_name = "N", value_parser = weight, allow_negative_numbers = true)]
     pub weight: Option<u32>,
-    /// Most exchanges in flight; 0 is no limit
+    /// Most exchanges in flight; 0 means no limit
     #[arg(long, value_name = "N")]
     pub max_in_flight: Option<u32>,
-    /// It is used while no endpoint of a lower tier takes requests
+    /// Use it only while no endpoint of a lower tier takes requests
     #[arg(long, value_name = "N")]
     pub tier: Option<u16>,
     /// The short form of --tier 1
     #[arg(long, conflicts_with = "tier")]
     pub backup: bool,
-    /// Where it is, if its name does not say that
+    /// The address, if it differs from the name
     #[arg(long)]
     pub address: Option<String>,
     /// Save it in `server.state_file` for the next start
@@ -762,7 +765,7 @@ pub struct EndpointOptions {
 pub enum ShowVerb {
     /// Upstreams with their endpoints: state, load, counts
     Upstreams {
-        /// One of them only
+        /// Only this upstream
         name: Option<String>,
     },
     /// Listeners: connections, requests, times
@@ -771,19 +774,19 @@ pub enum ShowVerb {
     Routes,
     /// Files from memory and from disks; the disks' queues
     Files,
-    /// Caches, and what each route got of its own
+    /// Caches, and the cache results of each route
     Cache,
-    /// Certificates by when they expire, and files that can't be used
+    /// Certificates, the first to expire first, and files that can't be used
     Certificates,
-    /// Open connections, those with an exchange first
+    /// Open connections, the ones with an exchange first
     Sessions {
         /// Rows to show
         #[arg(value_parser = rows, allow_negative_numbers = true)]
         count: Option<usize>,
     },
-    /// Configurations in use: the newest, and those that go on
+    /// Configurations in use: the newest, and older ones still in use
     Generations,
-    /// Who waits for an endpoint, and for how long
+    /// Requests that wait for an endpoint, and for how long
     Queue,
     /// The last exchanges that failed or were refused
     Errors {
@@ -791,13 +794,13 @@ pub enum ShowVerb {
         #[arg(value_parser = rows, allow_negative_numbers = true)]
         count: Option<usize>,
     },
-    /// As HAProxy has it: the process
+    /// HAProxy's command: the process
     Info,
-    /// As HAProxy has it: all figures, as CSV
+    /// HAProxy's command: all metrics, as CSV
     Stat,
-    /// As HAProxy has it: names of upstreams
+    /// HAProxy's command: names of upstreams
     Backend,
-    /// As HAProxy has it: endpoints with what was set for them
+    /// HAProxy's command: endpoints with their settings
     Servers {
         /// What of them.
         #[command(subcommand)]
@@ -808,9 +811,9 @@ pub enum ShowVerb {
 /// What can be shown of servers.
 #[derive(Debug, Subcommand)]
 pub enum ServersVerb {
-    /// Their states, in the form that HAProxy loads again
+    /// The states of servers, in HAProxy's format
     State {
-        /// One upstream only
+        /// Only this upstream
         backend: Option<String>,
     },
 }
@@ -818,27 +821,27 @@ pub enum ServersVerb {
 /// What can be set.
 #[derive(Debug, Subcommand)]
 pub enum SetVerb {
-    /// How much the event log tells
+    /// The level of the event log
     LogLevel {
         /// The level
         #[arg(value_parser = ["error", "warn", "info", "debug", "trace"])]
         level: String,
     },
-    /// As HAProxy has it: a server's state or weight
+    /// HAProxy's command: a server's state or weight
     Server {
         /// UPSTREAM/ENDPOINT
         server: String,
-        /// Which of both
+        /// `state` or `weight`
         #[arg(value_parser = ["state", "weight"])]
         what: String,
-        /// ready, drain or maint; or a weight, or a part of the one configured: 50%
+        /// ready, drain or maint; or a weight, or a percentage of the configured weight: 50%
         value: String,
     },
-    /// As HAProxy has it: a server's weight
+    /// HAProxy's command: a server's weight
     Weight {
         /// UPSTREAM/ENDPOINT
         server: String,
-        /// A weight, or a part of the one configured: 50%
+        /// A weight, or a percentage of the configured weight: 50%
         weight: String,
     },
 }
@@ -856,7 +859,7 @@ pub enum ServerVerb {
 /// What can be got.
 #[derive(Debug, Subcommand)]
 pub enum GetVerb {
-    /// A server's weight, and the one configured
+    /// A server's weight, and its configured weight
     Weight {
         /// UPSTREAM/ENDPOINT
         server: String,
@@ -866,21 +869,23 @@ pub enum GetVerb {
 fn weight(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(weight) if weight <= MAX_WEIGHT => Ok(weight),
-        _ => Err(format!("a weight is a whole number from 0 to {MAX_WEIGHT}")),
+        _ => Err(format!(
+            "a weight must be a whole number from 0 to {MAX_WEIGHT}"
+        )),
     }
 }
 
 fn rows(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rows @ 1..=MAX_ROWS) => Ok(rows),
-        _ => Err(format!("a number of rows is 1 to {MAX_ROWS}")),
+        _ => Err(format!("the number of rows must be 1 to {MAX_ROWS}")),
     }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.1..=60.0).contains(&seconds) => Ok(seconds),
-        _ => Err("a time is 0.1 to 60 seconds".to_owned()),
+        _ => Err("the time must be 0.1 to 60 seconds".to_owned()),
     }
 }
 
@@ -908,14 +913,14 @@ impl FileSource {
 /// Where the configuration comes from.
 #[derive(Debug, Default, Args)]
 pub struct Source {
-    /// The configuration file; `local.toml` beside it overrides it [env: EVENKEEL_CONFIG]
+    /// The configuration file; a `local.toml` beside it overrides it [env: EVENKEEL_CONFIG]
     /// [default: evenkeel.toml, or else /etc/evenkeel/evenkeel.toml]
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Set one option; the value is TOML, or else taken as text
+    /// Set one option; a value that is not TOML is read as text
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub sets: Vec<String>,
-    /// Say more; twice for still more
+    /// Log more; repeat for even more
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -924,7 +929,7 @@ pub struct Source {
 const DEFAULT_FILES: [&str; 2] = ["evenkeel.toml", "/etc/evenkeel/evenkeel.toml"];
 
 fn without_name() -> String {
-    format!("without that it is {}", DEFAULT_FILES.join(", or else "))
+    format!("the default is {}", DEFAULT_FILES.join(", or else "))
 }
 
 impl Source {
@@ -941,7 +946,7 @@ impl Source {
             let is_there = |it: &PathBuf| it.try_exists().unwrap_or(true);
             return defaults.find(is_there).ok_or_else(|| {
                 format!(
-                    "there is no configuration file: name it with --config FILE; {}",
+                    "no configuration file found: name it with --config FILE; {}",
                     without_name()
                 )
             });
@@ -956,11 +961,11 @@ impl Source {
                         inside.display()
                     )
                 } else {
-                    format!("{shown} is a folder: --config FILE takes a file")
+                    format!("{shown} is a folder: --config needs a file")
                 })
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!(
-                "there is no file {shown}: --config FILE names the configuration; {}",
+                "the file {shown} does not exist: name the configuration with --config FILE; {}",
                 without_name()
             )),
             _ => Ok(path),

@@ -15,8 +15,8 @@ pub fn run(options: InitOptions) -> Result<(), Failed> {
     let shown = file.display();
     if !force && file.symlink_metadata().is_ok() {
         return Err(complain(&format!(
-            "{shown} is there already: --force replaces it, and `evenkeel init FILE` writes \
-             another file"
+            "{shown} already exists: replace it with --force, or write another file with \
+             `evenkeel init FILE`"
         )));
     }
     if file.is_dir() {
@@ -43,9 +43,8 @@ pub fn run(options: InitOptions) -> Result<(), Failed> {
     outcome.map_err(|error| complain(&format!("write {shown}: {error}")))?;
     let option = option(&file);
     print(&format!(
-        "{shown} is written: {}.\n\n  \
-         evenkeel check{option}    # every mistake, with its place\n  \
-         evenkeel run{option}\n",
+        "{shown} is written: {}.\n\n  evenkeel check{option}    # show all mistakes\n  evenkeel \
+         run{option}\n",
         line.introduction
     ))
 }
@@ -73,7 +72,7 @@ fn introduction(file: &Path) -> String {
         let socket = oneline::quoted(&socket.to_string_lossy());
         format!(
             "[server]\n\
-             # Where `evenkeel reload`, `evenkeel ctl` and `evenkeel top` find the process.\n\
+             # The socket by which `evenkeel reload`, `evenkeel ctl` and `evenkeel top` reach the process.\n\
              control = {socket}\n\n"
         )
     } else {
@@ -81,10 +80,10 @@ fn introduction(file: &Path) -> String {
     };
     format!(
         "# Evenkeel's configuration.\n\
-         #   evenkeel check{option}     every mistake, with its place\n\
+         #   evenkeel check{option}     show all mistakes\n\
          #   evenkeel run{option}       start\n\
-         #   evenkeel reload{option}    load it again, without losing a request\n\n\
-         # A page that shows the program at work: http://localhost:8404\n\
+         #   evenkeel reload{option}    apply changes, without losing a request\n\n\
+         # The status page: http://localhost:8404\n\
          status = true\n\n\
          {control}"
     )
@@ -157,8 +156,8 @@ fn site(options: InitOptions) -> Result<Site, Failed> {
     }
     if !io::stdin().is_terminal() {
         cli::wrong_call(
-            "say what to serve: `--to ADDRESS` for an application, or `--files FOLDER`; \
-             on a terminal `evenkeel init` asks",
+            "choose what to serve: `--to ADDRESS` for an application, or `--files FOLDER`; on a \
+             terminal `evenkeel init` asks",
         );
     }
     let example = Site::Proxy(ProxyOptions {
@@ -190,9 +189,8 @@ impl<R: BufRead, W: Write> Asker<R, W> {
     /// # Errors
     /// The answers ended, or can't be read.
     fn site(&mut self, front: FrontOptions) -> io::Result<Site> {
-        let kinds = "What is to be served?\n  \
-                     1  an application: requests go to its servers\n  \
-                     2  a folder of files\n";
+        let kinds = "What do you want to serve?\n  1  an application: requests go to its \
+            servers\n  2  a folder of files\n";
         write!(self.output, "{kinds}")?;
         let is_folder = loop {
             match self.ask("1 or 2", "1")?.as_str() {
@@ -210,7 +208,7 @@ impl<R: BufRead, W: Write> Asker<R, W> {
                 })
             })?
         } else {
-            let question = "Addresses of the servers, with spaces between";
+            let question = "Addresses of the servers, separated by spaces";
             self.until_fine(question, "127.0.0.1:3000", |to| {
                 Site::Proxy(ProxyOptions {
                     to: words(to),
@@ -219,15 +217,15 @@ impl<R: BufRead, W: Write> Asker<R, W> {
                 })
             })?
         };
-        let question = "Host names that clients ask for, or Enter for all";
+        let question = "Host names to serve, or Enter for all";
         if site.front().host.is_empty() {
             self.change(&mut site, question, "", |site, hosts| {
                 site.front().host = words(hosts);
             })?;
         }
         if !site.front().host.is_empty() && !site.front().is_encrypted() {
-            let question = "E-mail address for certificates of Let's Encrypt (HTTPS), or Enter \
-                            for HTTP alone";
+            let question = "E-mail address for certificates from Let's Encrypt (HTTPS), or Enter \
+                            for HTTP only";
             self.change(&mut site, question, "", |site, email| {
                 site.front().acme = Some(email.to_owned()).filter(|it| !it.is_empty());
             })?;
@@ -239,20 +237,19 @@ impl<R: BufRead, W: Write> Asker<R, W> {
         }
         match &site {
             Site::Proxy(_) => {
-                let question = "Path that tells whether a server is well, such as /healthz, or \
-                                Enter for none";
+                let question = "Path of a health check, such as /healthz, or Enter for none";
                 self.change(&mut site, question, "", |site, path| {
                     if let Site::Proxy(options) = site {
                         options.health = Some(path.to_owned()).filter(|it| !it.is_empty());
                     }
                 })?;
-                let is_cached = self.agrees("Store responses that allow it (a cache)?")?;
+                let is_cached = self.agrees("Cache responses that allow it?")?;
                 if let Site::Proxy(options) = &mut site {
                     options.cache = is_cached;
                 }
             }
             Site::Files(_) => {
-                let question = "Is it an application of a single page?";
+                let question = "Is it a single-page application?";
                 let is_one_page = self.agrees(question)?;
                 if let Site::Files(options) = &mut site {
                     options.single_page_app = is_one_page;
@@ -314,7 +311,7 @@ impl<R: BufRead, W: Write> Asker<R, W> {
         let mut line = String::new();
         if self.input.read_line(&mut line)? == 0 {
             writeln!(self.output)?;
-            return Err(io::Error::other("the answers ended"));
+            return Err(io::Error::other("the input ended"));
         }
         Ok(match line.trim() {
             "" => default.to_owned(),
@@ -364,7 +361,7 @@ mod tests {
         let count = |part: &str| asked.matches(part).count();
         assert_eq!(count("1 or 2"), 2, "{asked}");
         assert_eq!(count("Addresses of the servers"), 2, "{asked}");
-        assert_eq!(count("Path that tells"), 2, "{asked}");
+        assert_eq!(count("Path of a health check"), 2, "{asked}");
         assert_eq!(count("Listen on"), 0, "{asked}");
     }
 

@@ -147,7 +147,7 @@ fn one_line(line: OneLine, is_printed: bool) -> Result<(), Failed> {
     let loaded = loaded.map_err(|report| {
         show(&report);
         let mistakes = mistakes_of(&report);
-        complain(&format!("{mistakes} that this call stands for"))
+        complain(&format!("{mistakes} for these options"))
     })?;
     show(&loaded.warnings);
     note(&line.introduction);
@@ -307,7 +307,7 @@ fn fmt_file(file: &Path, is_check: bool) -> Result<(), Failed> {
     let bytes = bytes.map_err(|error| complain(&format!("read {shown}: {error}")))?;
     let text = config::format::format(file, &bytes).map_err(|report| {
         show(&report);
-        complain(&format!("{shown} stays as it is"))
+        complain(&format!("{shown} is not changed"))
     })?;
     let is_formatted = text.as_bytes() == bytes;
     if is_check {
@@ -341,7 +341,9 @@ fn asked(request: &cli::ExplainRequest) -> Result<Asked, NoRequest> {
     } else if connection == AskedConnection::default() {
         Asked::new(&request.method, &request.url, &request.headers)
     } else {
-        cli::wrong_call("--sni, --alpn and --first-bytes are of connections: the method is TCP")
+        cli::wrong_call(
+            "--sni, --alpn and --first-bytes are for connections: write TCP as the method",
+        )
     }
 }
 

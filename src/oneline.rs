@@ -18,7 +18,7 @@ pub struct ProxyOptions {
     /// Send requests to this endpoint; may be repeated
     #[arg(long, required = true, value_name = "ADDRESS")]
     pub to: Vec<String>,
-    /// Probe the endpoints by this path
+    /// Check the health of endpoints with this path
     #[arg(long, value_name = "PATH")]
     pub health: Option<String>,
     /// Store responses that allow it, and serve them again
@@ -32,19 +32,19 @@ pub struct ProxyOptions {
 /// The shape of `evenkeel files`.
 #[derive(Debug, Default, Args)]
 pub struct FilesOptions {
-    /// The folder
+    /// The folder to serve
     #[arg(default_value = ".")]
     pub folder: PathBuf,
     /// Its listener.
     #[command(flatten)]
     pub front: FrontOptions,
-    /// Answer with /index.html where there is no file
+    /// Serve /index.html for paths without a file
     #[arg(long)]
     pub single_page_app: bool,
     /// Compress files
     #[arg(long)]
     pub compress: bool,
-    /// Show what is in a folder
+    /// List the contents of folders
     #[arg(long)]
     pub browse: bool,
 }
@@ -64,13 +64,13 @@ pub struct InitOptions {
     /// Its listener.
     #[command(flatten)]
     pub front: FrontOptions,
-    /// Probe the endpoints by this path
+    /// Check the health of endpoints with this path
     #[arg(long, requires = "to", value_name = "PATH")]
     pub health: Option<String>,
     /// Store responses that allow it, and serve them again
     #[arg(long, requires = "to")]
     pub cache: bool,
-    /// Answer with /index.html where there is no file
+    /// Serve /index.html for paths without a file
     #[arg(long, requires = "files", conflicts_with = "to")]
     pub single_page_app: bool,
     /// Compress responses
@@ -90,7 +90,7 @@ pub struct FrontOptions {
     /// Answer only requests to this host; may be repeated
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
-    /// Serve HTTPS with a certificate from Let's Encrypt; the issuer writes to EMAIL
+    /// Serve HTTPS with a certificate from Let's Encrypt; EMAIL is the contact address
     #[arg(long, requires = "host", conflicts_with = "tls", value_name = "EMAIL")]
     pub acme: Option<String>,
     /// Serve HTTPS with the certificate in this PEM file
@@ -131,7 +131,9 @@ pub fn proxy(options: &ProxyOptions) -> OneLine {
     }
     text.push_str("\n# The servers of the application.\n[upstream.app]\n");
     if let Some(path) = &options.health {
-        text.push_str("# Probe each server by this path; one that fails gets no requests.\n");
+        text.push_str(
+            "# Probe each server with this path; a server that fails gets no requests.\n",
+        );
         let _ = writeln!(text, "health = {{ path = {} }}", quoted(path));
     }
     let endpoints: Vec<_> = options.to.iter().map(|it| quoted(it)).collect();
@@ -166,7 +168,7 @@ pub fn files(options: &FilesOptions) -> Result<OneLine, String> {
             "listing = true     # show the names of files where there is no index.html\n",
         );
     }
-    let introduction = format!("{} has the files of {folder}", front.url());
+    let introduction = format!("{} serves the files of {folder}", front.url());
     Ok(OneLine { text, introduction })
 }
 
@@ -174,14 +176,14 @@ pub fn files(options: &FilesOptions) -> Result<OneLine, String> {
 fn folder(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let found = std::fs::metadata(path)
-        .map_err(|error| format!("there is no folder {shown} to serve files of: {error}"))?;
+        .map_err(|error| format!("the folder {shown} can't be served: {error}"))?;
     if !found.is_dir() {
         return Err(format!(
-            "{shown} is no folder: name the folder that it is in"
+            "{shown} is not a folder: name the folder that contains it"
         ));
     }
     if path.to_str().is_none() {
-        return Err(format!("the path of {shown} is not in UTF-8"));
+        return Err(format!("the path of {shown} is not valid UTF-8"));
     }
     Ok(whole(path))
 }
@@ -233,7 +235,7 @@ impl<'a> Front<'a> {
         text.push('\n');
         // An authority asks for its proof there, and people do not write `https`.
         if self.options.is_encrypted() && self.bind == ":443" {
-            text.push_str("# Sends clients of plain HTTP to HTTPS.\n");
+            text.push_str("# Redirects plain HTTP to HTTPS.\n");
             text.push_str("[[listener]]\nbind = \":80\"\nredirect_to_https = true\n\n");
         }
         text
@@ -241,7 +243,7 @@ impl<'a> Front<'a> {
 
     /// The head of the route, with its condition if it has one.
     fn push_route(&self, text: &mut String) {
-        text.push_str("# A request takes the first route that matches it.\n[[route]]\n");
+        text.push_str("# The first route that matches a request is used.\n[[route]]\n");
         let hosts: Vec<_> = self.options.host.iter().map(|it| quoted(it)).collect();
         if !hosts.is_empty() {
             let _ = writeln!(text, "match = {{ host = [{}] }}", hosts.join(", "));
@@ -354,16 +356,19 @@ mod tests {
         };
         let OneLine { text, introduction } = files(&options(dir.path())).unwrap();
         let whole = dir.path().canonicalize().unwrap();
-        let expected = format!("http://127.0.0.1:9000 has the files of {}", whole.display());
+        let expected = format!(
+            "http://127.0.0.1:9000 serves the files of {}",
+            whole.display()
+        );
         assert_eq!(introduction, expected);
         assert_eq!(load(&text).routes.len(), 1);
         let nothing = dir.join("nothing");
         let error = files(&options(&nothing)).unwrap_err();
-        assert!(error.starts_with("there is no folder "), "{error}");
+        assert!(error.starts_with("the folder "), "{error}");
         std::fs::write(&nothing, "").unwrap();
         let error = files(&options(&nothing)).unwrap_err();
         assert!(
-            error.ends_with("is no folder: name the folder that it is in"),
+            error.ends_with("is not a folder: name the folder that contains it"),
             "{error}"
         );
     }

@@ -160,10 +160,10 @@ pub(crate) enum ConnectFault {
 }
 
 /// The likely reason where a server does not understand TLS.
-const MAYBE_PLAIN: &str = "it may speak plain text, for which the URL begins with `redis://`";
+const MAYBE_PLAIN: &str = "it may speak plain text: then the URL begins with `redis://`";
 
 /// The likely reason where a server does not understand plain text.
-const MAYBE_TLS: &str = "it may speak TLS, for which the URL begins with `rediss://`";
+const MAYBE_TLS: &str = "it may speak TLS: then the URL begins with `rediss://`";
 
 impl ConnectFault {
     fn of_plain(error: RedisError) -> Self {

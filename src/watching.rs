@@ -307,8 +307,8 @@ impl Listening {
             if system.unwatchable.insert(folder.clone()) {
                 let shown = folder.display();
                 tracing::warn!(
-                    "the folder {shown} can't be watched ({error}): its files are looked at from \
-                     time to time"
+                    "the folder {shown} can't be watched ({error}): its files are checked \
+                     periodically"
                 );
             }
         }
@@ -366,7 +366,7 @@ impl System {
                 Err(error) => {
                     self.has_failed = true;
                     tracing::warn!(
-                        "folders can't be watched ({error}): files are looked at from time to time"
+                        "folders can't be watched ({error}): files are checked periodically"
                     );
                 }
             }

@@ -189,12 +189,15 @@ fn a_call_prints_the_configuration_that_it_stands_for() {
     for (arguments, expected) in [
         (
             ["files", "nowhere"],
-            "evenkeel: there is no folder nowhere to serve files of",
+            "evenkeel: the folder nowhere can't be served",
         ),
-        (["files", "Cargo.toml"], "evenkeel: Cargo.toml is no folder"),
+        (
+            ["files", "Cargo.toml"],
+            "evenkeel: Cargo.toml is not a folder",
+        ),
         (
             ["proxy", "--to=x"],
-            "1 mistake in the configuration that this call stands for",
+            "1 mistake in the configuration for these options",
         ),
     ] {
         let output = evenkeel(&arguments);
@@ -252,14 +255,14 @@ fn init_writes_a_configuration_that_check_passes() {
         (
             &["b.toml", "--to=127.0.0.1:1"][..],
             1,
-            "b.toml is there already: --force replaces it",
+            "b.toml already exists: replace it with --force",
         ),
-        (&["d.toml"], 2, "say what to serve: `--to ADDRESS`"),
+        (&["d.toml"], 2, "choose what to serve: `--to ADDRESS`"),
         (&["d.toml", "--to=nonsense"], 1, "nothing was written"),
         (
             &["d.toml", "--files=nowhere"],
             1,
-            "there is no folder nowhere",
+            "the folder nowhere can't be served",
         ),
         (
             &["no/folder/d.toml", "--to=127.0.0.1:1"],
@@ -308,7 +311,7 @@ fn fmt_changes_white_space_alone() {
     let said = stderr(&output);
     assert!(said.contains("broken.toml:1:"), "{said}");
     assert!(
-        said.contains("evenkeel: broken.toml stays as it is"),
+        said.contains("evenkeel: broken.toml is not changed"),
         "{said}"
     );
     assert!(said.contains("evenkeel: link.toml is formatted"), "{said}");
@@ -611,17 +614,17 @@ fn a_file_that_is_not_there_is_said_with_how_to_name_one() {
     for (arguments, expected) in [
         (
             &["check"][..],
-            "evenkeel: there is no configuration file: name it with --config FILE; without that \
-             it is evenkeel.toml, or else /etc/evenkeel/evenkeel.toml\n",
+            "evenkeel: no configuration file found: name it with --config FILE; the default is \
+             evenkeel.toml, or else /etc/evenkeel/evenkeel.toml\n",
         ),
         (
             &["run", "x.toml"],
-            "evenkeel: there is no file x.toml: --config FILE names the configuration; without \
-             that it is evenkeel.toml, or else /etc/evenkeel/evenkeel.toml\n",
+            "evenkeel: the file x.toml does not exist: name the configuration with --config FILE; \
+             the default is evenkeel.toml, or else /etc/evenkeel/evenkeel.toml\n",
         ),
         (
             &["run", "."],
-            "evenkeel: . is a folder: --config FILE takes a file\n",
+            "evenkeel: . is a folder: --config needs a file\n",
         ),
     ] {
         let output = folder.evenkeel(arguments);
@@ -670,20 +673,20 @@ fn what_the_machine_does_not_have_is_said_before_and_at_the_start() {
         (
             "[server]\ncontrol = 'nowhere/x.sock'\n",
             "evenkeel.toml:6:11",
-            "there is no folder nowhere",
+            "the folder nowhere does not exist",
             "control socket: bind unix:nowhere/x.sock: No such file or directory (os error 2): \
              `mkdir -p nowhere`",
         ),
         (
             "[access_log]\npath = 'logs/access.log'\n",
             "evenkeel.toml:6:8",
-            "there is no folder logs",
+            "the folder logs does not exist",
             "access log logs/access.log: No such file or directory (os error 2): `mkdir -p logs`",
         ),
         (
             "[[listener]]\nbind = 'unix:sockets/a.sock'\n",
             "evenkeel.toml:6:8",
-            "there is no folder sockets",
+            "the folder sockets does not exist",
             "`mkdir -p sockets`",
         ),
         (
@@ -873,7 +876,7 @@ fn check_looks_at_the_files_of_acme() {
         ),
         (
             "ca = 'tsig.key'".to_owned(),
-            "/tsig.key: has no certificate in it",
+            "/tsig.key: contains no certificate",
         ),
         (
             "fallback = [{ directory = 'letsencrypt', ca = 'gone.pem' }]".to_owned(),
@@ -888,8 +891,11 @@ fn check_looks_at_the_files_of_acme() {
             account("empty.key"),
             "/empty.key: there is no key in base64url in it",
         ),
-        ("storage = 'ca.pem'".to_owned(), "/ca.pem is no folder"),
-        ("storage = 'ca.pem/acme'".to_owned(), "/ca.pem is no folder"),
+        ("storage = 'ca.pem'".to_owned(), "/ca.pem is not a folder"),
+        (
+            "storage = 'ca.pem/acme'".to_owned(),
+            "/ca.pem is not a folder",
+        ),
         (
             "dns = { server = '10.0.0.53', key_file = 'empty.key' }".to_owned(),
             "/empty.key: there is no key in it",
@@ -901,7 +907,7 @@ fn check_looks_at_the_files_of_acme() {
         (account("gone.key"), "/gone.key: No such file"),
         (
             account("open.key"),
-            "every user of this machine may read the key",
+            "every user of this machine can read the key",
         ),
         (
             "dns = { server = '10.0.0.53', key_file = 'tsig.key' }".to_owned(),
@@ -922,7 +928,7 @@ fn check_looks_at_the_files_of_acme() {
         ),
         (
             "dns = { hook = '.' }".to_owned(),
-            "cannot be run: it is no file",
+            "cannot be run: it is not a file",
         ),
     ] {
         let storage = if lines.starts_with("storage") {
@@ -990,7 +996,7 @@ fn secrets_go_to_no_folder_and_no_pipe() {
             let output = folder.evenkeel(&[verb]);
             let said = stderr(&output);
             assert!(
-                said.contains("a folder or a pipe takes no secrets"),
+                said.contains("write a regular file, not a folder or a pipe"),
                 "{said}"
             );
             assert!(said.contains("evenkeel.toml:"), "{said}");
@@ -1025,7 +1031,7 @@ fn check_warns_of_keys_that_all_may_read_and_of_certificates_that_are_not_valid_
     assert_eq!(warned(0o640), "");
     let said = warned(0o644);
     assert!(
-        said.contains("every user of this machine may read the private key in"),
+        said.contains("every user of this machine can read the private key in"),
         "{said}"
     );
     assert!(
@@ -1042,38 +1048,44 @@ fn a_wrong_command_says_what_would_be_right() {
     for (arguments, expected) in [
         (
             &["chek"][..],
-            "there are run, proxy, files, init, fmt, check, explain, demo, origin, reload, confirm, upgrade, stop, ctl",
+            "commands are run, proxy, files, init, fmt, check, explain, demo, origin, reload, confirm, upgrade, stop, ctl",
         ),
         (
             &["ctl", "frob"],
-            "there are show, rates, drain, ready, stop, weight, maintenance, reload, confirm, diff, endpoint, renew, purge, set",
+            "commands are show, rates, drain, ready, stop, weight, maintenance, reload, confirm, diff, endpoint, renew, purge, set",
         ),
         (
             &["ctl", "show", "foo"],
-            "there are upstreams, listeners, routes, files, cache, certificates, sessions",
+            "commands are upstreams, listeners, routes, files, cache, certificates, sessions",
         ),
         (
             &["ctl", "--socket", "x", "set", "foo"],
-            "there are log-level, server, weight",
+            "commands are log-level, server, weight",
         ),
         (
             &["ctl", "weight", "app/a", "-1"],
-            "a weight is a whole number from 0 to 1000000",
+            "a weight must be a whole number from 0 to 1000000",
         ),
         (
             &["ctl", "weight", "app/a", "99999999999"],
-            "a weight is a whole number from 0 to 1000000",
+            "a weight must be a whole number from 0 to 1000000",
         ),
         (
             &["ctl", "show", "sessions", "-3"],
-            "a number of rows is 1 to 10000",
+            "the number of rows must be 1 to 10000",
         ),
         (
             &["ctl", "show", "errors", "x"],
-            "a number of rows is 1 to 10000",
+            "the number of rows must be 1 to 10000",
         ),
-        (&["ctl", "rates", "-1"], "a time is 0.1 to 60 seconds"),
-        (&["ctl", "rates", "600"], "a time is 0.1 to 60 seconds"),
+        (
+            &["ctl", "rates", "-1"],
+            "the time must be 0.1 to 60 seconds",
+        ),
+        (
+            &["ctl", "rates", "600"],
+            "the time must be 0.1 to 60 seconds",
+        ),
         (&["proxy"], "--to <ADDRESS>"),
         (
             &["proxy", "--to", ":1", "--acme", "a@example.com"],
@@ -1082,7 +1094,7 @@ fn a_wrong_command_says_what_would_be_right() {
         (&["run", "-f", "x"], "evenkeel run --config FILE"),
         (&["check", "-f", "x"], "evenkeel check --config FILE"),
         (&["-t"], "`evenkeel check` checks"),
-        (&["-c", "x", "check"], "options follow the verb"),
+        (&["-c", "x", "check"], "write options after the command"),
         (
             &["ctl", "disable", "app/10.0.0.1:80"],
             "did you mean `evenkeel ctl stop app/10.0.0.1:80`?",

@@ -296,7 +296,7 @@ impl Acceptor {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.is_failing, true) {
-                        tracing::warn!("{what}: accepting pauses: {error}");
+                        tracing::warn!("{what}: accepting is paused: {error}");
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }

@@ -115,10 +115,10 @@ pub(super) fn operate(
             match admin {
                 Admin::Ready => "ready".to_owned(),
                 Admin::Drain => match state.in_flight() {
-                    0 => "drained: it gets nothing new".to_owned(),
+                    0 => "drained: it gets no new requests".to_owned(),
                     count => format!(
-                        "drained: it gets nothing new, and finishes {count} in flight \
-                         (`show sessions`)"
+                        "drained: it gets no new requests, and finishes {count} in flight (`show \
+                         sessions`)"
                     ),
                 },
                 Admin::Stop => "stopped".to_owned(),
@@ -129,7 +129,7 @@ pub(super) fn operate(
             tracing::info!(
                 upstream,
                 endpoint,
-                "upstream {upstream}: endpoint {endpoint} has weight {weight} now, set {operator}"
+                "upstream {upstream}: endpoint {endpoint} now has weight {weight}, set {operator}"
             );
             format!("at weight {weight}")
         }

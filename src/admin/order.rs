@@ -49,7 +49,7 @@ pub fn confirm_time(text: &str) -> Result<Duration, String> {
     if (MIN_CONFIRM..=MAX_CONFIRM).contains(&time) {
         Ok(time)
     } else {
-        Err(format!("the time to confirm is 1s to 24h, not {text}"))
+        Err(format!("the time to confirm must be 1s to 24h, not {text}"))
     }
 }
 
@@ -64,7 +64,7 @@ impl ReloadOptions {
         while let Some(&word) = words.next() {
             match word {
                 CONFIRM => {
-                    let time = words.next().ok_or("confirm takes a time, such as 60s")?;
+                    let time = words.next().ok_or("confirm needs a time, such as 60s")?;
                     let shown = time.escape_debug().to_string();
                     options.confirm_within = Some(confirm_time(&shown)?);
                 }
@@ -158,15 +158,15 @@ mod tests {
             ("999ms", "1s to 24h"),
             ("24h1s", "1s to 24h"),
             ("60", "a duration needs a unit"),
-            ("-1s", "no duration"),
-            ("", "no duration"),
-            ("soon", "no duration"),
+            ("-1s", "not a valid duration"),
+            ("", "cannot be empty"),
+            ("soon", "not a valid duration"),
         ] {
             let error = confirm_time(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
         for (words, says) in [
-            (&["confirm"][..], "takes a time"),
+            (&["confirm"][..], "needs a time"),
             (&["confirm", "0s"], "1s to 24h"),
             (&["frob"], "unknown option `frob`"),
         ] {

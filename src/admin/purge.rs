@@ -34,8 +34,8 @@ pub(super) struct Url<'a> {
     path_and_query: &'a str,
 }
 
-const TAKES: &str = "purge takes `url URL`, `prefix URL`, `tag TAG` or `everything`, and then \
-                     `soft` or `cache NAME`";
+const TAKES: &str = "purge needs `url URL`, `prefix URL`, `tag TAG` or `everything`; `soft` and \
+    `cache NAME` may follow";
 
 impl<'a> PurgeOrder<'a> {
     /// Reads it from the words of a command.
@@ -86,7 +86,7 @@ impl<'a> Url<'a> {
                 .eq_ignore_ascii_case(start)
                 .then_some((rest, *scheme))
         });
-        let no_url = || format!("`{}` is no URL with a host", text.escape_debug());
+        let no_url = || format!("`{}` is not a URL with a host", text.escape_debug());
         let (rest, scheme) = found.ok_or_else(no_url)?;
         let rest = rest.split('#').next().unwrap_or(rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -95,7 +95,10 @@ impl<'a> Url<'a> {
             return Err(no_url());
         }
         if host.contains('@') {
-            return Err(format!("leave the user out of `{}`", text.escape_debug()));
+            return Err(format!(
+                "`{}` contains a user: leave it out",
+                text.escape_debug()
+            ));
         }
         Ok(Url {
             text,
@@ -233,12 +236,15 @@ mod tests {
             ),
             (
                 &["url", "http://user:word@h/p"],
-                Err("leave the user out of `http://user:word@h/p`".to_owned()),
+                Err("`http://user:word@h/p` contains a user: leave it out".to_owned()),
             ),
-            (&["url", "/p"], Err("`/p` is no URL with a host".to_owned())),
+            (
+                &["url", "/p"],
+                Err("`/p` is not a URL with a host".to_owned()),
+            ),
             (
                 &["url", "http:///p"],
-                Err("`http:///p` is no URL with a host".to_owned()),
+                Err("`http:///p` is not a URL with a host".to_owned()),
             ),
             (&[], Err(TAKES.to_owned())),
             (&["tag"], Err(TAKES.to_owned())),

@@ -11,7 +11,7 @@ figures! {
 
     /// Its name.
     given name: String;
-    /// Responses that are stored, purged ones among them that nobody has asked for since.
+    /// Stored responses, including purged ones that were not requested since.
     given responses: u64 => gauge "responses";
     /// Memory that stored responses take.
     given bytes: u64 => gauge "bytes";
@@ -19,7 +19,7 @@ figures! {
     given limit_bytes: u64 => gauge "limit_bytes";
     /// Responses that made room for others.
     given evicted: u64 => counter "evicted_total";
-    /// Purges since the start, by whatever way they came.
+    /// Purges since the start.
     given purges: u64 => counter "purges_total";
     /// Responses that are fetched now.
     given fetches: usize => gauge "fetches";

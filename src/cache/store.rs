@@ -102,7 +102,9 @@ impl Stores for Arc<Local> {
         };
         // Memory and disk have the same purges.
         if let Err(error) = disk.purge(what, strength) {
-            tracing::error!("cache: a purge counts only until the process ends: {error}");
+            tracing::error!(
+                "cache: a purge is not saved, and holds only until the process ends: {error}"
+            );
         }
     }
 
@@ -238,7 +240,7 @@ impl Cache {
             && !disk.wait_until_closed(most)
         {
             let name = self.name();
-            tracing::warn!("cache {name}: the last responses were not written in {most:?}");
+            tracing::warn!("cache {name}: the last responses could not be written within {most:?}");
         }
     }
 
@@ -408,7 +410,9 @@ impl Cache {
         } else {
             let thread = std::thread::Builder::new().name("cache-purge".into());
             if let Err(error) = thread.spawn(purge) {
-                tracing::error!("cache: a purge was lost, for no thread could be started: {error}");
+                tracing::error!(
+                    "cache: a purge was lost, because no thread could be started: {error}"
+                );
             }
         }
         async move {

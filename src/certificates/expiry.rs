@@ -71,8 +71,8 @@ impl ServedTls {
             match fault {
                 Fault::NotYet { .. } => tracing::warn!(
                     listener = name,
-                    "listener {name}: the certificate in {path} is valid only in {time}: is the \
-                     clock of this machine right?"
+                    "listener {name}: the certificate in {path} becomes valid only in {time}: \
+                     check the clock of this machine"
                 ),
                 Fault::Ending { .. } => tracing::warn!(
                     listener = name,

@@ -203,7 +203,8 @@ impl ServedTls {
         if now.is_empty() && self.acme.is_none() {
             tracing::error!(
                 listener = name,
-                "listener {name}: no certificate is left in its files: those of before stay in use"
+                "listener {name}: its files have no certificate any more: the previous \
+                 certificates stay in use"
             );
             return;
         }
@@ -212,7 +213,8 @@ impl ServedTls {
             self.served.replace(Arc::new(now));
             tracing::info!(
                 listener = name,
-                "listener {name}: certificates were read again: {changed} new, {gone} gone, {total} in all"
+                "listener {name}: certificates were reloaded: {changed} new, {gone} removed, \
+                 {total} in all"
             );
         }
         if let Some(acme) = self.acme.as_ref().filter(|_| self.settings.is_on_demand) {
@@ -249,7 +251,7 @@ impl ServedTls {
         *known = now;
         tracing::info!(
             listener = name,
-            "listener {name}: the authorities of its clients were read again"
+            "listener {name}: the authorities for client certificates were reloaded"
         );
         None
     }
@@ -345,7 +347,7 @@ fn configure(
 fn say(listener: &str, trouble: &Trouble) {
     let text = &trouble.text;
     let kept = if trouble.is_kept {
-        "; the certificate of before stays in use"
+        "; the previous certificate stays in use"
     } else {
         ""
     };

@@ -180,13 +180,13 @@ impl OfFiles for Tickets {
                     let count = files.count();
                     self.keys.use_files(files.clone());
                     followed.files = files;
-                    tracing::info!("tickets: the keys were read again: {count} in all");
+                    tracing::info!("tickets: the keys were reloaded: {count} in all");
                 }
             }
             Err(error) => {
                 let trouble = Some(error.to_string());
                 if followed.trouble != trouble {
-                    tracing::warn!("tickets: {error}; the keys of before stay in use");
+                    tracing::warn!("tickets: {error}; the previous keys stay in use");
                     followed.trouble = trouble;
                 }
             }

@@ -81,11 +81,11 @@ impl UpstreamTls {
         match &self.made().config {
             Ok(_) => tracing::warn!(
                 upstream,
-                "upstream {upstream}: TLS: {trouble}; what was read before stays in use"
+                "upstream {upstream}: TLS: {trouble}; the previous files stay in use"
             ),
             Err(_) => tracing::error!(
                 upstream,
-                "upstream {upstream}: TLS: {trouble}; no connection to its endpoints is opened"
+                "upstream {upstream}: TLS: {trouble}; no connections to its endpoints are opened"
             ),
         }
     }
@@ -111,7 +111,7 @@ impl OfFiles for UpstreamTls {
             let upstream = &self.upstream;
             tracing::info!(
                 upstream,
-                "upstream {upstream}: TLS: its files were read again; new connections go by them"
+                "upstream {upstream}: TLS: its files were reloaded; new connections use them"
             );
         }
     }
@@ -166,7 +166,7 @@ impl Made {
             }
             (Trust::Unverified, _) => make(settings, Verify::Nothing, &shown),
             (_, Some(authorities)) => make(settings, Verify::By(authorities.clone()), &shown),
-            (_, None) => Err("there is no authority to verify endpoints by".to_owned()),
+            (_, None) => Err("there is no authority to verify endpoints with".to_owned()),
         };
         if troubles.is_empty()
             && let Err(why) = &config
@@ -349,8 +349,7 @@ impl EndpointTls {
         let mut stream = stream;
         let config = self.config(alpn)?;
         let name = self.name.clone();
-        let name =
-            name.map_err(|it| other(format!("`{it}` is no name that a certificate can have")))?;
+        let name = name.map_err(|it| other(format!("no certificate can have the name `{it}`")))?;
         let broken = |error: &io::Error| {
             let why = match error.kind() {
                 io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),

@@ -272,7 +272,7 @@ impl AcceptPause {
                 let name = &it.name;
                 tracing::warn!(
                     listener = name,
-                    "listener {name}: accepting pauses: {error}"
+                    "listener {name}: accepting is paused: {error}"
                 );
             });
         }

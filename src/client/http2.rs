@@ -429,12 +429,12 @@ impl<S: Fn(Task)> Driver<'_, S> {
                 Wait::Write => {
                     forget_unsent(&mut protocol);
                     drop(protocol);
-                    self.breaks("it takes nothing that is sent");
+                    self.breaks("it reads no data");
                 }
                 Wait::Rest => {
                     protocol.shut_down();
                     drop(protocol);
-                    self.breaks("the rest of a frame did not come");
+                    self.breaks("the rest of a frame did not arrive");
                 }
                 Wait::Goodbye => protocol.shut_down(),
             }

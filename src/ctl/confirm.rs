@@ -34,7 +34,7 @@ pub fn ask(socket: &Socket, verb: &CtlVerb, json: bool) -> Result<(), String> {
     let mut stderr = std::io::stderr();
     let asked = write!(
         stderr,
-        "evenkeel: no endpoint of `{}` will take requests then. Go on? [y/N] ",
+        "evenkeel: after that no endpoint of `{}` takes requests. Continue? [y/N] ",
         emptied.join("` and of `")
     );
     let mut answer = String::new();

@@ -97,8 +97,9 @@ impl Socket {
                 Ok(Socket::at(path))
             }
             _ => Err(format!(
-                "{} has no control socket: add\n\n    [server]\n    control = \"/run/evenkeel/control.sock\"\n\n\
-                 and start the program anew; `evenkeel ctl` and `evenkeel top` also take --socket",
+                "{} has no control socket: add\n\n    [server]\n    control = \
+                 \"/run/evenkeel/control.sock\"\n\nand restart the program; `evenkeel ctl` and \
+                 `evenkeel top` also accept --socket",
                 source.path().unwrap_or_default().display()
             )),
         }
@@ -145,15 +146,16 @@ impl Socket {
         match error.kind() {
             io::ErrorKind::NotFound => {
                 format!(
-                    "{path}: there is no such socket; is the program running? \
-                     A process that drains has its socket at {path}.PID"
+                    "{path}: no such socket; is the program running? The socket of a draining \
+                     process is {path}.PID"
                 )
             }
             io::ErrorKind::ConnectionRefused => {
-                format!("{path}: nobody listens there; is the program running?")
+                format!("{path}: no process listens there; is the program running?")
             }
             io::ErrorKind::PermissionDenied => format!(
-                "{path}: permission denied; the socket is for the user and the group that the program runs as"
+                "{path}: permission denied; only the user and the group of the running program \
+                 may connect"
             ),
             _ => format!("{path}: {error}"),
         }

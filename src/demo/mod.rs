@@ -112,7 +112,7 @@ const ACCESS_LOG: &str = "access_log = { format = \"json\" }   # to standard out
 /// Commands to try, and their purpose: `$URL` stands for the listener's.
 const TRIES: [(&str, &str); 8] = [
     (
-        "An answer of one of the origins; the Server field says which:",
+        "A response from one of the origins; the Server header says which:",
         "curl -i $URL/ping",
     ),
     (
@@ -120,21 +120,21 @@ const TRIES: [(&str, &str); 8] = [
         "curl -s -o /dev/null -w '%{size_download} bytes in %{time_total} s\\n' '$URL/custom-payload?size=1000000'",
     ),
     (
-        "A body there and back:",
+        "Send a body, and get it back:",
         "curl --data 'there and back' -w '\\n' $URL/echo",
     ),
     (
-        "The request as the origin got it, with what was added:",
+        "The request as the origin got it, with the headers that were added:",
         "curl $URL/headers",
     ),
     (
-        "A route with a fixed answer, which no origin sees:",
+        "A route with a fixed answer, without an origin:",
         "curl -i $URL/hello",
     ),
     ("A redirect:", "curl -i '$URL/old/page?a=1'"),
     ("A path that no route matches:", "curl -i $URL/nowhere"),
     (
-        "A malformed request: two lengths, of which a server might believe either:",
+        "A malformed request: two lengths, and a server might believe either:",
         "curl -i -H 'Content-Length: 1' -H 'Content-Length: 2' $URL/ping",
     ),
 ];
@@ -182,7 +182,7 @@ pub fn run(scene: Scene) -> io::Result<()> {
     };
     // Nobody reads this if standard output is what failed.
     if let Ok(signal) = &signal {
-        let _ = writeln!(io::stdout(), "{signal}: finishing what is open.");
+        let _ = writeln!(io::stdout(), "{signal}: finishing open requests.");
     }
     running.stop(drain_timeout);
     signal.map(drop)
@@ -259,7 +259,7 @@ fn introduce(
     }
     writeln!(
         out,
-        "\nThe load balancer before them, with this configuration:\n"
+        "\nThe load balancer in front of them has this configuration:\n"
     )?;
     for line in text.lines() {
         writeln!(out, "{}", format!("  {line}").trim_end())?;
@@ -302,8 +302,8 @@ fn introduce_http(
     }
     writeln!(
         out,
-        "\n{CLIENTS} clients now ask for /ping, each pausing a little between two requests: \
-         how\nthe load balancer shares that out. Ctrl-C stops the demo."
+        "\n{CLIENTS} clients now request /ping, with a short pause between two requests. The \
+         table\nshows how the load balancer distributes the load. Ctrl-C stops the demo."
     )
 }
 

@@ -72,15 +72,14 @@ pub(super) fn introduce(out: &mut impl Write, addresses: &[SocketAddr]) -> io::R
     let (demo, shared) = (&addresses[0], &addresses[1]);
     writeln!(
         out,
-        "\nIt listens on {demo} and {shared}. Try in another terminal:\n\n  \
-         Lines that come back, with the name of the endpoint and your address, which the\n  \
-         endpoint has from the PROXY header:\n    {}\n  \
-         The same port for another upstream: type \"operator\", or anything else:\n    {}\n\n\
-         {CLIENTS} clients now connect, send four lines and close, with a little pause. Each \
-         endpoint has\nsix slots; the other connections wait in the queue, and the times count \
-         that: from the\nconnection to its first answer. {} is down for {DOWN_SECONDS} of \
-         {PERIOD_SECONDS} seconds; its open\nconnections are cut, which are the failures. \
-         Ctrl-C stops the demo.",
+        "\nIt listens on {demo} and {shared}. Try in another terminal:\n\n  Echoed lines, with \
+         the name of the endpoint, and your address, which the endpoint\n  reads from the PROXY \
+         header:\n    {}\n  One port for two upstreams: type \"operator\" for one, anything else \
+         for the other:\n    {}\n\n{CLIENTS} clients now connect, send four lines and close, with \
+         a short pause. Each endpoint has\nsix slots; further connections wait in the queue. The \
+         times are measured from the\nconnection to its first answer, and include the wait. {} is \
+         down for {DOWN_SECONDS} of\n{PERIOD_SECONDS} seconds; its open connections are cut, and \
+         count as failures. Ctrl-C stops the demo.",
         command(demo),
         command(shared),
         SPEEDS[0].name,
@@ -88,6 +87,6 @@ pub(super) fn introduce(out: &mut impl Write, addresses: &[SocketAddr]) -> io::R
 }
 
 pub(super) const OUTAGE: Texts = Texts {
-    up: "quick is up, and goes down in",
-    down: "quick is down, and comes back in",
+    up: "quick is up; it goes down in",
+    down: "quick is down; it comes back in",
 };

@@ -48,7 +48,7 @@ impl Files {
         let ca = ca.display();
         let tries = [
             (
-                "An answer of one of the origins, encrypted up to the load balancer:",
+                "A response from one of the origins, encrypted up to the load balancer:",
                 format!("curl -i --cacert {ca} https://{address}/ping"),
             ),
             (
@@ -60,11 +60,11 @@ impl Files {
                 format!("openssl s_client -brief -CAfile {ca} -connect {address} </dev/null"),
             ),
             (
-                "The same without the authority, which curl refuses:",
+                "The same without the authority; curl refuses the certificate:",
                 format!("curl https://{address}/ping"),
             ),
             (
-                "Plain HTTP, which is answered with 400:",
+                "Plain HTTP, which is answered 400:",
                 format!("curl -i http://{address}/ping"),
             ),
         ];

@@ -82,8 +82,8 @@ impl Discovery {
                 let shown = path.display();
                 tracing::error!(
                     failure = word,
-                    "state file {shown}: {word}: {text}; endpoints are those of the \
-                     configuration, and the next one that is saved sets it aside as {shown}.bad"
+                    "state file {shown}: {word}: {text}; the endpoints of the configuration are \
+                     used, and the next `save` renames the file to {shown}.bad"
                 );
             }
         }
@@ -124,7 +124,7 @@ impl Discovery {
         };
         Some(format!(
             "endpoint {upstream}/{endpoint}: the state file still has {saved}, which the next \
-             start goes by; `--save` changes it there as well"
+             start uses; `--save` changes it there as well"
         ))
     }
 
@@ -159,7 +159,7 @@ impl Discovery {
         let mut state = self.state();
         let what = match change {
             ListChange::Add(_) => "added",
-            ListChange::Remove => "removed, and finishes what it has",
+            ListChange::Remove => "removed, and finishes its exchanges",
             ListChange::Set(_) => "set",
         };
         let then = match keep {
@@ -191,7 +191,7 @@ impl Discovery {
         let (path, changes, is_damaged, is_draining) = {
             let state = self.state();
             let file = state.saved.as_ref();
-            let file = file.ok_or("`server.state_file` names no file to save it in")?;
+            let file = file.ok_or("to save changes, set `server.state_file`")?;
             let changes = file.with(upstream, endpoint, wanted);
             (
                 file.path.clone(),
@@ -209,8 +209,8 @@ impl Discovery {
             );
         };
         if is_draining {
-            refused(DRAINING, "the process drains");
-            return Err("nothing was changed: the process drains".to_owned());
+            refused(DRAINING, "the process is draining");
+            return Err("nothing was changed: the process is draining".to_owned());
         }
         let to = path.clone();
         let written = spawn_blocking(move || {
@@ -237,8 +237,8 @@ impl Discovery {
             Ok(())
         } else {
             Err(format!(
-                "upstream `{upstream}` has got another list meanwhile, which stays as it is: \
-                 {shown} has the change for the list of before"
+                "the list of upstream `{upstream}` was replaced in the meantime, and is not \
+                 changed: {shown} has the change for the previous list"
             ))
         }
     }
@@ -284,7 +284,7 @@ impl State {
                 let what = found.summary();
                 tracing::info!(
                     upstream = name,
-                    "upstream {name}: what the operator changed holds, as it was saved: {what}"
+                    "upstream {name}: saved changes of the operator are applied: {what}"
                 );
             }
             changes.insert(name.clone(), found.clone());
@@ -334,7 +334,7 @@ impl State {
             let upstream = upstream.escape_debug();
             let names = names.join(", ");
             return Err(format!(
-                "there is no upstream `{upstream}`; there are {names}"
+                "there is no upstream `{upstream}`; known upstreams: {names}"
             ));
         };
         let member = known.list.iter().find(|it| it.name == endpoint);
@@ -343,7 +343,7 @@ impl State {
         match (change, member) {
             (ListChange::Add(_), Some(_)) => {
                 return Err(format!(
-                    "upstream `{upstream}` has an endpoint `{shown}` already"
+                    "upstream `{upstream}` already has an endpoint `{shown}`"
                 ));
             }
             (ListChange::Add(given), None) => match &listed {

@@ -343,16 +343,16 @@ impl Changes {
         let then = match saved {
             None => String::new(),
             Some(it) if it.unsigned() == self.unsigned() => {
-                "; they are saved, and hold again with the list of before".to_owned()
+                "; they are saved, and apply again with the previous list".to_owned()
             }
             Some(it) => {
                 let saved = it.summary();
-                format!("; what is saved holds again with the list of before: {saved}")
+                format!("; saved changes apply again with the previous list: {saved}")
             }
         };
         tracing::warn!(
             upstream,
-            "upstream {upstream}: the configuration lists other endpoints than those that the \
+            "upstream {upstream}: the configuration lists other endpoints than the ones the \
              operator changed{lost}{stay}{then}"
         );
     }
@@ -392,7 +392,7 @@ impl Changes {
 
 /// The remark on endpoints whose drain outlives the list that it was saved for.
 pub(super) const STAY_OUT: &str =
-    "still drained or stopped, until an operator puts them back or the program ends";
+    "still drained or stopped, until an operator makes them ready or the program ends";
 
 /// A change without settings.
 fn bare(of: &EndpointChange) -> EndpointChange {
@@ -423,7 +423,10 @@ pub(super) fn read(path: &Path) -> Result<Saved, Failure> {
     let value: serde_json::Value =
         serde_json::from_slice(&bytes).map_err(|it| malformed(it.to_string()))?;
     if value["version"] != VERSION {
-        let text = format!("its version is {}, and not {VERSION}", value["version"]);
+        let text = format!(
+            "its version is {}, but this program needs {VERSION}",
+            value["version"]
+        );
         return Err(failure("state-version", text));
     }
     let file: StateFile = serde_json::from_value(value).map_err(|it| malformed(it.to_string()))?;

@@ -50,10 +50,10 @@ impl fmt::Display for OperatorChange {
                 saved,
             } => {
                 let then = match saved {
-                    Saved::All => " (saved: it holds again with the list of before)",
+                    Saved::All => " (saved: it applies again with the previous list)",
                     Saved::NotAll => "",
                 };
-                let lost = "what the operator changed is lost, for the file's list is another one";
+                let lost = "the operator's changes are lost, because the file has another list";
                 let lost = (!what.is_empty()).then(|| format!("{lost}: {what}{then}"));
                 let stay = (!stay_out.is_empty()).then(|| format!("{STAY_OUT}: {stay_out}"));
                 lost.into_iter().chain(stay).collect()
@@ -67,14 +67,14 @@ impl fmt::Display for OperatorChange {
                     (!what.is_empty()).then(|| format!("{what} ({then})"))
                 };
                 let saved = with(saved, "saved");
-                let unsaved = with(unsaved, "not saved: until the program ends");
+                let unsaved = with(unsaved, "not saved: lost when the program ends");
                 let running: Vec<_> = saved.into_iter().chain(unsaved).collect();
                 let running = (!running.is_empty()).then(|| {
                     let what = running.join("; ");
-                    format!("the running list is not the file's: {what}")
+                    format!("the running list differs from the file: {what}")
                 });
                 let undone = (!undone.is_empty())
-                    .then(|| format!("undone until the program ends, but saved: {undone}"));
+                    .then(|| format!("undone until the program ends, but still saved: {undone}"));
                 running.into_iter().chain(undone).collect()
             }
         };

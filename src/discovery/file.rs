@@ -47,23 +47,23 @@ pub(super) fn read(path: &Path) -> Result<Vec<Endpoint>, Failure> {
 
 fn parse(bytes: &[u8]) -> Result<Vec<Endpoint>, Failure> {
     let value: Value = serde_json::from_slice(bytes)
-        .map_err(|error| failure("file-malformed", format!("it is no JSON: {error}")))?;
+        .map_err(|error| failure("file-malformed", format!("it is not valid JSON: {error}")))?;
     let endpoints = match &value {
         Value::Array(items) => own(items),
         Value::Object(object) if object.contains_key("version") => {
             let version = &object["version"];
             return Err(failure(
                 "file-version",
-                format!("version {version} is none that is known: write an array"),
+                format!("version {version} is unknown: write an array"),
             ));
         }
         Value::Object(object) if object.contains_key("endpoints") => envoy(&value),
-        _ => Err("neither an array of endpoints nor a ClusterLoadAssignment".to_owned()),
+        _ => Err("it is neither an array of endpoints nor a ClusterLoadAssignment".to_owned()),
     };
     let endpoints = endpoints.map_err(|text| failure("file-malformed", text))?;
     if endpoints.len() > MOST_ENDPOINTS {
         let text = format!(
-            "it has {} endpoints, and at most {MOST_ENDPOINTS} are taken",
+            "it has {} endpoints, but at most {MOST_ENDPOINTS} are allowed",
             endpoints.len()
         );
         return Err(failure("file-too-large", text));
@@ -72,7 +72,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<Endpoint>, Failure> {
     match endpoints.iter().find(|it| !names.insert(&it.name)) {
         Some(twice) => Err(failure(
             "file-malformed",
-            format!("`{}` is in it twice", twice.name),
+            format!("it lists `{}` twice", twice.name),
         )),
         None => Ok(endpoints),
     }
@@ -98,7 +98,7 @@ fn own_table(object: &Map<String, Value>) -> Result<Endpoint, String> {
     for (key, value) in object {
         let number = |most: u64| {
             let number = value.as_u64().filter(|&it| it <= most);
-            number.ok_or_else(|| format!("`{key}` is {value}, and no number from 0 to {most}"))
+            number.ok_or_else(|| format!("`{key}` is {value}, not a number from 0 to {most}"))
         };
         match key.as_str() {
             "address" => {}
@@ -107,7 +107,7 @@ fn own_table(object: &Map<String, Value>) -> Result<Endpoint, String> {
             "backup" => match value {
                 Value::Bool(true) if !object.contains_key("tier") => made.tier = 1,
                 Value::Bool(_) => {}
-                _ => return Err(format!("`backup` is {value}, neither true nor false")),
+                _ => return Err(format!("`backup` is {value}, not true or false")),
             },
             "max_in_flight" => match number(u64::from(u32::MAX))? as u32 {
                 0 => return Err("`max_in_flight` is 0".to_owned()),
@@ -115,7 +115,7 @@ fn own_table(object: &Map<String, Value>) -> Result<Endpoint, String> {
             },
             _ => {
                 return Err(format!(
-                    "unknown key `{key}`: there are address, weight, tier, backup and max_in_flight"
+                    "unknown key `{key}`: keys are address, weight, tier, backup and max_in_flight"
                 ));
             }
         }
@@ -175,7 +175,7 @@ fn envoy(assignment: &Value) -> Result<Vec<Endpoint>, String> {
 /// camel case.
 fn only(value: &Value, what: &str, keys: &[&str]) -> Result<(), String> {
     let object = value.as_object();
-    let object = object.ok_or_else(|| format!("{what} is {value}, and no table"))?;
+    let object = object.ok_or_else(|| format!("{what} is {value}, not an object"))?;
     let in_snake_case = |key: &String| {
         let mut text = String::new();
         for letter in key.chars() {
@@ -198,7 +198,7 @@ fn list<'a>(value: &'a Value, snake: &str, camel: &str) -> Result<&'a [Value], S
     match either(value, snake, camel) {
         None => Ok(&[]),
         Some(Value::Array(items)) => Ok(items),
-        Some(other) => Err(format!("`{snake}` is {other}, and no array")),
+        Some(other) => Err(format!("`{snake}` is {other}, not an array")),
     }
 }
 
@@ -209,7 +209,7 @@ fn envoy_number(value: Option<&Value>, most: u32) -> Result<Option<u32>, String>
     let number = value.as_u64().or(text).and_then(|it| it.try_into().ok());
     match number.filter(|it| *it <= most) {
         Some(number) => Ok(Some(number)),
-        None => Err(format!("is {value}, and no number from 0 to {most}")),
+        None => Err(format!("is {value}, not a number from 0 to {most}")),
     }
 }
 
@@ -300,8 +300,8 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_file_has_a_word() {
         for (text, word, says) in [
-            ("", "file-malformed", "it is no JSON"),
-            ("[\"10.0.0.1:80\"", "file-malformed", "it is no JSON"),
+            ("", "file-malformed", "it is not valid JSON"),
+            ("[\"10.0.0.1:80\"", "file-malformed", "it is not valid JSON"),
             ("{\"version\": 7}", "file-version", "version 7"),
             ("{}", "file-malformed", "neither an array"),
             ("7", "file-malformed", "neither an array"),
@@ -343,8 +343,8 @@ mod tests {
                 "file-version",
                 "version 2",
             ),
-            ("{\"endpoints\": {}}", "file-malformed", "no array"),
-            ("{\"endpoints\": [7]}", "file-malformed", "no table"),
+            ("{\"endpoints\": {}}", "file-malformed", "not an array"),
+            ("{\"endpoints\": [7]}", "file-malformed", "not an object"),
             (
                 "{\"endpoints\": [{\"address\": \"10.0.0.1:80\"}]}",
                 "file-malformed",
@@ -358,7 +358,7 @@ mod tests {
             (
                 "{\"endpoints\": [{\"lbEndpoints\": {}}]}",
                 "file-malformed",
-                "no array",
+                "not an array",
             ),
             (
                 "{\"endpoints\": [{\"priority\": \"first\", \"lbEndpoints\": []}]}",

@@ -411,7 +411,7 @@ impl Discovery {
         let absent = Some(said.absent()).filter(|it| !it.is_empty() && **it != absent_before);
         if let Some(absent) = absent {
             tracing::warn!(
-                "{}: no name server knows an address of {}",
+                "{}: no name server has an address for {}",
                 question.text(),
                 absent.join(", ")
             );
@@ -543,7 +543,7 @@ impl Discovery {
                     "the configuration no longer lists it".to_owned()
                 }
                 Some(reason) if reason.starts_with("added ") => {
-                    format!("it was {reason}, and that holds no more")
+                    format!("it was {reason}, which is no longer so")
                 }
                 Some(reason) => {
                     let source = reason.split(", TTL ").next().unwrap_or(reason);
@@ -598,7 +598,7 @@ impl State {
                     upstream,
                     name,
                     &change,
-                    Some("by the operator, as it was saved"),
+                    Some("by the operator, from the state file"),
                 );
             }
         }
@@ -653,9 +653,9 @@ fn log_source(upstream: &str, source: &str, failing: Option<&Failure>, stays: bo
     match failing {
         Some(Failure { word, text }) => {
             let then = if stays {
-                "its last list stays"
+                "its last list stays in use"
             } else {
-                "it gives no endpoint yet"
+                "it has given no endpoints yet"
             };
             tracing::warn!(
                 upstream,
@@ -667,7 +667,7 @@ fn log_source(upstream: &str, source: &str, failing: Option<&Failure>, stays: bo
         None => tracing::info!(
             upstream,
             source,
-            "upstream {upstream}: {source} is read again"
+            "upstream {upstream}: {source} can be read again"
         ),
     }
 }
@@ -714,8 +714,8 @@ fn log_changes(
             upstream,
             endpoint,
             count,
-            "upstream {upstream}: endpoint {endpoint} left, and finishes what it has; \
-             {count} in all"
+            "upstream {upstream}: endpoint {endpoint} left, and finishes its exchanges; {count} \
+             in all"
         );
     }
 }

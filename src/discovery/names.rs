@@ -419,7 +419,7 @@ fn answer(mut targets: Vec<Target>, ttl: Duration) -> Result<Answer, Failure> {
 fn too_many(what: &str, count: usize) -> Failure {
     Failure {
         word: "dns-too-many",
-        text: format!("it has {count} {what}, and at most {MOST_ADDRESSES} are taken"),
+        text: format!("it has {count} {what}, but at most {MOST_ADDRESSES} are allowed"),
     }
 }
 
@@ -463,7 +463,7 @@ fn not_found(text: &str) -> Failure {
 fn failure(error: &NetError) -> Failure {
     let word = match error {
         NetError::Dns(DnsError::NoRecordsFound(_)) => {
-            return not_found("no name server knows an address of it");
+            return not_found("no name server has an address for it");
         }
         NetError::Timeout => "dns-timeout",
         _ => "dns-failed",

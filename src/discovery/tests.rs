@@ -294,8 +294,8 @@ fn what_is_saved_holds_whenever_its_list_is_configured() {
     assert_eq!(
         run.changed(OTHER_LIST),
         format!(
-            "upstream app: what the operator changed is lost, for the file's list is another \
-             one: removed {ONE} (saved: it holds again with the list of before)"
+            "upstream app: the operator's changes are lost, because the file has another list: \
+             removed {ONE} (saved: it applies again with the previous list)"
         )
     );
     // A change that is undone until the program ends stays undone with the same list.
@@ -438,7 +438,7 @@ fn a_reload_while_a_change_is_saved_wins() {
         assert!(pending, "it is being written");
         run.follow(&config(OTHER_LIST, Some(&file)));
         let error = removing.await.unwrap_err();
-        assert!(error.contains("has got another list meanwhile"), "{error}");
+        assert!(error.contains("was replaced in the meantime"), "{error}");
         let added = run.change(THREE, ListChange::Add(weighed(1)), Keep::Running);
         assert_eq!(
             added.await,
@@ -453,16 +453,17 @@ fn what_is_saved_and_what_is_not_is_told_apart() {
     let dir = TempDir::new().unwrap();
     let file = dir.join("state.json");
     let mut run = Run::of(LIST, &file);
-    let of_list = "upstream app: the running list is not the file's: ";
+    let of_list = "upstream app: the running list differs from the file: ";
     wait(run.change(THREE, ListChange::Add(weighed(1)), Keep::Saved));
     wait(run.change(TWO, ListChange::Set(weighed(7)), Keep::Running));
-    let both =
-        format!("{of_list}added {THREE} (saved); set {TWO} (not saved: until the program ends)");
+    let both = format!(
+        "{of_list}added {THREE} (saved); set {TWO} (not saved: lost when the program ends)"
+    );
     assert_eq!(run.changed(LIST), both);
     wait(run.change(THREE, ListChange::Remove, Keep::Running));
     let undone = format!(
-        "{of_list}set {TWO} (not saved: until the program ends); \
-         undone until the program ends, but saved: added {THREE}"
+        "{of_list}set {TWO} (not saved: lost when the program ends); undone until the program \
+         ends, but still saved: added {THREE}"
     );
     assert_eq!(run.changed(LIST), undone);
     // A drain stays with another list, and is no change of that.
@@ -472,9 +473,9 @@ fn what_is_saved_and_what_is_not_is_told_apart() {
     };
     wait(run.change(ONE, ListChange::Set(drain), Keep::Running));
     let lost = format!(
-        "upstream app: what the operator changed is lost, for the file's list is another one: \
-         set {TWO}; still drained or stopped, until an operator puts them back or the program \
-         ends: {ONE}"
+        "upstream app: the operator's changes are lost, because the file has another list: set \
+         {TWO}; still drained or stopped, until an operator makes them ready or the program ends: \
+         {ONE}"
     );
     assert_eq!(run.changed(OTHER_LIST), lost);
     wait(run.reload(OTHER_LIST, &file));
@@ -493,7 +494,7 @@ fn a_process_that_drains_saves_nothing() {
     let next = Run::of(LIST, &file);
     wait(next.change(THREE, ListChange::Add(weighed(1)), Keep::Saved));
     let refused = wait(run.change(TWO, ListChange::Remove, Keep::Saved));
-    assert_eq!(refused, "nothing was changed: the process drains");
+    assert_eq!(refused, "nothing was changed: the process is draining");
     assert_eq!(names(&run.shared), [TWO]);
     let failures = run.discovery.shown().state_failures().read();
     assert_eq!(failures.iter().find(|it| it.1 > 0), Some(("draining", 1)));
@@ -520,7 +521,7 @@ fn what_is_saved_is_so_whoever_changed_it() {
     let run = Run::of(LIST, &file);
     wait(run.change(THREE, ListChange::Add(weighed(1)), Keep::Saved));
     let expected =
-        format!("upstream app: the running list is not the file's: added {THREE} (saved)");
+        format!("upstream app: the running list differs from the file: added {THREE} (saved)");
     assert_eq!(run.changed(LIST), expected);
     let next = Run::of(LIST, &file);
     next.discovery.restore_changes(run.discovery.keep_changes());

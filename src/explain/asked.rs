@@ -67,7 +67,7 @@ impl Asked {
         } = Url::split(url)?;
         for field in fields {
             if !field.contains(':') {
-                let what = format!("`{field}` is no field: write it as 'Name: value'");
+                let what = format!("`{field}` is not a valid header: write it as 'Name: value'");
                 return Err(NoRequest(what));
             }
         }
@@ -143,7 +143,8 @@ impl<'a> Url<'a> {
             Some(("http", rest)) => (80, rest),
             Some(("https", rest)) => (443, rest),
             Some((scheme, _)) => {
-                let what = format!("`{scheme}` is no scheme of HTTP: write it as http://host/path");
+                let what =
+                    format!("`{scheme}` is not an HTTP scheme: write the URL as http://host/path");
                 return Err(NoRequest(what));
             }
             None => (80, url),
@@ -155,7 +156,7 @@ impl<'a> Url<'a> {
             None => default_port,
             Some((_, digits)) => digits.parse().map_err(|_| {
                 NoRequest(format!(
-                    "`{digits}` is no port: it is a number from 0 to 65535"
+                    "`{digits}` is not a valid port: write a number from 0 to 65535"
                 ))
             })?,
         };

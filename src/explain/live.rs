@@ -26,7 +26,7 @@ pub const COMMAND: &str = "explain";
 pub async fn answer(sources: &Sources, asked: &str) -> String {
     let explained = from_hex(asked)
         .and_then(|json| serde_json::from_slice::<Asked>(&json).ok())
-        .ok_or_else(|| "explain takes a request, as `evenkeel explain` sends it".to_owned())
+        .ok_or_else(|| "explain needs a request, as `evenkeel explain` sends it".to_owned())
         .and_then(|asked| {
             let running = Some(&*sources.dispatchers);
             let kept = Kept {
@@ -139,7 +139,7 @@ pub fn read(answer: &str) -> Result<Explanation, String> {
         return Err(error.to_owned());
     }
     serde_json::from_value(value)
-        .map_err(|error| format!("the process is of another version: {error}"))
+        .map_err(|error| format!("the process has another version: {error}"))
 }
 
 fn to_hex(bytes: &[u8]) -> String {

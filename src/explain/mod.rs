@@ -198,7 +198,7 @@ fn explain_connection(
             Version::V1 => 1,
             Version::V2 => 2,
         };
-        format!("a header of the PROXY protocol, version {version}, then the client's bytes")
+        format!("a PROXY protocol header, version {version}, then the client's bytes")
     });
     let gets = header.into_iter().collect();
     let mut step = upstream_step(config, running, &prospect, key, gets);
@@ -347,7 +347,7 @@ fn auth_text(config: &Config, auth: &config::Auth) -> String {
         config::Auth::Basic(basic) => {
             let (name, len) = (basic.users.name(), basic.users.users().len());
             let mistake = match basic.users.mistake() {
-                Some(mistake) => format!(" (of before: {mistake})"),
+                Some(mistake) => format!(" (the previous ones: {mistake})"),
                 None => String::new(),
             };
             format!(
@@ -361,7 +361,8 @@ fn auth_text(config: &Config, auth: &config::Auth) -> String {
                 copy => format!(" with its {}", copy.join(", ")),
             };
             format!(
-                "upstream {upstream} would be asked for GET {}; after 2xx the request goes on{copied}, any other answer is the client's",
+                "upstream {upstream} would be asked with GET {}; after 2xx the request \
+                 continues{copied}, any other answer goes to the client",
                 forward.path
             )
         }
@@ -373,10 +374,10 @@ fn access_step(route: &config::Route, client: Option<IpAddr>) -> Option<AccessSt
     let list = route.access.as_deref()?;
     let access = handler::access_of(route, client);
     let why = match access {
-        Access::Allowed if list.allowed().is_some() => "`allow` has it, and `deny` has not",
-        Access::Allowed => "`deny` has it not",
-        Access::Denied => "`deny` has it",
-        Access::NotAllowed => "`allow` has it not",
+        Access::Allowed if list.allowed().is_some() => "it is in `allow`, and not in `deny`",
+        Access::Allowed => "it is not in `deny`",
+        Access::Denied => "it is in `deny`",
+        Access::NotAllowed => "it is not in `allow`",
     };
     Some(AccessStep {
         allow: list.allowed(),
@@ -416,11 +417,14 @@ fn compression_text(settings: &ResponseCompression, facts: &RequestFacts<'_>) ->
     let names: Vec<_> = settings.codings.iter().map(|it| it.name()).collect();
     match wanted_coding(settings, facts.head, facts.bytes) {
         Some(coding) => format!(
-            "{}, for responses of its types with {} bytes or more",
+            "{}, for responses of these types with {} bytes or more",
             coding.name(),
             settings.min_bytes
         ),
-        None => format!("none, as the request accepts none of {}", names.join(", ")),
+        None => format!(
+            "none, because the request accepts none of {}",
+            names.join(", ")
+        ),
     }
 }
 
@@ -448,13 +452,13 @@ fn error_page_text(config: &Config, page: &ErrorPage) -> String {
 fn mirror_text(config: &Config, mirror: &Mirror, facts: &RequestFacts<'_>) -> String {
     let upstream = &config.upstreams[mirror.proxying.upstream].name;
     if facts.head.wire.upgrade.is_some() {
-        return format!("none for upstream {upstream}, as the request asks for an upgrade");
+        return format!("none for upstream {upstream}, because the request asks for an upgrade");
     }
     let chance = match mirror.share_ppm {
         1_000_000.. => String::new(),
         ppm => format!(" with a chance of {} %", f64::from(ppm) / 1e4),
     };
-    format!("a copy goes to upstream {upstream}{chance}, and its answer is dropped")
+    format!("a copy goes to upstream {upstream}{chance}; its response is discarded")
 }
 
 /// The state of a stored response, in half a sentence.
@@ -462,30 +466,33 @@ fn finding(now: &CacheNow) -> String {
     match now {
         CacheNow::Nothing => "miss: nothing is stored".to_owned(),
         CacheNow::OnDisk => {
-            "a response on the disk, which is not read for this: its age is not known".to_owned()
+            "a response on the disk, which is not read here: its age is not known".to_owned()
         }
         CacheNow::NotStored(reason) => {
-            format!(
-                "miss: the last answer was not stored, for {}",
-                reason.text()
-            )
+            format!("miss: the last response was not stored: {}", reason.text())
         }
         CacheNow::Stored { age, ttl_s, usable } => {
             let age = age.as_secs();
             match usable {
                 Usable::Fresh => format!("hit: {age} s old, fresh for {ttl_s} s more"),
                 Usable::Accepted => {
-                    format!("stale for {} s, which the client accepts", -ttl_s)
+                    format!(
+                        "stale for {} s: served, because the client accepts that",
+                        -ttl_s
+                    )
                 }
                 Usable::WhileRevalidating => {
-                    format!("stale for {} s: served, and fetched anew meanwhile", -ttl_s)
+                    format!(
+                        "stale for {} s: served, and fetched again in the background",
+                        -ttl_s
+                    )
                 }
                 Usable::AfterValidation { on_error } => {
                     let else_served = match on_error {
-                        OnError::Serve => "; served as it is if they fail",
+                        OnError::Serve => "; if that fails, it is served stale",
                         OnError::Refuse => "",
                     };
-                    format!("{age} s old: an endpoint is asked whether it is current{else_served}")
+                    format!("{age} s old: validated at an endpoint{else_served}")
                 }
             }
         }
@@ -663,14 +670,14 @@ impl Routed<'_> {
         let weights = weights.map(|it| format!("{} {}", name(it.proxying), it.share.weight()));
         let weights = weights.collect::<Vec<_>>().join(", ");
         let (why, (step, prospect)) = match session {
-            Some(found) => ("the client's sticky cookie stands for".to_owned(), found),
+            Some(found) => ("the client's sticky cookie names".to_owned(), found),
             None => {
                 let remote = Remote::new(self.facts.client, 0);
                 let values = self.values(&remote, &Identity::NONE);
                 let room = &mut Vec::new();
                 let hash = hash_of(&split.by, &values, self.facts.client, room);
                 let part = split.parts[weighted_part(split, hash)];
-                let why = format!("by {} (hash {hash:016x}) this goes to", split.by);
+                let why = format!("by {} (hash {hash:016x}) the request goes to", split.by);
                 (why, self.upstream_step(part.proxying))
             }
         };
@@ -691,10 +698,10 @@ impl Routed<'_> {
             Some(it.endpoint(endpoint)?.name().to_owned())
         });
         let words = match &found {
-            _ if !is_sent => "the request has none; the response sets it",
-            None => "only the running process knows its endpoint: see --live",
-            Some(None) => "it stands for no endpoint; the response sets another",
-            Some(Some(_)) => "it stands for",
+            _ if !is_sent => "not in the request; the response sets it",
+            None => "only the running process knows its endpoint: use --live",
+            Some(None) => "it names no endpoint; the response sets a new one",
+            Some(Some(_)) => "it names",
         };
         StickyStep {
             cookie: sticky.cookie.clone(),
@@ -826,7 +833,7 @@ fn find_listener(config: &Config, asked: &Asked) -> Result<(usize, String), Unex
             name: name.clone(),
             known: listeners.iter().map(|it| it.name.clone()).collect(),
         });
-        return found.map(|index| (index, "as asked for".into()));
+        return found.map(|index| (index, "as requested".into()));
     }
     let is_on = |it: &config::Listener| match (&it.bind, asked.port) {
         (Address::Tcp(address), Some(port)) => address.port() == port,
@@ -834,9 +841,11 @@ fn find_listener(config: &Config, asked: &Asked) -> Result<(usize, String), Unex
     };
     let why = |index: Option<usize>| match (index, asked.port) {
         (Some(_), Some(port)) => format!("it listens on port {port}"),
-        _ if listeners.len() == 1 => "there is no other".into(),
-        (_, Some(port)) => format!("the first; none listens on port {port}, see --listener"),
-        _ => "the first; see --listener".into(),
+        _ if listeners.len() == 1 => "the only one".into(),
+        (_, Some(port)) => {
+            format!("the first; none listens on port {port}, use --listener to choose")
+        }
+        _ => "the first; use --listener to choose".into(),
     };
     let found = listeners.iter().position(is_on);
     Ok((found.unwrap_or(0), why(found)))

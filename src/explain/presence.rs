@@ -78,7 +78,7 @@ fn asked_step(
         (true, ..) => reason.unwrap_or_else(|| "it is in the list".to_owned()),
         (false, Some(left), _) => left.why.clone(),
         (false, None, Some(source)) => match &source.failing {
-            Some(failing) => format!("it is a {}, and can't be read: {failing}", source.kind),
+            Some(failing) => format!("it is a {}, which can't be read: {failing}", source.kind),
             None => format!(
                 "it is a {}: its endpoints have names of their own",
                 source.kind

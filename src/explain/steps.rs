@@ -466,16 +466,19 @@ impl std::fmt::Display for Unexplained {
         match self {
             Unexplained::NoListener { name, known } => {
                 let known = known.join(", ");
-                write!(out, "there is no listener {name:?}; there are {known}")
+                write!(
+                    out,
+                    "there is no listener {name:?}; known listeners: {known}"
+                )
             }
             Unexplained::Tcp { name } => write!(
                 out,
-                "the listener {name:?} has connections of TCP, and no requests: ask with \
-                 `evenkeel explain TCP :PORT`"
+                "the listener {name:?} takes TCP connections, not requests: use `evenkeel explain \
+                 TCP :PORT`"
             ),
             Unexplained::Http { name } => write!(
                 out,
-                "the listener {name:?} has requests of HTTP: ask with a method and a URL"
+                "the listener {name:?} takes HTTP requests: use a method and a URL"
             ),
         }
     }

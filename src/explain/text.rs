@@ -64,15 +64,15 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
     if !explanation.not_believed.is_empty() {
         let claims = explanation.not_believed.join(", ");
         let why = match explanation.relayed {
-            Some(_) => "no field of it says so".to_owned(),
-            None => format!("{} is no trusted proxy here", explanation.client),
+            Some(_) => "no header names it".to_owned(),
+            None => format!("{} is not a trusted proxy here", explanation.client),
         };
-        page.line(&format!("  not believed: {claims}, for {why}"));
+        page.line(&format!("  ignored: {claims}, because {why}"));
     }
     if explanation.draining {
         let draining = page.paint(Tone::Bad, "draining");
         page.line(&format!(
-            "  {draining}: open connections are served, new ones refused"
+            "  {draining}: open connections are served, new ones are refused"
         ));
     }
     for route in &explanation.routes {
@@ -130,7 +130,7 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         Some(ActionStep::Redirect(RedirectStep { status, location })) => {
             page.line(&format!("redirect: {status} to {location}"));
             if explanation.is_redirected_to_https {
-                page.line("  by `redirect_to_https` of the listener: no route is asked");
+                page.line("  by `redirect_to_https` of the listener, before any route");
             }
         }
         // Its line or its path alone has decided.
@@ -158,7 +158,7 @@ impl Page {
             (Tone::Bad, "denied")
         };
         let word = self.paint(tone, word);
-        self.line(&format!("access: {word}, for {}", access.why));
+        self.line(&format!("access: {word}, because {}", access.why));
         for (key, list) in [("allow", &access.allow), ("deny", &access.deny)] {
             if let Some(list) = list {
                 self.line(&format!("  {key}: {}", tame(&list.join(", "))));
@@ -194,7 +194,7 @@ impl Page {
         };
         let name = self.paint(Tone::Strong, &route.name);
         if route.conditions.is_empty() {
-            return self.line(&format!("route {name}: {verdict}: it asks for nothing"));
+            return self.line(&format!("route {name}: {verdict}: it has no conditions"));
         }
         self.line(&format!("route {name}: {verdict}"));
         for condition in &route.conditions {
@@ -244,7 +244,7 @@ impl Page {
         if readings.is_empty() {
             return;
         }
-        self.line("servers may read the path in several ways:");
+        self.line("servers may read the path in different ways:");
         for ReadingStep { path, route } in readings {
             let path = self.paint(Tone::Strong, path);
             self.line(&match route {
@@ -256,21 +256,19 @@ impl Page {
 
     fn files(&mut self, step: &FilesStep) {
         let root = self.paint(Tone::Strong, &step.root);
-        self.line(&format!(
-            "files of {root}: the first of these that is there"
-        ));
+        self.line(&format!("files of {root}: the first of these that exists"));
         for candidate_step in &step.candidates {
             let candidate = &candidate_step.candidate;
             self.line(&match candidate_step.path.as_deref().map(tame) {
                 Some(path) if candidate_step.is_hidden => {
-                    format!("  - {candidate}: /{path} is hidden, and passed over")
+                    format!("  - {candidate}: /{path} is hidden, so it is skipped")
                 }
                 Some(path) => format!("  + {candidate}: /{path}"),
                 None => format!("  - {candidate}: no file can have this path"),
             });
         }
         if step.candidates.is_empty() {
-            self.line("  - none: no file is meant by this request");
+            self.line("  - none: this request names no file");
         }
         if !step.strip.is_empty() {
             self.line(&format!("  $path is the request's without {}", step.strip));
@@ -284,7 +282,7 @@ impl Page {
         if let Some(answer) = for_folder {
             self.line(&format!("  for a folder: {answer}"));
         }
-        const OTHERWISE: &str = "where none of them is there:";
+        const OTHERWISE: &str = "if none of them exists:";
         match (&step.upstream, &step.not_found) {
             (Some(upstream), _) => {
                 self.line(OTHERWISE);
@@ -304,7 +302,7 @@ impl Page {
             }
             (_, Some(finding)) => self.line(&format!("cache {store}: {finding}")),
             (_, None) => self.line(&format!(
-                "cache {store}: only the running process knows what it has: see --live"
+                "cache {store}: only the running process knows its responses: use --live"
             )),
         }
         self.line(&format!("  key: {}", step.key.join(" · ")));
@@ -322,8 +320,8 @@ impl Page {
         if let Some(key) = &step.key {
             let found = match &key.found {
                 Some(found) => self.paint(Tone::Strong, found),
-                None if key.of == "path and query" => "those of the request".into(),
-                None => "none, so its path and query stand in".into(),
+                None if key.of == "path and query" => "the request's own".into(),
+                None => "none, so the path and query are used".into(),
             };
             self.line(&format!("  key: {}: {found} (hash {})", key.of, key.hash));
         }
@@ -343,7 +341,7 @@ impl Page {
         if step.endpoints.is_empty() {
             let is_later = step.now.is_none() && !step.sources.is_empty();
             self.line(if is_later {
-                "  only the running process knows its endpoints: see --live"
+                "  only the running process knows its endpoints: use --live"
             } else {
                 "  it has no endpoint"
             });
@@ -376,7 +374,7 @@ impl Page {
             ));
         }
         if let (Some(_), None) = (&step.endpoint, &step.now) {
-            self.line("  > where it goes while all are up and have room");
+            self.line("  > the choice while all are up and have room");
         }
         if let Some(lane) = &step.lane {
             let in_flight = in_flight(lane.in_flight, Some(lane.max_in_flight), step);
@@ -393,7 +391,7 @@ impl Page {
             None => format!("at most {} wait", queue.max),
         };
         match queue.max {
-            0 => self.line("  no queue: without a free slot it is refused"),
+            0 => self.line("  no queue: without a free slot the request is refused"),
             _ => self.line(&format!(
                 "  queue: {waiting}, each for {} at most, {held}; priority {}",
                 time(queue.timeout_ms),
@@ -468,7 +466,7 @@ impl Page {
         }
         if let Some(failing) = &source.failing {
             let failing = self.paint(Tone::Bad, failing);
-            line += &format!("; it can't be read now: {failing}");
+            line += &format!("; it currently can't be read: {failing}");
         }
         self.line(&line);
     }

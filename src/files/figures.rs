@@ -20,11 +20,11 @@ figures! {
     given in_flight: usize => gauge "in_flight";
     /// Most reads at the disk.
     given max_in_flight: usize => gauge "in_flight_limit";
-    /// Reads done, with what else is done there: files opened, folders listed.
+    /// Reads done, and other work of the disk: files opened, folders listed.
     counter reads => "reads_total";
-    /// Requests that were given what another had asked for.
+    /// Requests that shared the read of another request.
     counter shared => "shared_total";
-    /// Reads that went past the page cache.
+    /// Reads that bypassed the page cache.
     given direct: u64 => counter "direct_total";
     /// Reads that were refused.
     counter refused => "refused_total";

@@ -405,7 +405,7 @@ impl Files {
         };
         if let Ok(root) = &opened {
             if folder.is_lost.replace(false) {
-                tracing::info!("files: {} is there again", folder.path.display());
+                tracing::info!("files: {} is back", folder.path.display());
             }
             let before = folder.opened.replace(Some(root.clone()));
             if before.is_some_and(|before| !before.is_same(root)) {
@@ -435,7 +435,7 @@ impl Files {
                     files.open_root(&folder, disk).await
                 {
                     let path = folder.path.display();
-                    tracing::warn!("files: {path} can't be opened any more: {error}");
+                    tracing::warn!("files: {path} can no longer be opened: {error}");
                     folder.opened.replace(None);
                     folder.is_lost.set(true);
                     files.caches.open_files.borrow_mut().clear();
@@ -473,7 +473,7 @@ fn start_ring(most: usize) -> Option<Ring> {
     match Ring::start(most) {
         Ok(ring) => Some(ring),
         Err(error) => {
-            tracing::info!("files: no io_uring ({error}): threads read in its place");
+            tracing::info!("files: no io_uring ({error}): threads read files instead");
             None
         }
     }

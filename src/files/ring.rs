@@ -152,7 +152,7 @@ impl Reader {
                     }
                 }
                 Err(error) => {
-                    tracing::error!("files: io_uring: {error}: threads read in its place");
+                    tracing::error!("files: io_uring: {error}: threads read files instead");
                     return;
                 }
             }

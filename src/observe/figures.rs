@@ -171,12 +171,12 @@ figures! {
     given uptime_ms: u64;
     /// Whether it only finishes what is open, and then ends.
     given draining: bool;
-    /// By how much the ticks of the workers' event loops came late.
+    /// How late the ticks of the workers' event loops were.
     seconds loop_lag_us => "worker_loop_lag_seconds" after "buffer_limit_bytes";
     /// When the configuration came into force, in seconds since 1970.
     family gauge "config_load_timestamp_seconds",
         |it| Reading::One(Value::Millis(it.config.loaded_unix_ms));
-    /// How often another configuration has come into force since the start.
+    /// How often a new configuration came into force since the start.
     given generation: u32 => gauge "generation";
     /// Configurations that came into force after the first.
     given reloads: u64 => counter "reloads_total";
@@ -184,7 +184,7 @@ figures! {
     given reloads_refused: u64;
     /// Configurations that were refused, by reason.
     given reloads_refused_by_reason: Reasons => counter "reloads_refused_total";
-    /// Configurations that went back, as nobody confirmed them in time.
+    /// Configurations that were reverted because they were not confirmed in time.
     given reloads_reverted: u64 => counter "reloads_reverted_total";
     /// Times that another process has taken over.
     given upgrades: u64 => counter "upgrades_total";
@@ -194,11 +194,11 @@ figures! {
     given upgrades_failed_by_reason: Reasons => counter "upgrades_failed_total";
     /// Access log lines for which the writer had no room.
     counter log_lines_dropped => "log_lines_dropped_total";
-    /// Errors that were answered without their page, as no upstream brought it.
+    /// Errors answered without their page, because no upstream could serve it.
     counter error_pages_missed => "error_pages_missed_total";
     /// Access log lines that could not be written.
     given log_lines_lost: u64 => counter "log_lines_lost_total";
-    /// Spans that the collector took.
+    /// Spans that the collector accepted.
     given spans_sent: u64 => counter "spans_sent_total";
     /// Spans for which there was no room, or that could not be sent.
     given spans_lost: u64 => counter "spans_lost_total";
@@ -209,13 +209,13 @@ figures! {
     /// Times that the state file could not be read or written, by reason.
     given state_file_failures_by_reason: Reasons => counter "state_file_failures_total"
         after "status_tokens_refused_total";
-    /// Files of networks with a mistake: what they said before it stays in force.
+    /// Files of networks with a mistake: their previous contents stay in force.
     given network_files_mistaken: u64 => gauge "network_files_mistaken";
-    /// Files of users with a mistake: what they said before it stays in force.
+    /// Files of users with a mistake: their previous contents stay in force.
     given user_files_mistaken: u64 => gauge "user_files_mistaken";
-    /// Workers that have not come round for a second.
+    /// Workers that have been stuck for a second or longer.
     given workers_stalled: u64 => gauge "workers_stalled";
-    /// Times that a worker did not come round within a second.
+    /// Times that a worker was stuck for a second or longer.
     given worker_stalls: u64 => counter "worker_stalls_total";
     /// Times that the path of a Unix listener no longer led to it, by reason.
     given listener_paths_lost: Reasons => counter "listener_paths_lost_total";
@@ -223,23 +223,23 @@ figures! {
     given tickets: TicketFigures;
     /// Keys that open TLS tickets.
     family gauge "ticket_keys", |it| whole(it.tickets.keys);
-    /// Times that another key of TLS tickets was made, as it was time.
+    /// Times that a new key of TLS tickets was made on schedule.
     family counter "ticket_key_rotations_total", |it| whole(it.tickets.rotations);
-    /// TLS tickets of clients whose key is not there: their sessions begin anew.
+    /// TLS tickets of clients with an unknown key: their sessions are not resumed.
     family counter "tickets_unknown_total", |it| whole(it.tickets.unknown);
-    /// Keys of TLS tickets that came from other machines by the server that they share.
+    /// Keys of TLS tickets received from other machines through the shared server.
     family counter "ticket_keys_learned_total", |it| whole(it.tickets.learned);
-    /// 1 while keys of TLS tickets are exchanged with the server that machines share.
+    /// 1 while keys of TLS tickets are exchanged with the shared server.
     family gauge "ticket_server_up",
         |it| maybe(it.tickets.server.as_ref().map(|it| it.up));
-    /// Times that the server for keys of TLS tickets was given up for a while.
+    /// Times that the server for keys of TLS tickets went down.
     family counter "ticket_server_downs_total", |it| whole(it.tickets.server_downs);
     /// The server by which machines share certificates by ACME.
     given acme_server: Option<AcmeServerFigures>;
-    /// 1 while certificates by ACME are kept at the server that machines share.
+    /// 1 while ACME certificates are stored at the shared server.
     family gauge "acme_server_up",
         |it| maybe(it.acme_server.as_ref().map(|it| it.standing.up));
-    /// 1 while machines with different files `encrypt_with` use the server for ACME.
+    /// 1 while machines with different `encrypt_with` keys use the server for ACME.
     family gauge "acme_server_keys_differ",
         |it| maybe(it.acme_server.as_ref().map(|it| it.keys_differ));
     /// The use of the machine's resources.
@@ -256,13 +256,13 @@ figures! {
     given upstreams: Vec<UpstreamFigures>;
     /// Files to serve that are kept open.
     gauge open_files => "open_files" after "status_tokens_refused_total";
-    /// Memory of answers that clients have not taken yet.
+    /// Memory of answers that clients have not read yet.
     given answer_memory: AnswerMemoryFigures;
-    /// Memory of answers that clients have not taken yet.
+    /// Memory of answers that clients have not read yet.
     family gauge "answer_memory_bytes", |it| whole(it.answer_memory.held);
-    /// Most memory of answers that clients have not taken yet.
+    /// Most memory of answers that clients have not read yet.
     family gauge "answer_memory_limit_bytes", |it| whole(it.answer_memory.limit);
-    /// Listings and compressed files not made for want of that memory.
+    /// Listings and compressed files refused because that memory was full.
     family counter "answer_memory_refused_total", |it| whole(it.answer_memory.refused);
     /// Memory in which bodies are held for slow clients.
     given buffer_bytes: u64 => gauge "buffer_bytes";

@@ -24,9 +24,9 @@ figures! {
     given age_ms: u64;
     /// Time since it came into force.
     family gauge "age_seconds", |it| Reading::One(Value::Millis(it.age_ms));
-    /// Exchanges that began with it and go on.
+    /// Exchanges that began with it and are still open.
     gauge exchanges => "exchanges";
-    /// Those of them that are tunnels.
+    /// Tunnels among these exchanges.
     gauge tunnels => "tunnels";
 }
 

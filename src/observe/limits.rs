@@ -366,12 +366,12 @@ impl Limit {
                 "no descriptor was left for its connections",
             ),
             Limit::Clients { .. } => (
-                "connections without a request give way to others",
-                "connections without a request gave way to others",
+                "idle client connections are closed to make room",
+                "idle client connections were closed to make room",
             ),
             Limit::IdleConnections { .. } => (
-                "idle connections to its endpoints give way to others",
-                "idle connections to its endpoints gave way to others",
+                "idle connections to its endpoints are closed to make room",
+                "idle connections to its endpoints were closed to make room",
             ),
             Limit::Upstream { failure, .. } => match failure {
                 Failure::QueueFull => ("its queue is full", "its queue was full"),
@@ -396,17 +396,17 @@ impl Limit {
                     "no descriptor was left for its files",
                 ),
                 _ => (
-                    "its disk has too much to read",
-                    "its disk had too much to read",
+                    "its disk can't keep up with reads",
+                    "its disk couldn't keep up with reads",
                 ),
             },
             Limit::Requests { .. } => (
-                "more requests come than its limit allows",
-                "more requests came than its limit allows",
+                "it gets more requests than its limit allows",
+                "it got more requests than its limit allows",
             ),
             Limit::DryRun { .. } => (
-                "more requests come than its limit would allow",
-                "more requests came than its limit would allow",
+                "it gets more requests than its limit would allow",
+                "it got more requests than its limit would allow",
             ),
             Limit::Mirror { .. } => (
                 "not every request is copied to its mirror",
@@ -425,12 +425,12 @@ impl Limit {
                 "the memory for buffers was used up",
             ),
             Limit::ErrorPages => (
-                "no upstream brings a page that an error has",
-                "no upstream brought a page that an error has",
+                "no upstream can serve the page of an error",
+                "no upstream could serve the page of an error",
             ),
             Limit::LogLines => (
-                "lines can't be written, or not as fast as they come",
-                "lines couldn't be written, or not as fast as they came",
+                "lines can't be written, or not fast enough",
+                "lines couldn't be written, or not fast enough",
             ),
             Limit::Spans => (
                 "the collector can't be reached or can't keep up",

@@ -71,7 +71,7 @@ pub struct GenerationRates {
     pub kept_until_confirmed: bool,
     /// Time since it came into force.
     pub age_ms: u64,
-    /// Exchanges that began with it and go on.
+    /// Exchanges that began with it and are still open.
     pub exchanges: u64,
     /// The tunnels among them.
     pub tunnels: u64,
@@ -127,7 +127,7 @@ pub struct LimitRates {
     pub refused_per_s: f64,
     /// Requests a second that only `dry_run` let pass.
     pub dry_run_per_s: f64,
-    /// Keys that have used a part of what they may.
+    /// Keys that have used a part of their limit.
     pub keys: u64,
 }
 

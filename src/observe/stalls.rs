@@ -26,7 +26,7 @@ impl WorkerStalls {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Times that a worker did not come round within a second.
+    /// Times that a worker was stuck for a second or longer.
     pub fn so_far(&self) -> u64 {
         self.so_far.load(Ordering::Relaxed)
     }

@@ -102,8 +102,8 @@ impl<'a> Lists<'a> {
                 let cost = cost.unwrap_or_default();
                 let _ = writeln!(
                     text,
-                    "upstream {upstream}: max_in_flight appears or disappears: {endpoints} \
-                     concerned{cost}"
+                    "upstream {upstream}: max_in_flight is added or removed: {endpoints} \
+                     affected{cost}"
                 );
             }
         }
@@ -137,7 +137,7 @@ fn cost(change: &Change, figures: &Figures, lists: &Lists<'_>) -> Option<String>
             Some(match listener.open {
                 0 => "no connection is open".to_owned(),
                 open => format!(
-                    "{}: each is closed after what it has in flight",
+                    "{}: each is closed after its exchanges in flight",
                     counted(open, "open connection")
                 ),
             })
@@ -165,13 +165,13 @@ fn cost(change: &Change, figures: &Figures, lists: &Lists<'_>) -> Option<String>
                 {
                     idle_cost(&[known])
                 }
-                (ChangeKind::Added, None) => Some("its connections are new".to_owned()),
+                (ChangeKind::Added, None) => Some("it opens new connections".to_owned()),
                 _ => None,
             }
         }
         // As `cache::caches` has it.
-        Subject::Cache(_) if is_removed => Some("what it has stored is dropped".to_owned()),
-        Subject::Cache(_) if is_of(&change.kind, "memory") => Some("it begins empty".to_owned()),
+        Subject::Cache(_) if is_removed => Some("its stored responses are dropped".to_owned()),
+        Subject::Cache(_) if is_of(&change.kind, "memory") => Some("it starts empty".to_owned()),
         Subject::Process
         | Subject::Route(_)
         | Subject::Listener(_)

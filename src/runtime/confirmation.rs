@@ -61,12 +61,13 @@ impl Confirmation {
         };
         let Some(within) = within else {
             self.settle();
-            return has_waited.then(|| "nothing waits to be confirmed any more".to_owned());
+            return has_waited
+                .then(|| "no configuration waits to be confirmed any more".to_owned());
         };
         let hash = kept.hash();
         self.wait(kept, within);
         Some(format!(
-            "it waits to be confirmed: unless `evenkeel confirm` follows within {within:?}, \
+            "it waits to be confirmed: without `evenkeel confirm` within {within:?}, \
              configuration {hash} comes back"
         ))
     }
@@ -78,7 +79,7 @@ impl Confirmation {
     /// Nothing waits, and why.
     pub fn confirm(&mut self) -> Result<String, &'static str> {
         match &self.state {
-            State::Settled => Err("nothing waits to be confirmed"),
+            State::Settled => Err("no configuration waits to be confirmed"),
             State::Reverting => Err("the time to confirm is over"),
             State::Waiting { kept, .. } => {
                 let hash = kept.hash();

@@ -426,7 +426,7 @@ impl Control {
             Order::StopNow(reply) => {
                 self.stop_now("stop --now");
                 let pid = std::process::id();
-                let _ = reply.send(Ok(format!("process {pid} ends: what is open is cut")));
+                let _ = reply.send(Ok(format!("process {pid} ends: open connections are cut")));
             }
         }
     }
@@ -437,7 +437,7 @@ impl Control {
             asker.refuse(&self.process.sources().reloads, &drains());
         } else if self.upgrading.is_under_way() {
             let reloads = &self.process.sources().reloads;
-            let rejected = Rejected::at(Refusal::Upgrading, "an upgrade is under way");
+            let rejected = Rejected::at(Refusal::Upgrading, "an upgrade is in progress");
             asker.refuse(reloads, &rejected);
         } else {
             // Whether there is anything new turns out then.
@@ -534,7 +534,7 @@ impl Control {
         let is_news = said != self.said && said != in_force;
         self.said = said;
         if !is_news {
-            tracing::debug!("the configuration's files say the same as before");
+            tracing::debug!("the configuration files did not change");
         }
         is_news
     }
@@ -551,7 +551,8 @@ impl Control {
         let in_force = format!("configuration {hash} is in force, generation {number}");
         match self.confirmation.confirm() {
             Ok(before) => {
-                let told = format!("confirmed: configuration {hash} stays, generation {number}");
+                let told =
+                    format!("confirmed: configuration {hash} stays in force, generation {number}");
                 tracing::info!("reload {told}; configuration {before} does not come back");
                 Ok(told)
             }
@@ -577,8 +578,8 @@ impl Control {
         let pause = self.confirmation.try_again(kept);
         tracing::error!(
             reason,
-            "reload refused: {why} ({reason}); configuration {hash} can't come back, and {now} stays; \
-             the next try is in {pause:?}"
+            "reload refused: {why} ({reason}); configuration {hash} can't come back, so {now} \
+             stays in force; the next try is in {pause:?}"
         );
     }
 
@@ -610,12 +611,14 @@ impl Control {
             Stage::Serving => {
                 if wanted == Patience::Unlimited {
                     tracing::info!(
-                        "{name}: accepting nothing more; exchanges in flight have no deadline"
+                        "{name}: accepting no more connections; exchanges in flight have no \
+                         deadline"
                     );
                     self.drain(None, Cause::Signal, wanted);
                 } else {
                     tracing::info!(
-                        "{name}: accepting nothing more; exchanges in flight have {timeout:?}"
+                        "{name}: accepting no more connections; exchanges in flight have \
+                         {timeout:?}"
                     );
                     self.drain(Some(timeout), Cause::Signal, wanted);
                 }
@@ -627,16 +630,16 @@ impl Control {
                 patience,
                 ..
             } if since.elapsed() < SAME_SIGNAL && *patience == wanted => {
-                tracing::info!("{name} again, at once: taken for the same");
+                tracing::info!("{name} again, at once: ignored as a repetition");
             }
             Stage::Draining { .. } if wanted == Patience::Unlimited => {
-                tracing::info!("{name}: the process drains already");
+                tracing::info!("{name}: the process is already draining");
             }
             Stage::Draining {
                 since, patience, ..
             } if *patience == Patience::Unlimited => {
                 (*since, *patience) = (Instant::now(), Patience::Limited);
-                tracing::info!("{name}: exchanges in flight have {timeout:?} from now on");
+                tracing::info!("{name}: exchanges in flight now have {timeout:?}");
                 self.process.drain_until(*since + timeout);
             }
             Stage::Draining { .. } => self.stop_now(name),
@@ -647,12 +650,12 @@ impl Control {
     fn stop_now(&mut self, name: &str) {
         match &mut self.stage {
             Stage::Serving => {
-                tracing::warn!("{name}: what is open is cut");
+                tracing::warn!("{name}: open connections are cut");
                 self.drain(Some(Duration::ZERO), Cause::Signal, Patience::Limited);
             }
             Stage::Draining { is_cut, .. } => {
                 *is_cut = true;
-                tracing::warn!("{name} again: what is open is cut");
+                tracing::warn!("{name} again: open connections are cut");
                 self.process.drain_until(Instant::now());
             }
         }
@@ -665,9 +668,12 @@ impl Control {
             Stage::Serving => {
                 let timeout = self.drain_timeout();
                 self.stop("stop", Patience::Limited);
-                format!("process {pid} accepts nothing more; exchanges in flight have {timeout:?}")
+                format!(
+                    "process {pid} accepts no more connections; exchanges in flight have \
+                    {timeout:?}"
+                )
             }
-            Stage::Draining { .. } => format!("process {pid} drains already"),
+            Stage::Draining { .. } => format!("process {pid} is already draining"),
         }
     }
 
@@ -685,7 +691,7 @@ impl Control {
             Ok(())
         } else {
             let why = "the configuration in force waits to be confirmed, and the new process \
-                       would keep it: `evenkeel confirm` comes first";
+                would keep it: run `evenkeel confirm` first";
             Err(Failed::NotStarted {
                 why: why.to_owned(),
             })
@@ -717,7 +723,9 @@ impl Control {
         let since = Instant::now();
         self.upgrading.give_up(&mut self.process, &mut self.service);
         if !self.confirmation.is_settled() {
-            tracing::info!("reload: nothing waits to be confirmed any more: the process drains");
+            tracing::info!(
+                "reload: no configuration waits to be confirmed any more: the process is draining"
+            );
             self.confirmation.settle();
         }
         self.process.drain(since + timeout.unwrap_or(NO_DEADLINE));
@@ -743,7 +751,7 @@ impl Control {
 
 /// Why nothing is loaded any more.
 fn drains() -> Rejected {
-    Rejected::at(Refusal::Draining, "the process drains")
+    Rejected::at(Refusal::Draining, "the process is draining")
 }
 
 /// The line that the service manager shows of a serving process.

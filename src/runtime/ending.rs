@@ -102,7 +102,7 @@ impl Process {
                 if let Err(error) = moved.move_to(file.path()) {
                     let (at, path) = (moved.path().display(), file.path().display());
                     tracing::warn!(
-                        "control socket: at {at}, for it can't be moved to {path}: {error}"
+                        "control socket: at {at}, because it can't be moved to {path}: {error}"
                     );
                 }
                 // The moved path leads to the same file now, which a drop of `file` would remove.
@@ -144,7 +144,7 @@ fn move_aside(file: SocketFile) -> Option<SocketFile> {
         }
         Ok(None) => None,
         Err(error) => {
-            tracing::warn!("control socket: closed, for it can't be moved: {error}");
+            tracing::warn!("control socket: closed, because it can't be moved: {error}");
             None
         }
     }

@@ -95,18 +95,15 @@ impl Reread for WatchedNetworks {
                     let len = set.len();
                     file.replace(set);
                     if len > 0 {
-                        tracing::info!(
-                            file = name,
-                            "networks of {name}: read again, {len} networks"
-                        );
+                        tracing::info!(file = name, "networks of {name}: reloaded, {len} networks");
                     } else {
                         tracing::warn!(
                             file = name,
-                            "networks of {name}: read again, and there is no network in it"
+                            "networks of {name}: reloaded, and the file has no networks"
                         );
                     }
                 } else if was_mistaken {
-                    tracing::info!(file = name, "networks of {name}: the file is right again");
+                    tracing::info!(file = name, "networks of {name}: the file is valid again");
                 }
             }
             Err(error) => {
@@ -142,15 +139,15 @@ impl Reread for WatchedUsers {
                     let len = users.len();
                     file.replace(users);
                     if len > 0 {
-                        tracing::info!(file = name, "users of {name}: read again, {len} users");
+                        tracing::info!(file = name, "users of {name}: reloaded, {len} users");
                     } else {
                         tracing::warn!(
                             file = name,
-                            "users of {name}: read again, and there is no user in it"
+                            "users of {name}: reloaded, and the file has no users"
                         );
                     }
                 } else if was_mistaken {
-                    tracing::info!(file = name, "users of {name}: the file is right again");
+                    tracing::info!(file = name, "users of {name}: the file is valid again");
                 }
             }
             Err(error) => {

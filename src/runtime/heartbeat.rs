@@ -95,11 +95,11 @@ impl Watch {
         for change in self.changes(now) {
             match change {
                 Change::Stalled { worker, silent } => tracing::error!(
-                    "worker {worker} has not come round for {:.1} s: its clients wait",
+                    "worker {worker} has been stuck for {:.1} s: its clients wait",
                     silent.as_secs_f64()
                 ),
                 Change::Back { worker, silent } => tracing::warn!(
-                    "worker {worker} comes round again, after {:.1} s",
+                    "worker {worker} runs again, after {:.1} s",
                     silent.as_secs_f64()
                 ),
             }

@@ -213,8 +213,8 @@ impl Listeners {
         if listener.opener == Opener::ServiceManager {
             let (name, address) = (&listener.name, &listener.address);
             tracing::warn!(
-                "listener {name}: the service manager has its socket at {address} still: \
-                 connections wait there until a listener takes it again"
+                "listener {name}: the service manager still has its socket at {address}: \
+                 connections wait there until a listener uses it again"
             );
             self.spare.push(listener);
             return;
@@ -321,7 +321,7 @@ impl Listeners {
                 let OpenListener { name, address, .. } = open;
                 tracing::warn!(
                     listener = name,
-                    "listener {name}: backlog and defer_accept stay as they were at {address}: \
+                    "listener {name}: backlog and defer_accept are not changed at {address}: \
                      {error}"
                 );
             }
@@ -347,8 +347,8 @@ impl Listeners {
         });
         lost.map(|OpenListener { name, address, .. }| {
             format!(
-                "listener {name}: another program has taken {address}, or the file is gone; \
-                 only a start of the program binds it again"
+                "listener {name}: another program has taken {address}, or the file is gone; only \
+                 a restart binds it again"
             )
         })
     }

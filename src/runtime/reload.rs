@@ -125,8 +125,8 @@ impl Rejected {
 
     fn too_slow(longest: Duration) -> Self {
         let why = format!(
-            "loading takes longer than {longest:?}: a file or a folder of the configuration \
-             does not answer"
+            "loading takes longer than {longest:?}: a file or a folder of the configuration can't \
+             be read in time"
         );
         Rejected::at(Refusal::Timeout, why)
     }
@@ -247,7 +247,7 @@ impl Prepared {
         } = loaded;
         let kept = config.keep_fixed(before).into_iter();
         let kept = kept.map(|key| {
-            format!("{key} stays as it is: only a restart or an upgrade of the program changes it")
+            format!("{key} is not changed: only a restart or an upgrade of the program changes it")
         });
         let kept = kept.collect();
         let destinations = config.access_logs.destinations.iter();
@@ -308,7 +308,7 @@ impl Asker {
         let why = &rejected.summary;
         tracing::error!(
             reason,
-            "reload refused: {why} ({reason}); the configuration stays as it is"
+            "reload refused: {why} ({reason}); the old configuration stays in force"
         );
         if let Asker::Operator(reply) = self {
             // The operator may have given up meanwhile.
@@ -613,11 +613,8 @@ impl InForce {
         }
         if late > 0 {
             let late = counted(late as u64, "worker");
-            tracing::warn!("reload: {late} still with the configuration of before");
-            let _ = write!(
-                told,
-                "\nwarning: {late} still with the configuration of before"
-            );
+            tracing::warn!("reload: {late} still using the old configuration");
+            let _ = write!(told, "\nwarning: {late} still using the old configuration");
         }
         if !self.warnings.is_empty() {
             let _ = write!(told, "\n{}", self.warnings);
@@ -677,7 +674,7 @@ impl Process {
         before.tickets.follow(tickets);
         let spans = writing.exporters.follow(next_exporter);
         if let Err(error) = log_level::follow(&before.config.log, &config.log) {
-            tracing::warn!("reload: the event log stays as it is: {error}");
+            tracing::warn!("reload: the event log is not changed: {error}");
         }
         let workers = config.server.workers;
         let options: Vec<_> = config.listeners.iter().map(|it| it.accepting).collect();
@@ -774,7 +771,7 @@ fn announce(before: &Config, now: &Config) {
             tracing::info!(
                 listener = name,
                 bind,
-                "listener {name}: accepting nothing more at {bind}"
+                "listener {name}: accepting no more connections at {bind}"
             );
         }
     }

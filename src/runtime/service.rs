@@ -56,8 +56,8 @@ impl ServiceManager {
         );
         if limit.is_some_and(|it| it < 2 * LOOK_INTERVAL) {
             tracing::warn!(
-                "service manager: a watchdog of {limit:?} is too short: workers are looked at \
-                 each {LOOK_INTERVAL:?}"
+                "service manager: a watchdog of {limit:?} is too short: workers are checked every \
+                 {LOOK_INTERVAL:?}"
             );
         }
         ServiceManager {
@@ -125,7 +125,7 @@ impl ServiceManager {
         if let Err(error) = socket.send(state.as_bytes())
             && !std::mem::replace(&mut self.has_failed, true)
         {
-            tracing::warn!("service manager: it is not told anything: {error}");
+            tracing::warn!("service manager: no state can be reported: {error}");
         }
     }
 }

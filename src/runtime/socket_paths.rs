@@ -93,11 +93,11 @@ impl PathWatch {
         let (reason, what) = match found {
             FoundAt::Own => {
                 if self.lost.remove(path).is_some() {
-                    tracing::info!(listener, "listener {listener}: {shown} leads to it again");
+                    tracing::info!(listener, "listener {listener}: {shown} is its socket again");
                 }
                 return;
             }
-            FoundAt::Other => ("path-taken", "another program has put its file there"),
+            FoundAt::Other => ("path-taken", "another program put its own file there"),
             FoundAt::Nothing => ("path-removed", "its file was removed"),
         };
         if self.lost.insert(path.clone(), reason) == Some(reason) {
@@ -107,8 +107,8 @@ impl PathWatch {
         tracing::error!(
             listener,
             reason,
-            "listener {listener}: {reason}: {shown} does not lead to it, for {what}; open \
-             connections go on, and new ones need a restart"
+            "listener {listener}: {reason}: {shown} is no longer its socket, because {what}; open \
+             connections continue, but new ones need a restart"
         );
     }
 }

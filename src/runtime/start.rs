@@ -160,7 +160,7 @@ impl Opened {
         if let (Some(status), Some(copies)) = (&self.config.status, &self.status_copies)
             && let Err(error) = copies.prepare(&status.bind, admin::ACCEPTING)
         {
-            tracing::warn!("status page: its socket stays as it was: {error}");
+            tracing::warn!("status page: its socket is not changed: {error}");
         }
     }
 
@@ -403,7 +403,7 @@ fn take_control_path(opened: &mut Opened) {
         && let Err(error) = file.move_to(path)
     {
         let (at, path) = (file.path().display(), path.display());
-        tracing::warn!("control socket: at {at}, for it can't be moved to {path}: {error}");
+        tracing::warn!("control socket: at {at}, because it can't be moved to {path}: {error}");
     }
 }
 

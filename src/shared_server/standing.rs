@@ -124,7 +124,7 @@ impl Standing {
     pub fn note_partly_up(&self, server: &Server, why: &str) {
         if self.news(&Fault::Other(why.to_owned())).is_some() {
             let subject = self.subject;
-            tracing::warn!(%server, "{subject}: server {server} does not do all: {why}");
+            tracing::warn!(%server, "{subject}: server {server} does only a part: {why}");
         }
     }
 
@@ -197,7 +197,7 @@ impl fmt::Display for Fault {
             Fault::Ask(error) => f.write_str(&in_words(error)),
             Fault::Slow => f.write_str("no answer in time"),
             Fault::Other(why) => f.write_str(why),
-            Fault::Random => f.write_str("the system gives no random bytes"),
+            Fault::Random => f.write_str("no random bytes from the system"),
         }
     }
 }

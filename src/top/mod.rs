@@ -129,7 +129,7 @@ fn show(
                 News::Rates(rates) => model.news(rates),
                 News::Done(done) => model.say(match done {
                     Ok(text) => text,
-                    Err(error) => format!("not done: {error}"),
+                    Err(error) => format!("failed: {error}"),
                 }),
             }
         }
@@ -161,7 +161,7 @@ fn rates(socket: &Socket, seconds: f64) -> Result<Box<Rates>, String> {
     let answer = socket.ask(&format!("json rates {seconds}"), socket::LONG_TIMEOUT)?;
     serde_json::from_str(&answer).map_err(|_| match refusal(&answer) {
         Some(error) => error,
-        None => "the process gave an answer of another version".to_owned(),
+        None => "the process has another version".to_owned(),
     })
 }
 

@@ -171,7 +171,7 @@ impl Model {
                 let is_new = before.is_some_and(|it| it != (rates.pid, rates.started_unix_ms));
                 if is_new {
                     self.say(format!(
-                        "the program was started anew, as process {}",
+                        "the program was restarted, as process {}",
                         rates.pid
                     ));
                 } else if was_lost {

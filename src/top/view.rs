@@ -30,20 +30,20 @@ const SHORT_KEYS: &str = "d r s w  o order  / filter  ? help  q quit";
 
 const HELP: [&str; 16] = [
     "up, down, j, k     select a row; PgUp, PgDn, Home, End",
-    "d                  drain: finish what is in flight, nothing new",
+    "d                  drain: finish requests in flight, get no new ones",
     "r                  ready: send requests there again",
     "s                  stop: out of service",
-    "w                  another weight",
-    "                   on an upstream's row: all of its endpoints",
-    "o, O               order by another column, the largest first",
-    "/                  only rows with this text; Esc: all again",
+    "w                  change the weight",
+    "                   on the row of an upstream: all of its endpoints",
+    "o, O               sort by another column, the largest first",
+    "/                  show only rows with this text; Esc: show all",
     "q, Esc, Ctrl-C     quit",
     "",
-    "FLIGHT  exchanges there now, of the most allowed",
+    "FLIGHT  exchanges in flight, and the limit",
     "QUEUE   exchanges that wait for an endpoint",
     "REQ/S   of an endpoint: attempts",
     "ERR/S   failures, and answers of 5xx",
-    "P50     half of the exchanges took less, from the first byte",
+    "P50     median time of exchanges, from the first byte",
     "        of the request to the end of the response",
 ];
 
@@ -187,7 +187,7 @@ fn older_configurations(model: &Model) -> Option<String> {
         some => format!(", {} among them", counted(some, "tunnel")),
     };
     let kept = if older.iter().any(|it| it.kept_until_confirmed) {
-        "; one is kept until this one is confirmed"
+        "; the previous one is kept until this one is confirmed"
     } else {
         ""
     };
@@ -341,11 +341,11 @@ fn last_line(model: &Model, paint: Paint, width: u16) -> (String, Style) {
         }
         Mode::Weight { target, digits } => {
             let target = target.words();
-            let text = format!("weight of {target}: {digits}_   Enter sets it, Esc does not");
+            let text = format!("weight of {target}: {digits}_   Enter sets it, Esc cancels");
             (text, strong)
         }
         Mode::Table | Mode::Help => match (&model.lost, model.message()) {
-            (Some(error), _) => (format!("no news, trying again: {error}"), paint.alarm()),
+            (Some(error), _) => (format!("no answer, trying again: {error}"), paint.alarm()),
             (None, Some(message)) => (message.to_owned(), strong),
             (None, None) if !model.filter.is_empty() => {
                 let filter = &model.filter;

@@ -165,7 +165,7 @@ impl Http2Connection {
                     if !self.protocol.borrow().has_settings()
                         && buffer.filled().starts_with(b"HTTP/1")
                     {
-                        self.fails("it answers in HTTP/1.1, and not in HTTP/2");
+                        self.fails("it answers in HTTP/1.1, not in HTTP/2");
                         return Step::Blocked;
                     }
                     if let Err(fatal) = self.take_bytes(buffer.filled(), now_ms) {
@@ -319,7 +319,7 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Untouched | Fault::Ended => out.write_str("it has done nothing for the request"),
+            Fault::Untouched | Fault::Ended => out.write_str("it has not processed the request"),
             Fault::Malformed(error) => error.fmt(out),
             Fault::Request(error) => error.fmt(out),
             Fault::Cut(code) => write!(out, "it has reset the stream: {}", code.name()),
@@ -332,10 +332,10 @@ impl std::error::Error for Fault {}
 /// Why a connection is lost that an endpoint ends with this code.
 fn end_by(code: ErrorCode) -> &'static str {
     match code {
-        ErrorCode::EnhanceYourCalm => "it was asked too much (ENHANCE_YOUR_CALM)",
-        ErrorCode::Protocol => "it reports a fault of the protocol (PROTOCOL_ERROR)",
-        ErrorCode::Internal => "it reports a fault of its own (INTERNAL_ERROR)",
-        ErrorCode::Compression => "it can't decode heads (COMPRESSION_ERROR)",
+        ErrorCode::EnhanceYourCalm => "it reports excessive load (ENHANCE_YOUR_CALM)",
+        ErrorCode::Protocol => "it reports a protocol error (PROTOCOL_ERROR)",
+        ErrorCode::Internal => "it reports an internal error (INTERNAL_ERROR)",
+        ErrorCode::Compression => "it can't decode headers (COMPRESSION_ERROR)",
         ErrorCode::InadequateSecurity => "its TLS is not good enough (INADEQUATE_SECURITY)",
         ErrorCode::Http11Required => "it wants HTTP/1.1 (HTTP_1_1_REQUIRED)",
         _ => "it ends the connection with an error",

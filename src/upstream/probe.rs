@@ -534,7 +534,10 @@ mod tests {
             (
                 any(),
                 "HTTP/1.1 101 Switching\r\n\r\n",
-                Err("malformed answer: the endpoint changed to a protocol that nobody asked for"),
+                Err(
+                    "malformed answer: the endpoint switched to a protocol that the client did \
+                    not request",
+                ),
             ),
             (
                 any(),

@@ -235,8 +235,8 @@ impl SharedUpstream {
                 let upstream = &self.name;
                 tracing::warn!(
                     upstream,
-                    "upstream {upstream}: the configuration lists other endpoints than those \
-                     that the operator changed; the changes are lost: {lost}"
+                    "upstream {upstream}: the configuration lists other endpoints than the ones \
+                     the operator changed; the changes are lost: {lost}"
                 );
             }
             self.replace_members(&config.endpoints, now);

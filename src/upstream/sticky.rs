@@ -155,8 +155,8 @@ pub fn prepare_own_key(config: &config::Config) -> io::Result<()> {
             let failed = |error| {
                 let path = path.display();
                 io::Error::other(format!(
-                    "the key of sticky cookies in {path}: {error}; without the file it is made \
-                     anew, and clients are balanced anew"
+                    "the key of sticky cookies in {path}: {error}; if you remove the file, a new \
+                     key is made, and clients go to new endpoints"
                 ))
             };
             MacKey::read_or_make(path).map_err(failed)?

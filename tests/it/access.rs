@@ -226,10 +226,14 @@ fn explain_says_who_is_served() {
         for (client, expected) in [
             (
                 "10.1.2.3",
-                "access: allowed, for `allow` has it, and `deny` has not\n  allow: 10.0.0.0/8, 2001:db8::/32, 127.0.0.1\n  deny: 10.9.0.0/16\n",
+                "access: allowed, because it is in `allow`, and not in `deny`\n  allow: \
+                 10.0.0.0/8, 2001:db8::/32, 127.0.0.1\n  deny: 10.9.0.0/16\n",
             ),
-            ("10.9.1.1", "access: denied, for `deny` has it\n"),
-            ("192.0.2.1", "access: denied, for `allow` has it not\n"),
+            ("10.9.1.1", "access: denied, because it is in `deny`\n"),
+            (
+                "192.0.2.1",
+                "access: denied, because it is not in `allow`\n",
+            ),
             ("192.0.2.1", "403 denied"),
         ] {
             let mut explain = Command::new(program());

@@ -269,7 +269,7 @@ fn usr1_opens_files_anew() {
         proxy.signal(Signal::USR1);
         until("it is opened anew", || log.exists());
         until("it says so", || {
-            proxy.stderr().contains("access.log: opened anew")
+            proxy.stderr().contains("access.log: reopened")
         });
         assert_serves(&mut client);
         until_lines(&log, 1);
@@ -289,7 +289,7 @@ fn a_file_that_cannot_be_opened_anew_goes_on() {
         std::fs::rename(&folder, &away).unwrap();
         proxy.signal(Signal::USR1);
         until("it says so", || {
-            proxy.stderr().contains("can't be opened anew")
+            proxy.stderr().contains("can't be reopened")
         });
         assert_serves(&mut client);
         until_lines(&away.join("access.log"), 1);

@@ -306,7 +306,7 @@ fn a_file_of_users_is_read_again_when_it_changes() {
         let response = ask_as(&mut client, "/a", KIM_SECRET);
         assert_refused(&response, words::UNAUTHORIZED);
         replace_file(&file, "kim:hunter2\n");
-        let said = "users:1: the hash of user `kim` is no hash";
+        let said = "users:1: the hash of user `kim` is not a hash";
         until("the mistake is told", || proxy.stderr().contains(said));
         assert!(!proxy.stderr().contains("hunter2"), "{}", proxy.stderr());
         assert_eq!(ask_as(&mut client, "/a", KIM_OTHER).status, 200);

@@ -463,7 +463,7 @@ fn says_what_the_cache_does_with_a_request() {
         assert!(shown.contains("cache default: hit: "), "{shown}");
         let shown = explained("http://a/mine", "");
         assert!(
-            shown.contains("not stored, for the answer says no-store"),
+            shown.contains("not stored: the answer says no-store"),
             "{shown}"
         );
         let shown = explained("http://a/x", "X-Debug: 1");

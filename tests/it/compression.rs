@@ -622,11 +622,11 @@ fn operators_see_what_is_compressed() {
         let explained = |fields: &[&str]| self::explained(&proxy, fields);
         let said = explained(&["Accept-Encoding: gzip, br"]);
         assert!(
-            said.contains("compression: br, for responses of its types with 1024 bytes or more"),
+            said.contains("compression: br, for responses of these types with 1024 bytes or more"),
             "{said}"
         );
         let said = explained(&[]);
-        let none = "compression: none, as the request accepts none of zstd, br, gzip";
+        let none = "compression: none, because the request accepts none of zstd, br, gzip";
         assert!(said.contains(none), "{said}");
     });
 }

@@ -209,7 +209,7 @@ fn an_operator_drains_stops_and_reweights() {
         };
         let drained = ask(&proxy, &format!("drain app/{}", names[0]));
         let expected = format!(
-            "endpoint app/{} is drained: it gets nothing new\n\n",
+            "endpoint app/{} is drained: it gets no new requests\n\n",
             names[0]
         );
         assert_eq!(drained, expected);
@@ -245,7 +245,7 @@ fn what_is_wrong_is_said_and_changes_nothing() {
         let (origin, proxy) = site("");
         let name = origin.address.to_string();
         for (command, text) in [
-            ("drain", "drain takes UPSTREAM/ENDPOINT"),
+            ("drain", "drain needs UPSTREAM/ENDPOINT"),
             ("drain app", "did you mean `app/*`?"),
             ("drain appp", "a slash is missing"),
             (
@@ -255,21 +255,27 @@ fn what_is_wrong_is_said_and_changes_nothing() {
             ("drain ap/x", "there is no upstream `ap`; there is `app`"),
             ("drain app/x", "upstream `app` has no endpoint `x`"),
             ("drain app/* app/x", "upstream `app` has no endpoint `x`"),
-            ("weight app/* -1", "`-1` is no weight"),
-            ("weight app/* 1000001", "`1000001` is no weight"),
+            ("weight app/* -1", "`-1` is not a valid weight"),
+            ("weight app/* 1000001", "`1000001` is not a valid weight"),
             (
                 "weight app/*",
-                "weight takes UPSTREAM/ENDPOINT and a number",
+                "weight needs UPSTREAM/ENDPOINT and a number",
             ),
-            ("set log-level loud", "`loud` is no level: error, warn"),
-            ("show sessions 0", "`0` is no number of rows"),
+            (
+                "set log-level loud",
+                "`loud` is not a level: write error, warn",
+            ),
+            ("show sessions 0", "`0` is not a valid number of rows"),
             ("show upstreams x", "there is no upstream `x`"),
-            ("rates 61", "`61` is no time"),
-            ("rates nan", "`nan` is no time"),
-            ("rates -1", "`-1` is no time"),
-            ("rates 0.05", "`0.05` is no time: 0.1 to 60 seconds"),
-            ("drian app/*", "there are show, rates, drain, ready"),
-            ("show frobs", "after `show` comes upstreams, listeners"),
+            ("rates 61", "`61` is not a valid time"),
+            ("rates nan", "`nan` is not a valid time"),
+            ("rates -1", "`-1` is not a valid time"),
+            (
+                "rates 0.05",
+                "`0.05` is not a valid time: write 0.1 to 60 seconds",
+            ),
+            ("drian app/*", "commands are show, rates, drain, ready"),
+            ("show frobs", "`show` needs upstreams, listeners"),
             (
                 "reboot\x1b[2J",
                 "unknown command `reboot\\u{1b}[2J`: try `help`",
@@ -298,13 +304,10 @@ fn lines_and_connections_are_bounded() {
     test(|| {
         let (_origin, proxy) = site("");
         let too_long = answer_to(&proxy, &vec![b'a'; 300_000]);
-        assert!(too_long.contains("at most 16384 bytes"), "{too_long}");
+        assert!(too_long.contains("longer than 16384 bytes"), "{too_long}");
         let silent: Vec<_> = (0..32).map(|_| connect(&proxy)).collect();
         let refused = ask(&proxy, "version");
-        assert!(
-            refused.contains("32 control connections are open already"),
-            "{refused}"
-        );
+        assert!(refused.contains("32 are already open"), "{refused}");
         drop(silent);
         until("there is room again", || {
             ask(&proxy, "version").starts_with("evenkeel ")
@@ -317,7 +320,7 @@ fn lines_and_connections_are_bounded() {
                 stream
             })
             .collect();
-        assert!(ask(&proxy, "version").contains("open already"));
+        assert!(ask(&proxy, "version").contains("already open"));
         drop(waiting);
         until("there is room for some after them", || {
             let _some = [(); 4].map(|()| connect(&proxy));
@@ -339,7 +342,10 @@ fn a_client_that_says_nothing_is_told_so() {
         let (_origin, proxy) = site("");
         let begun = Instant::now();
         let answer = read_all(&mut connect(&proxy));
-        assert!(answer.contains("no command came within 10 s"), "{answer}");
+        assert!(
+            answer.contains("no command arrived within 10 s"),
+            "{answer}"
+        );
         assert!(begun.elapsed() >= Duration::from_secs(9));
     });
 }
@@ -372,7 +378,7 @@ fn several_commands_and_a_prompt() {
 fn errors_show_what_failed_and_what_was_not_understood() {
     test(|| {
         let (origin, proxy) = site("retries = 0\nqueue = { hold = false }");
-        assert!(ask(&proxy, "show errors").starts_with("no exchange has failed"));
+        assert!(ask(&proxy, "show errors").starts_with("no exchange failed"));
         let mut client = proxy.client();
         client
             .send("GET / HTTP/1.1\r\nHo\x01st: a\r\n\r\n")
@@ -516,8 +522,8 @@ fn an_error_is_json_where_nobody_was_asked() {
         for (option, value, expected) in [
             ("--config", &no_socket, "has no control socket"),
             ("--config", &mistaken, "mistakes in the configuration"),
-            ("--config", &missing, "there is no file"),
-            ("--socket", &nobody, "there is no such socket"),
+            ("--config", &missing, "does not exist"),
+            ("--socket", &nobody, "no such socket"),
         ] {
             let mut command = Command::new(program());
             command.args(["ctl", option, value, "--json", "show", "info"]);
@@ -632,7 +638,7 @@ fn ctl_asks_on_a_terminal_before_the_last_endpoint_goes() {
             command.arg(proxy.path("control.sock")).args(args);
             Terminal::start(command, 24, 120)
         };
-        let question = "no endpoint of `app` will take requests then. Go on? [y/N]";
+        let question = "after that no endpoint of `app` takes requests. Continue? [y/N]";
         for (answer, code, state) in [("n\n", Some(1), "up"), ("y\n", Some(0), "draining")] {
             let mut terminal = run(&["drain", "app/*"]);
             terminal.await_text(question);
@@ -691,14 +697,14 @@ fn ctl_finds_the_socket_by_the_configuration_and_says_what_is_missing() {
         let (code, _, said) = by_config(&config);
         assert_eq!(code, Some(1));
         assert!(
-            said.contains("there is no such socket; is the program running?"),
+            said.contains("no such socket; is the program running?"),
             "{said}"
         );
         // Left over by a process that was killed.
         drop(std::os::unix::net::UnixListener::bind(proxy.path("control.sock")).unwrap());
         let (code, _, said) = by_config(&config);
         assert_eq!(code, Some(1));
-        assert!(said.contains("nobody listens there"), "{said}");
+        assert!(said.contains("no process listens there"), "{said}");
         let without = std::fs::read_to_string(&config).unwrap();
         let without = without.lines().filter(|line| !line.starts_with("control"));
         std::fs::write(&config, without.collect::<Vec<_>>().join("\n")).unwrap();

@@ -224,7 +224,7 @@ fn a_name_server_that_dies_keeps_its_last_list() {
         });
         assert_eq!(who(&proxy), "127.0.0.2");
         assert!(
-            proxy.stderr().contains("its last list stays"),
+            proxy.stderr().contains("its last list stays in use"),
             "{}",
             proxy.stderr()
         );
@@ -242,7 +242,7 @@ fn a_name_that_is_not_there_yet_is_no_failed_start() {
         let refusing = dns.site("queue = { hold = false }", &endpoint);
         assert_eq!(refusing.client().get("/ping").unwrap().status, 503);
         let log = proxy.stderr();
-        assert!(log.contains("it gives no endpoint yet"), "{log}");
+        assert!(log.contains("it has given no endpoints yet"), "{log}");
         // It waits for the endpoint that comes.
         let mut waiting = occupy(&proxy, "/ping");
         until("it waits", || upstream(&proxy)["waiting"] == 1);
@@ -368,7 +368,7 @@ fn the_records_of_a_service_are_endpoints() {
         let records = [record("a", port, 10, 3), record("gone", port, 10, 1)];
         dns.start(hosts, &records);
         until_names(&proxy, &[format!("127.0.0.2:{port}")]);
-        let said = "_http._tcp.app.test: no name server knows an address of gone.test";
+        let said = "_http._tcp.app.test: no name server has an address for gone.test";
         until("it is said", || proxy.stderr().contains(said));
     });
 }
@@ -502,21 +502,21 @@ fn an_operator_changes_the_list() {
         assert_eq!(source["kind"], "operator");
         assert_eq!(source["source"], format!("added {two}; removed {one}"));
         for (args, says) in [
-            (&["add", &place][..], "has an endpoint"),
+            (&["add", &place][..], "already has an endpoint"),
             (&["remove", &removed], "has no endpoint"),
-            (&["set", &place], "endpoint set takes weight"),
+            (&["set", &place], "endpoint set needs weight"),
             (
                 &["add", "app/app.internal:80"],
                 "`app.internal:80` is a name",
             ),
-            (&["add", "app/10.0.0.1"], "no address"),
+            (&["add", "app/10.0.0.1"], "not a valid address"),
             (
                 &["add", "other/10.0.0.1:80"],
-                "there is no upstream `other`; there are app",
+                "there is no upstream `other`; known upstreams: app",
             ),
             (
                 &["add", "app/10.0.0.1:80", "--save"],
-                "`server.state_file` names no file",
+                "set `server.state_file`",
             ),
         ] {
             let (code, said) = ctl(&proxy, &[&["endpoint"], args].concat());
@@ -542,7 +542,7 @@ fn haproxys_commands_change_the_list() {
         let proxy = site_of("", std::slice::from_ref(&one));
         let add = format!("add server app/spare {two} weight 20 check inter 2s");
         let said = ask(&proxy, &format!("{add} save"));
-        assert!(said.contains("`endpoint add` takes `save`"), "{said}");
+        assert!(said.contains("use `endpoint add … save`"), "{said}");
         assert_eq!(ask(&proxy, &add).trim(), "New server registered.");
         assert_eq!(endpoint_names(&proxy), [one.clone(), "spare".to_owned()]);
         assert_eq!(ask(&proxy, &format!("disable server app/{one}")).trim(), "");
@@ -698,7 +698,7 @@ fn drains_and_weights_that_are_saved_hold_at_the_next_start() {
         let (code, said) = ctl(&proxy, &["drain", &of_first, "--save"]);
         assert_eq!(code, Some(0), "{said}");
         assert!(
-            said.ends_with("it gets nothing new; saved for the next start\n"),
+            said.ends_with("it gets no new requests; saved for the next start\n"),
             "{said}"
         );
         assert_eq!(
@@ -710,7 +710,10 @@ fn drains_and_weights_that_are_saved_hold_at_the_next_start() {
         let proxy = site.start(&endpoints);
         assert_eq!(shown(&proxy), are([("draining", 1), ("up", 7)]));
         let log = proxy.stderr();
-        assert!(log.contains("by the operator, as it was saved"), "{log}");
+        assert!(
+            log.contains("by the operator, from the state file"),
+            "{log}"
+        );
         // A change that is not saved holds until the next start, and the answer says so.
         let otherwise = |saved: &str| format!("the state file still has {saved}, which the next");
         let (_, said) = ctl(&proxy, &["drain", &of_first]);
@@ -739,7 +742,7 @@ fn drains_and_weights_that_are_saved_hold_at_the_next_start() {
         let without = SITE_WITHOUT_STATE.start(&endpoints);
         let (code, said) = ctl(&without, &["drain", &of_first, "--save"]);
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("`server.state_file` names no file"), "{said}");
+        assert!(said.contains("set `server.state_file`"), "{said}");
         assert_eq!(shown(&without), are([("up", 1), ("up", 1)]));
     });
 }
@@ -790,8 +793,8 @@ fn the_diff_names_what_operators_have_changed() {
         ask(&proxy, &format!("weight app/{one} 5"));
         let changed = format!("added {two}; weight 5 of {one}");
         let expected = format!(
-            "nothing changes\nupstream app: the running list is not the file's: {changed} \
-             (not saved: until the program ends)"
+            "nothing changes\nupstream app: the running list differs from the file: {changed} \
+             (not saved: lost when the program ends)"
         );
         assert_eq!(ask(&proxy, "diff").trim(), expected);
         // Other changes of the file do not touch them.
@@ -808,8 +811,8 @@ fn the_diff_names_what_operators_have_changed() {
         replace_file(&path, &retried.replace(&listed, &other));
         let said = ask(&proxy, "diff");
         let lost = format!(
-            "upstream app: what the operator changed is lost, for the file's list is another \
-             one: {changed}"
+            "upstream app: the operator's changes are lost, because the file has another list: \
+             {changed}"
         );
         assert!(said.contains(&lost), "{said}");
         let said = ask(&proxy, "reload");
@@ -896,7 +899,7 @@ fn explain_says_why_an_endpoint_is_not_there() {
             (
                 "gone.test:81",
                 false,
-                "it is a name, and can't be read: dns-not-found: ",
+                "it is a name, which can't be read: dns-not-found: ",
             ),
             ("10.9.9.9:1", false, &nowhere),
         ] {
@@ -917,7 +920,8 @@ fn explain_says_why_an_endpoint_is_not_there() {
         let text = String::from_utf8(output.stdout).unwrap();
         for line in [
             format!("  endpoints of name {name}: 1 endpoint, read "),
-            "  endpoints of name gone.test:81: 0 endpoints; it can't be read now: dns-not-found: "
+            "  endpoints of name gone.test:81: 0 endpoints; it currently can't be read: \
+             dns-not-found: "
                 .to_owned(),
             format!("  changed by the operator: removed {removed}\n"),
             format!("  no endpoint {added}: {by}"),

@@ -419,7 +419,7 @@ fn mistakes_are_told_with_what_to_write() {
         ),
         (
             "request_headers = { set = { X = \"{status}\" } }",
-            "is not known before there is a response",
+            "is not known until there is a response",
         ),
         (
             "request_headers = { set = { X = \"{clientip}\" } }",
@@ -427,11 +427,11 @@ fn mistakes_are_told_with_what_to_write() {
         ),
         (
             "cache = true\nrewrite = \"/{cookie:lang}{path}\"",
-            "`{cookie:lang}` is no part of the URL",
+            "`{cookie:lang}` is not part of the URL",
         ),
         (
             "cache = true\nrequest_headers = { set = { Authorization = \"{cookie:token}\" } }",
-            "`Authorization` would be another one for each client",
+            "`Authorization` differs for each client",
         ),
         (
             "request_headers = { append = { Content_Length = \"0\" } }",
@@ -447,9 +447,9 @@ fn mistakes_are_told_with_what_to_write() {
         ),
         ("edits = \"nobody\"", "there are no edits named `nobody`"),
         ("rewrite = \"x\"", "a path begins with `/`"),
-        ("rewrite = \"/x{target}\"", "the query behind `?`"),
+        ("rewrite = \"/x{target}\"", "the query after `?`"),
         ("rewrite = \"/a/../b\"", "leave out `//`"),
-        ("rewrite = \"/a$path\"", "here it is written {path}"),
+        ("rewrite = \"/a$path\"", "write it as {path}"),
         (
             "request_headers = { add = { host = \"a\" } }",
             "`Host` can't be added",
@@ -464,19 +464,19 @@ fn mistakes_are_told_with_what_to_write() {
         ),
         (
             "response_headers = { append = { set-cookie = \"a=b\" } }",
-            "cookies can't share a line",
+            "several cookies can't share one `Set-Cookie` header",
         ),
         (
             "response_headers = { set = { X-A = \"1\", x-a = \"2\" } }",
-            "`x-a` has a second value",
+            "`x-a` is changed twice",
         ),
         (
             "response_headers = { set = { \"X-*\" = \"1\" } }",
-            "`X-*` is no name of one field",
+            "`X-*` is not the name of one header",
         ),
         (
             "response_headers = { remove = [\"*-A\"] }",
-            "`*-A` is no name of one field",
+            "`*-A` is not the name of one header",
         ),
         (
             "sticky = { cookie = \"node\", keys = [] }",
@@ -488,7 +488,7 @@ fn mistakes_are_told_with_what_to_write() {
         ),
         (
             "response_headers = { remove = [\"a b\"] }",
-            "is no name of a field",
+            "is not a valid header name",
         ),
     ] {
         let dir = TempDir::new().unwrap();

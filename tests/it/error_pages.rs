@@ -112,13 +112,13 @@ fn maintenance_refuses_new_requests_until_it_is_switched_off() {
         };
         assert_eq!(
             ask(&proxy, "maintenance").trim_end(),
-            "nothing is under maintenance"
+            "no route or upstream is under maintenance"
         );
         let both = ask(&proxy, "maintenance on app");
         assert!(both.contains("write route/app or upstream/app"), "{both}");
         let said = ask(&proxy, "maintenance on route/app");
         assert!(
-            said.contains("route app is under maintenance now"),
+            said.contains("route app is now under maintenance"),
             "{said}"
         );
         for _ in 0..2 {
@@ -143,7 +143,7 @@ fn maintenance_refuses_new_requests_until_it_is_switched_off() {
         assert!(explained.contains("maintenance"), "{explained}");
         let said = ask(&proxy, "maintenance off route/app");
         assert!(
-            said.contains("route app is under maintenance no more"),
+            said.contains("route app is no longer under maintenance"),
             "{said}"
         );
         assert_eq!(get(&proxy, "/10").status, 200);
@@ -345,7 +345,9 @@ fn a_page_that_does_not_come_is_a_short_text() {
             assert!(began.elapsed() < Duration::from_millis(250), "{page}");
             assert_eq!(missed(&proxy), 2);
             until("it is said", || {
-                proxy.stderr().contains("error pages: no upstream brings")
+                proxy
+                    .stderr()
+                    .contains("error pages: no upstream can serve")
             });
             assert_eq!(client.get("/ping").unwrap().text(), "pong");
         }

@@ -101,7 +101,7 @@ fn without_a_journal_events_go_to_standard_error() {
         let said = proxy.stderr();
         assert!(
             said.contains(
-                "WARN event log: the journal can't be reached, events go to standard error: "
+                "WARN event log: the journal can't be reached, so events go to standard error: "
             ),
             "{said}"
         );

@@ -226,19 +226,23 @@ fn a_wrong_call_is_told_apart_from_a_failure() {
         let file = File::new();
         for (args, code, said) in [
             (&["GET"][..], 2, "<URL>"),
-            (&["GET", "ftp://a/"], 2, "`ftp` is no scheme"),
-            (&["GET", "http://a:b/"], 2, "`b` is no port"),
-            (&["GET", "http://a/", "-H", "x"], 2, "`x` is no field"),
+            (&["GET", "ftp://a/"], 2, "`ftp` is not an HTTP scheme"),
+            (&["GET", "http://a:b/"], 2, "`b` is not a valid port"),
+            (
+                &["GET", "http://a/", "-H", "x"],
+                2,
+                "`x` is not a valid header",
+            ),
             (&["--client", "me", "GET", "http://a/"], 2, "--client"),
             (
                 &["--listener", "nope", "GET", "http://a/"],
                 2,
-                "there is no listener \"nope\"; there are web, inner",
+                "there is no listener \"nope\"; known listeners: web, inner",
             ),
             (
                 &["--live", "GET", "http://a/"],
                 1,
-                "control.sock: there is no such socket; is the program running?",
+                "control.sock: no such socket; is the program running?",
             ),
         ] {
             let output = file.explain(args);
@@ -322,25 +326,24 @@ endpoints = ["10.0.0.1:80"]
             String::from_utf8(output).unwrap()
         };
         let text = shown("http://a.test/img/a");
-        let expected = "files of /srv/img: the first of these that is there\n  \
-                        + $path: /a\n  + $path.png: /a.png\n  \
-                        $path is the request's without /img\n  \
-                        for a folder: index.html\n\
-                        where none of them is there:\nupstream app, balanced by";
+        let expected = "files of /srv/img: the first of these that exists\n  + $path: /a\n  + \
+            $path.png: /a.png\n  $path is the request's without /img\n  for a folder: \
+            index.html\nif none of them exists:\nupstream app, balanced by";
         assert!(text.contains(expected), "{text}");
         let text = shown("http://a.test/");
         let last = text.lines().last();
-        assert_eq!(last, Some("where none of them is there: 404"), "{text}");
+        assert_eq!(last, Some("if none of them exists: 404"), "{text}");
         for (url, line) in [
             (
                 "http://a.test/img/.git/config",
-                "  - $path.png: /.git/config.png is hidden, and passed over",
+                "  - $path.png: /.git/config.png is hidden, so it is skipped",
             ),
             ("http://a.test/img", "redirect: 301 to /img/"),
             ("http://a.test/%1b%0aok", "  + $path: /\u{fffd}\u{fffd}ok"),
             (
                 "http://a.test/a%00",
-                "refused with 400 bad-path: the path holds a NUL or an encoded slash, or leads out of the folder",
+                "refused with 400 bad-path: the path contains a NUL or an encoded slash, or leads \
+                 out of the folder",
             ),
         ] {
             let text = shown(url);
@@ -352,7 +355,7 @@ endpoints = ["10.0.0.1:80"]
         };
         assert!(
             post("http://a.test/")
-                .ends_with("refused with 405 no-method: files are for GET and HEAD\n")
+                .ends_with("refused with 405 no-method: files allow only GET and HEAD\n")
         );
         assert!(post("http://a.test/img/a").contains("upstream app, balanced by"));
     });
@@ -559,7 +562,7 @@ fn live_says_what_would_happen_now() {
         let drained = ["--set", &socket, "--live", "GET", "http://app.test/"];
         let text = explain(&config, &drained).stdout;
         let text = String::from_utf8(text).unwrap();
-        let expected = "  draining: open connections are served, new ones refused\n";
+        let expected = "  draining: open connections are served, new ones are refused\n";
         assert!(text.contains(expected), "{text}");
     });
 }
@@ -595,7 +598,7 @@ fn says_where_a_connection_of_tcp_goes() {
                 "sni *.a.test: the connection has x.a.test",
                 "key: client: 127.0.0.1",
                 "timeouts: connect 1s, silence 600s",
-                "the endpoint gets:\n  a header of the PROXY protocol, version 1, then",
+                "the endpoint gets:\n  a PROXY protocol header, version 1, then",
             ] {
                 assert!(text.contains(expected), "{expected}\n{text}");
             }
@@ -604,12 +607,12 @@ fn says_where_a_connection_of_tcp_goes() {
         assert!(text.contains("route named: does not match"), "{text}");
         let text = ask(&["GET", "/", "--listener", "tls", "-H", "Host: a"]);
         assert!(
-            text.contains("connections of TCP, and no requests"),
+            text.contains("takes TCP connections, not requests"),
             "{text}"
         );
         let text = ask(&["TCP", ":80", "--listener", "web"]);
-        assert!(text.contains("requests of HTTP"), "{text}");
+        assert!(text.contains("takes HTTP requests"), "{text}");
         let text = ask(&["GET", "http://a/", "--sni", "a"]);
-        assert!(text.contains("the method is TCP"), "{text}");
+        assert!(text.contains("write TCP as the method"), "{text}");
     });
 }

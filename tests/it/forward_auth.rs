@@ -394,7 +394,7 @@ fn explain_says_who_is_asked() {
         let output = explain.args(["GET", &proxy.url("/a")]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         for expected in [
-            "auth: upstream verifier would be asked for GET /verify?x=1;",
+            "auth: upstream verifier would be asked with GET /verify?x=1;",
             "with its Remote-User, Remote-Groups",
             "Remote-User: (of the answer)",
         ] {

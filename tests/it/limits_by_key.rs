@@ -88,7 +88,7 @@ limit = { rate = "2/h", burst = 3 }
         assert_eq!(counted(&proxy, "refused_total"), "10");
         assert_eq!(counted(&proxy, "keys"), "1");
         until("the event log says it", || {
-            let said = "route app: more requests come than its limit allows";
+            let said = "route app: it gets more requests than its limit allows";
             proxy.stderr().contains(said)
         });
     });
@@ -200,7 +200,7 @@ limit = { rate = "1/h", burst = 2, dry_run = true }
         assert_eq!(counted(&proxy, "dry_run_total"), "3");
         assert_eq!(counted(&proxy, "refused_total"), "0");
         until("the event log says it", || {
-            let said = "route app: more requests come than its limit would allow";
+            let said = "route app: it gets more requests than its limit would allow";
             proxy.stderr().contains(said)
         });
     });

@@ -127,12 +127,12 @@ fn a_file_of_networks_is_read_again_when_it_changes() {
         until("it is read again", || answer() == "0");
         // A file with a mistake changes nothing, and the mistake is reported with its line.
         replace_file(&file, "192.0.2.0/24\n127.0.0.one\n");
-        let said = "nets.txt:2: `127.0.0.one` is no address or network";
+        let said = "nets.txt:2: `127.0.0.one` is not a valid address or network";
         until("the line is told", || proxy.stderr().contains(said));
         assert_eq!(answer(), "0");
         replace_file(&file, "");
         until("it is read again", || answer() == "none");
-        let said = "read again, and there is no network in it";
+        let said = "reloaded, and the file has no networks";
         until("it is said", || proxy.stderr().contains(said));
         fs::remove_file(&file).unwrap();
         until("it is missed", || proxy.stderr().contains("No such file"));
@@ -170,7 +170,7 @@ fn a_file_with_a_mistake_is_refused_at_the_start() {
         fs::write(folder.join("nets.txt"), "10.0.0.0/8\n10.0.0.0/99\n").unwrap();
         let config = folder.join("evenkeel.toml");
         for (name, expected) in [
-            ("nets.txt", "nets.txt:2: `10.0.0.0/99` is no network"),
+            ("nets.txt", "nets.txt:2: `10.0.0.0/99` is not a network"),
             ("other.txt", "other.txt: No such file"),
         ] {
             let wanted = format!("client = {{ file = \"{name}\" }}");

@@ -398,7 +398,7 @@ fn a_share_of_the_requests() {
             .unwrap();
         let text = String::from_utf8(explained.stdout).unwrap();
         let line =
-            "mirror: a copy goes to upstream test with a chance of 50 %, and its answer is dropped";
+            "mirror: a copy goes to upstream test with a chance of 50 %; its response is discarded";
         assert!(text.contains(line), "{text}");
     });
 }

@@ -305,7 +305,11 @@ fn quit_drains() {
         assert_serves(&mut proxy.client());
         proxy.signal(Signal::QUIT);
         assert!(proxy.wait(STEP).expect("it ends").success());
-        assert!(proxy.stderr().contains("QUIT: accepting nothing more"));
+        assert!(
+            proxy
+                .stderr()
+                .contains("QUIT: accepting no more connections")
+        );
     });
 }
 
@@ -345,7 +349,10 @@ fn a_second_term_cuts_what_is_open() {
         let response = busy.read_response("GET").unwrap();
         assert_refused(&response, STOPPED);
         let said = proxy.stderr();
-        assert!(said.contains("TERM again: what is open is cut"), "{said}");
+        assert!(
+            said.contains("TERM again: open connections are cut"),
+            "{said}"
+        );
     });
 }
 
@@ -464,7 +471,7 @@ fn out_of_descriptors_it_waits_without_spinning_and_recovers() {
         let crowd: Vec<RawClient> = (0..60).map(|_| proxy.client()).collect();
         until("clients have to leave", || {
             let said = proxy.stderr();
-            said.contains("connections without a request give way to others")
+            said.contains("idle client connections are closed to make room")
         });
         let used = cpu_time_of_a_second(&proxy);
         assert!(
@@ -597,7 +604,7 @@ fn a_worker_that_does_not_come_round_is_seen() {
             return;
         };
         until("the worker is missed", || {
-            proxy.stderr().contains("worker 1 has not come round for ")
+            proxy.stderr().contains("worker 1 has been stuck for ")
         });
         let stalls = |key: &str| figures(&proxy)[key].clone();
         assert_eq!(
@@ -606,9 +613,7 @@ fn a_worker_that_does_not_come_round_is_seen() {
         );
         frozen.thaw();
         until("the worker is back", || {
-            proxy
-                .stderr()
-                .contains("worker 1 comes round again, after ")
+            proxy.stderr().contains("worker 1 runs again, after ")
         });
         until("none is stalled", || stalls("workers_stalled") == 0);
         assert_eq!(stalls("worker_stalls"), 1);

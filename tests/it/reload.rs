@@ -165,13 +165,19 @@ fn what_is_waited_for_is_refused() {
             ask(&proxy, "reload")
         };
         let answer = reload_by(&format!("include = [\"pipe\"]\n{config}"));
-        assert!(answer.contains("pipe: it is no file"), "{answer}");
+        assert!(answer.contains("pipe: it is not a file"), "{answer}");
         std::fs::remove_file(proxy.path("evenkeel.toml")).unwrap();
         std::fs::rename(&pipe, proxy.path("evenkeel.toml")).unwrap();
         let answer = ask(&proxy, "reload");
-        assert!(answer.contains("evenkeel.toml: it is no file"), "{answer}");
+        assert!(
+            answer.contains("evenkeel.toml: it is not a file"),
+            "{answer}"
+        );
         let answer = ask(&proxy, "diff");
-        assert!(answer.contains("evenkeel.toml: it is no file"), "{answer}");
+        assert!(
+            answer.contains("evenkeel.toml: it is not a file"),
+            "{answer}"
+        );
         assert_serves(&mut client);
         let figures = figures(&proxy);
         assert_eq!(figures["reloads_refused_by_reason"]["mistakes"], 2);
@@ -376,7 +382,7 @@ fn a_reload_while_the_process_drains_is_refused() {
         until("it drains", || proxy.stderr().contains("TERM: "));
         proxy.signal(Signal::HUP);
         until("it is refused", || {
-            let refused = "reload refused: the process drains";
+            let refused = "reload refused: the process is draining";
             proxy.stderr().contains(refused)
         });
         assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
@@ -519,7 +525,7 @@ fn memory_and_the_token_of_the_status_page_change() {
             ..SITE
         };
         let answer = reload(&proxy, &site.config(&endpoints));
-        assert!(!answer.contains("stays as it is"), "{answer}");
+        assert!(!answer.contains("is not changed"), "{answer}");
         let figures = figures(&proxy);
         assert_eq!(figures["buffer_limit_bytes"], 65536);
         assert_eq!(figures["answer_memory"]["limit"], 1024 * 1024);
@@ -542,7 +548,10 @@ fn what_only_a_start_changes_is_named() {
         let config = SITE.config(&[origin.address.to_string()]);
         let answer = reload(&proxy, &config.replace("workers = 1", "workers = 3"));
         assert!(
-            answer.contains("warning: server.workers stays as it is: only a restart or an upgrade of the program"),
+            answer.contains(
+                "warning: server.workers is not changed: only a restart or an upgrade of the \
+                program"
+            ),
             "{answer}"
         );
         assert_serves(&mut proxy.client());
@@ -641,13 +650,13 @@ fn what_would_change_is_said_with_its_cost() {
         for line in [
             "server.workers changes from 1 to 2; only a restart or an upgrade of the program \
              changes it",
-            "listener other is removed (1 open connection: each is closed after what it has in \
+            "listener other is removed (1 open connection: each is closed after its exchanges in \
              flight)",
             &format!(
                 "upstream app: endpoint {first} is removed (0 in flight go on; 1 idle connection \
                  closed)"
             ),
-            &format!("upstream app: endpoint {second} is added (its connections are new)"),
+            &format!("upstream app: endpoint {second} is added (it opens new connections)"),
         ] {
             assert!(said.contains(line), "{line}: {said}");
         }
@@ -684,13 +693,13 @@ fn a_cache_keeps_what_it_has_unless_its_size_changes() {
         assert!(is_hit());
         write(&proxy, &with("3MiB", "2s"));
         let said = ask(&proxy, "diff");
-        let line = "cache main: memory changes from \"2MiB\" to \"3MiB\" (it begins empty)";
+        let line = "cache main: memory changes from \"2MiB\" to \"3MiB\" (it starts empty)";
         assert_eq!(said.trim(), line);
         reload(&proxy, &with("3MiB", "2s"));
         assert_eq!([is_hit(), is_hit()], [false, true]);
         write(&proxy, &config);
         let said = ask(&proxy, "diff");
-        let line = "cache main is removed (what it has stored is dropped)";
+        let line = "cache main is removed (its stored responses are dropped)";
         assert!(said.contains(line), "{said}");
     });
 }
@@ -738,7 +747,9 @@ fn a_reload_looks_for_the_file_of_the_start() {
         std::fs::remove_file(&file).unwrap();
         let pid = rustix::process::Pid::from_child(&running.0);
         rustix::process::kill_process(pid, Signal::HUP).unwrap();
-        until("it is refused", || says("there is no file evenkeel.toml"));
+        until("it is refused", || {
+            says("the file evenkeel.toml does not exist")
+        });
     });
 }
 
@@ -748,7 +759,7 @@ fn what_was_kept_is_still_to_come() {
         let (origin, proxy) = site();
         let config = SITE.config(&[origin.address.to_string()]);
         let answer = reload(&proxy, &config.replace("workers = 1", "workers = 2"));
-        assert!(answer.contains("server.workers stays as it is"), "{answer}");
+        assert!(answer.contains("server.workers is not changed"), "{answer}");
         let line = "server.workers changes from 1 to 2; only a restart or an upgrade of the \
                     program changes it";
         assert_eq!(ask(&proxy, "diff").trim(), line);
@@ -773,7 +784,7 @@ fn costs_are_those_of_the_lists_that_are_made() {
         // A listener stays where it listens.
         assert_eq!(
             said(&config.replace("name = \"web\"", "name = \"shop\"")),
-            "listener web is called shop: counters go on by name"
+            "listener web is renamed to shop: counters belong to the name"
         );
         let written = format!("endpoints = [\"{address}\"]");
         let with = |list: &str| {
@@ -806,8 +817,8 @@ fn costs_are_those_of_the_lists_that_are_made() {
         std::fs::write(&other, limited).unwrap();
         let lines = said(&with(&format!("endpoints_file = {other:?}")));
         let line = format!(
-            "upstream app: max_in_flight appears or disappears: 1 endpoint ({address}) is \
-             concerned (1 idle connection closed)"
+            "upstream app: max_in_flight is added or removed: 1 endpoint ({address}) is affected \
+             (1 idle connection closed)"
         );
         assert!(lines.contains(&line), "{lines}");
     });

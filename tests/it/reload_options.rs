@@ -52,7 +52,9 @@ fn it_goes_back_by_itself() {
         }
         assert_eq!(hello(&mut client), 200);
         let shown = ask(&proxy, "show generations");
-        let line = format!("generation 1 waits to be confirmed: configuration {before} comes back");
+        let line = format!(
+            "generation 1 waits for `evenkeel confirm`: without it, configuration {before} comes back"
+        );
         assert!(shown.contains(&line), "{shown}");
         let line = "generation 0 is kept until generation 1 is confirmed";
         assert!(shown.contains(line), "{shown}");
@@ -83,7 +85,10 @@ fn it_goes_back_by_itself() {
         });
         let (code, _, said) = texts(&evenkeel(&proxy, &["confirm"]));
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("nothing waits to be confirmed: "), "{said}");
+        assert!(
+            said.contains("no configuration waits to be confirmed: "),
+            "{said}"
+        );
     });
 }
 
@@ -99,7 +104,7 @@ fn a_confirmed_one_stays() {
         let (code, said, _) = texts(&evenkeel(&proxy, &["confirm"]));
         assert_eq!(code, Some(0));
         let hash = in_force(&proxy);
-        let expected = format!("confirmed: configuration {hash} stays, generation 1\n");
+        let expected = format!("confirmed: configuration {hash} stays in force, generation 1\n");
         assert_eq!(said, expected);
         assert!(!ask(&proxy, "show generations").contains("waits"));
         assert_eq!(hello(&mut proxy.client()), 200);
@@ -122,9 +127,9 @@ fn a_further_reload_decides() {
         // A plain reload stays in force, and ends the wait of the one before.
         reload_to_confirm(&proxy, &hello_config, "1h");
         let answer = reload(&proxy, &hello_config);
-        let line = "nothing waits to be confirmed any more";
+        let line = "no configuration waits to be confirmed any more";
         assert!(answer.contains(line), "{answer}");
-        assert!(ask(&proxy, "confirm").starts_with("error: nothing waits"));
+        assert!(ask(&proxy, "confirm").starts_with("error: no configuration waits"));
         // A refused one changes nothing, and with a wait the last that was to stay
         // comes back.
         let second = in_force(&proxy);
@@ -167,7 +172,7 @@ fn listeners_come_back() {
         until("nobody listens there", || RawClient::connect(free).is_err());
         let _holder = TcpListener::bind(free).unwrap();
         until("it is said", || {
-            proxy.stderr().contains("can't come back, and ")
+            proxy.stderr().contains("can't come back, so ")
         });
         assert_eq!(figures(&proxy)["reloads_refused"], 1);
         let answer = ask(&proxy, "confirm");
@@ -189,7 +194,7 @@ fn an_upgrade_and_a_drain_meanwhile() {
         assert_eq!(figures(&proxy)["upgrades_failed"], 1);
         proxy.terminate();
         until("the wait ends", || {
-            let line = "nothing waits to be confirmed any more: the process drains";
+            let line = "no configuration waits to be confirmed any more: the process is draining";
             proxy.stderr().contains(line)
         });
         assert!(proxy.wait(STEP).expect("it ends").success());
@@ -270,7 +275,7 @@ fn new_endpoints_must_be_well() {
             &["reload", "--require-healthy", "--confirm", "1h"],
         ));
         assert_eq!(code, Some(1), "{said}");
-        assert!(ask(&proxy, "confirm").starts_with("error: nothing waits"));
+        assert!(ask(&proxy, "confirm").starts_with("error: no configuration waits"));
     });
 }
 
@@ -294,7 +299,7 @@ fn wrong_calls() {
             assert!(said.contains(says), "{args:?}: {said}");
         }
         for (command, says) in [
-            ("reload confirm", "takes a time"),
+            ("reload confirm", "needs a time"),
             ("reload confirm 0s", "1s to 24h"),
             ("reload frob", "unknown option `frob`"),
         ] {

@@ -96,7 +96,7 @@ fn silent_clients_leave_descriptors_for_operators_endpoints_and_new_clients() {
         assert_eq!(of_listener(&proxy, "connections_no_descriptor"), 0);
         until("it is said", || {
             let said = proxy.stderr();
-            said.contains("listener web: connections without a request give way to others")
+            said.contains("listener web: idle client connections are closed to make room")
         });
     });
 }
@@ -125,7 +125,7 @@ fn idle_connections_to_endpoints_give_way_before_clients() {
         clients.iter_mut().for_each(assert_serves);
         until("it is said", || {
             let said = proxy.stderr();
-            said.contains("upstream app: idle connections to its endpoints give way to others")
+            said.contains("upstream app: idle connections to its endpoints are closed to make room")
         });
     });
 }

@@ -167,7 +167,7 @@ fn a_path_that_another_program_takes_is_said() {
             "{said}"
         );
         until("it is said", || {
-            let line = "(failed); the configuration stays as it is";
+            let line = "(failed); the old configuration stays in force";
             proxy.stderr().contains(line)
         });
         assert_eq!(figures(&proxy)["reloads_refused_by_reason"]["failed"], 1);

@@ -149,7 +149,7 @@ fn a_cookie_keeps_a_client_whatever_the_weights() {
             .unwrap();
         let text = String::from_utf8(explained.stdout).unwrap();
         assert!(
-            text.contains("split old 1, new 0 of 1: the client's sticky cookie stands for new"),
+            text.contains("split old 1, new 0 of 1: the client's sticky cookie names new"),
             "{text}"
         );
     });

@@ -225,7 +225,7 @@ fn an_endpoint_is_drained_and_comes_back() {
         send(8);
         assert_eq!(seen(), [4, 4]);
         for (wanted, state, is_now) in [
-            ("drain", "draining", "drained: it gets nothing new"),
+            ("drain", "draining", "drained: it gets no new requests"),
             ("stop", "stopped", "stopped"),
         ] {
             let order = json!({"upstream": "app", "endpoint": names[0], "admin": wanted});
@@ -268,7 +268,7 @@ fn an_endpoint_is_drained_and_comes_back() {
         let server = format!("app,{},", names[0]);
         let server = csv.lines().find(|it| it.starts_with(&server));
         assert!(server.is_some_and(|it| it.contains(",DRAIN,")), "{csv}");
-        let by = "weight 0 now, set by the operator, on the status page from 127.0.0.1";
+        let by = "now has weight 0, set by the operator, on the status page from 127.0.0.1";
         until("the event log says who", || proxy.stderr().contains(by));
         assert!(proxy.stderr().contains("INFO evenkeel "));
         assert_eq!(look(&proxy, "/metrics?names=nginx").status, 400);

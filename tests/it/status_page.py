@@ -116,13 +116,13 @@ def drain(url, first, second, token):
 
         one(driver, "[data-admin=drain]").click()
         give_token(driver, "a-wrong-token-of-somebody")
-        until("the wrong token is said", lambda: "not the token" in text(driver, "#endpoint-done"))
+        until("the wrong token is said", lambda: "wrong token" in text(driver, "#endpoint-done"))
         assert "bad" in one(driver, "#endpoint-done").get_attribute("class")
         assert text(driver, "#endpoint-state") == "up"
 
         one(driver, "[data-admin=drain]").click()
         give_token(driver, token)
-        until("it is done", lambda: text(driver, "#endpoint-done") == f"endpoint app/{first} is drained: it gets nothing new")
+        until("it is done", lambda: text(driver, "#endpoint-done") == f"endpoint app/{first} is drained: it gets no new requests")
         until("it drains", lambda: text(driver, "#endpoint-state") == "draining")
 
         # Probes go on, three a second and more; requests were a hundred.
@@ -387,10 +387,10 @@ def caches(url, token):
         write("/medium")
         go()
         give_token(driver, "a-wrong-token-of-somebody")
-        until("the wrong token is said", lambda: "not the token" in said())
+        until("the wrong token is said", lambda: "wrong token" in said())
         go()
         give_token(driver, token)
-        until("a mistake is said", lambda: "`/medium` is no URL with a host" in said())
+        until("a mistake is said", lambda: "`/medium` is not a URL with a host" in said())
         assert "bad" in one(driver, "#purge-done").get_attribute("class")
         write("http://example.com/medium")
         one(driver, "#purge-soft").click()
@@ -567,7 +567,7 @@ def lost(url):
         open_page(driver, url)
         os.kill(pid, signal.SIGSTOP)
         try:
-            until("the page says so", lambda: "No news for" in text(driver, "#stale"))
+            until("the page says so", lambda: "No update for" in text(driver, "#stale"))
         finally:
             os.kill(pid, signal.SIGCONT)
         until("it goes on", lambda: not one(driver, "#stale").is_displayed())

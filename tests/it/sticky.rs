@@ -166,13 +166,13 @@ fn explain_says_whose_the_cookie_is() {
         };
         let text = explain(browser.cookie.as_ref().unwrap(), &["--live"]);
         let address = &origins[home].address;
-        let expected = format!("sticky cookie node: it stands for {address}");
+        let expected = format!("sticky cookie node: it names {address}");
         assert!(text.contains(&expected), "{text}");
         assert!(text.contains("sticky"), "{text}");
         for (cookie, live, said) in [
-            ("", &["--live"][..], "the request has none"),
-            ("x", &["--live"], "it stands for no endpoint"),
-            ("x", &[], "see --live"),
+            ("", &["--live"][..], "not in the request"),
+            ("x", &["--live"], "it names no endpoint"),
+            ("x", &[], "use --live"),
         ] {
             let text = explain(cookie, live);
             assert!(text.contains("sticky cookie node: "), "{text}");
@@ -204,10 +204,7 @@ fn two_upstreams_have_cookies_of_their_own() {
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        told.contains("stands for endpoints of two upstreams"),
-        "{told}"
-    );
+    assert!(told.contains("two upstreams share the cookie"), "{told}");
 }
 
 #[test]
@@ -222,7 +219,11 @@ fn a_drained_endpoint_keeps_its_sessions_until_it_is_stopped() {
         ask(&proxy, &format!("drain {name}"));
         assert_eq!(browser.stays(), home);
         for _ in 0..4 {
-            assert_ne!(Browser::new(&proxy).ask().0, home, "it gets nothing new");
+            assert_ne!(
+                Browser::new(&proxy).ask().0,
+                home,
+                "it gets no new requests"
+            );
         }
         ask(&proxy, &format!("stop {name}"));
         let (next, is_new) = browser.ask();

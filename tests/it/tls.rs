@@ -618,7 +618,10 @@ fn what_is_wrong_with_a_certificate_is_said_before_the_start() {
         for (listener, expected) in [
             (issuing.listener(&["a"], ""), "a.key"),
             (issuing.listener(&["missing"], ""), "missing.crt"),
-            ("tls = { certificates = [{ }] }".to_owned(), "where it is"),
+            (
+                "tls = { certificates = [{ }] }".to_owned(),
+                "names no certificate",
+            ),
             ("tls = { }".to_owned(), "certificates"),
             (
                 issuing.listener(&["b"], ", client = { ca = 'missing.pem' }"),

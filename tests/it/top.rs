@@ -190,7 +190,7 @@ fn an_endpoint_is_drained_by_keys() {
         terminal.await_text(&format!("drain endpoint app/{}?", names[1]));
         assert_eq!(state_of(&proxy, &names[1]), "up");
         terminal.press("y");
-        terminal.await_text("is drained: it gets nothing new");
+        terminal.await_text("is drained: it gets no new requests");
         terminal.await_text("draining");
         terminal.await_text("1/2 up");
         assert_eq!(state_of(&proxy, &names[1]), "draining");
@@ -205,7 +205,7 @@ fn an_endpoint_is_drained_by_keys() {
         terminal.press("o");
         terminal.await_text("*FLIGHT");
         terminal.press("?");
-        terminal.await_text("another weight");
+        terminal.await_text("change the weight");
         terminal.press("q");
         terminal.press("q");
         assert!(terminal.await_end().success());
@@ -265,10 +265,10 @@ fn esc_quits() {
         terminal.await_text(&format!("app/{}: weight", names[0]));
         // The key closes the open panel first.
         terminal.press("?");
-        terminal.await_text("another weight");
+        terminal.await_text("change the weight");
         terminal.press("\x1b");
         until("the help is closed", || {
-            !terminal.text().contains("another weight")
+            !terminal.text().contains("change the weight")
         });
         terminal.press("/");
         terminal.await_text("Enter keeps it");
@@ -325,9 +325,9 @@ fn a_program_that_is_started_anew_is_found_again() {
         let mut terminal = Terminal::start(top_at(&path), 24, 100);
         terminal.await_text("1/1 up");
         drop(first);
-        terminal.await_text("no news, trying again");
+        terminal.await_text("no answer, trying again");
         let _second = start();
-        terminal.await_text("the program was started anew");
+        terminal.await_text("the program was restarted");
         terminal.press("\x03");
         assert!(terminal.await_end().success());
         terminal.assert_restored();
@@ -351,6 +351,6 @@ fn without_a_terminal_it_is_one_plain_picture() {
         let output = run(command, Duration::from_secs(10)).unwrap();
         assert_eq!(output.status.code(), Some(1));
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains("there is no such socket"), "{said}");
+        assert!(said.contains("no such socket"), "{said}");
     });
 }

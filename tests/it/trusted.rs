@@ -293,12 +293,13 @@ fn routes_keys_and_explanations_go_by_what_is_believed() {
         let found = json(&explained(&["--json", "--client", "198.51.100.1"]));
         assert_eq!(found["relayed"], Value::Null);
         let page = String::from_utf8(explained(&["--client", "198.51.100.1"]).stdout).unwrap();
-        let line = "not believed: X-Forwarded-For, X-Forwarded-Proto, for 198.51.100.1 is no trusted proxy here";
+        let line = "ignored: X-Forwarded-For, X-Forwarded-Proto, because 198.51.100.1 is not a \
+            trusted proxy here";
         assert!(page.contains(line), "{page}");
         let page = explain(&file, &["GET", "https://a.test/"]).stdout;
         let page = String::from_utf8(page).unwrap();
         assert!(
-            page.contains("not believed: https, for no field of it says so"),
+            page.contains("ignored: https, because no header names it"),
             "{page}"
         );
         // Over a Unix socket there is no address to trust.

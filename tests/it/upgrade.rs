@@ -449,7 +449,7 @@ fn the_old_process_refuses_a_reload() {
         let refused = evenkeel_testkit::process::run(command, STEP).unwrap();
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
         assert!(
-            text(&refused.stderr).contains("the process drains"),
+            text(&refused.stderr).contains("the process is draining"),
             "{refused:?}"
         );
         assert_eq!(busy.read_response("GET").unwrap().text(), "pong");
@@ -701,7 +701,7 @@ fn term_while_the_new_program_starts_ends_both() {
         assert_eq!(refused["upgrading"], 1, "{refused}");
         assert_eq!(reload.status.code(), Some(1), "{reload:?}");
         assert!(
-            text(&reload.stderr).contains("an upgrade is under way"),
+            text(&reload.stderr).contains("an upgrade is in progress"),
             "{reload:?}"
         );
         proxy.terminate();

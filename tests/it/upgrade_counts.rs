@@ -372,7 +372,8 @@ fn traffic(proxy: &Proxy) {
     assert!(ask(proxy, "reload confirm 1s").starts_with("reloaded: "));
     until("it goes back", || {
         let shown = ask(proxy, "show generations");
-        !shown.contains("waits to be confirmed") && proxy.stderr().contains("reload reverted")
+        !shown.contains("waits for `evenkeel confirm`")
+            && proxy.stderr().contains("reload reverted")
     });
     assert!(ask(proxy, "upgrade /nowhere").starts_with("error: "));
     until("what is stored has an age", || {

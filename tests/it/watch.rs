@@ -25,12 +25,12 @@ fn watched() -> (OriginHandle, Proxy, String) {
     (origin, proxy, config)
 }
 
-/// Does this, and waits until it was seen that the files say the same as before.
+/// Does this, and waits until it was seen that the files did not change.
 #[track_caller]
 fn says_the_same(proxy: &Proxy, write: impl FnOnce()) {
     let seen = || {
         let stderr = proxy.stderr();
-        stderr.matches("files say the same as before").count()
+        stderr.matches("files did not change").count()
     };
     let before = seen();
     write();

@@ -281,7 +281,7 @@ impl Attempts {
         match blocking(move || Ok(Held::read(&path, &of))).await {
             Ok(Ok(held)) => held,
             Ok(Err(text)) => {
-                tracing::warn!(%name, "acme: certificate of {name}: {text}; another is ordered");
+                tracing::warn!(%name, "acme: certificate of {name}: {text}; a new one is ordered");
                 None
             }
             Err(_) => None,
@@ -344,7 +344,7 @@ impl Attempts {
                 done = attempt => done,
                 () = self.orders.clock.sleep(LONGEST_ATTEMPT) => {
                     let minutes = LONGEST_ATTEMPT.as_secs() / 60;
-                    let text = format!("it was not done within {minutes} minutes");
+                    let text = format!("it did not finish within {minutes} minutes");
                     Err(Failure::new(FailureKind::Issuer, text))
                 }
             };
@@ -382,7 +382,7 @@ impl Attempts {
             });
         }
         Err(failed.unwrap_or_else(|| {
-            let text = "all issuers want to be left alone";
+            let text = "all issuers refuse requests for now";
             let mut failure = Failure::new(FailureKind::Issuer, text);
             failure.retry_after = self.left_alone_for(&task.name);
             failure
@@ -503,7 +503,7 @@ async fn keep_lease(lease: &Arc<Lease>, clock: &Arc<dyn Clock>) -> Failure {
         match blocking(move || lease.renew()).await {
             Ok(true) => renewed = now,
             Ok(false) => {
-                let text = "another process has taken the lease over";
+                let text = "another process has taken over the lease";
                 return Failure::new(FailureKind::Busy, text);
             }
             Err(failure) if now.duration_since(renewed).is_ok_and(|it| it >= LASTS) => {

@@ -93,7 +93,7 @@ pub(crate) fn has_key(path: &Path, key: &str) -> bool {
 /// The certificate cannot be served.
 pub(crate) fn check(path: &Path, name: &Name, now: SystemTime) -> Result<(), Failure> {
     let refused = |text: String| {
-        let text = format!("the certificate that came cannot be used: {text}");
+        let text = format!("the issued certificate cannot be used: {text}");
         Failure::new(FailureKind::Refused, text)
     };
     let certificate = read_certificate(path).map_err(refused)?;
@@ -106,8 +106,8 @@ pub(crate) fn check(path: &Path, name: &Name, now: SystemTime) -> Result<(), Fai
         // The certificate may be good, and the order goes on once the clock is right.
         let (from, to) = (certificate.not_before(), certificate.not_after());
         let text = format!(
-            "the certificate that came is valid from {} to {}, and now it is {}: is the clock \
-             of this machine right?",
+            "the issued certificate is valid from {} to {}, but now it is {}: check the clock of \
+             this machine",
             date(system_time(from)),
             date(system_time(to)),
             date(now),
@@ -115,7 +115,7 @@ pub(crate) fn check(path: &Path, name: &Name, now: SystemTime) -> Result<(), Fai
         return Err(Failure::new(FailureKind::Issuer, text));
     }
     let key = certificate.certified_key(unix_now);
-    let key = key.ok_or_else(|| refused("its private key is broken".to_owned()))?;
+    let key = key.ok_or_else(|| refused("its private key is damaged".to_owned()))?;
     let (leaf, issuers) = key
         .cert
         .split_first()
@@ -133,7 +133,7 @@ pub(crate) fn check(path: &Path, name: &Name, now: SystemTime) -> Result<(), Fai
     let verified = verifier.verify_server_cert(leaf, &[], &server_name, &[], unix_now);
     verified
         .map(drop)
-        .map_err(|it| refused(format!("its chain does not fit: {it}")))
+        .map_err(|it| refused(format!("its chain is wrong: {it}")))
 }
 
 fn is_for(facts: &Facts, name: &Name) -> bool {

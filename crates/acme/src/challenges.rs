@@ -144,7 +144,7 @@ impl Challenges {
         // The token becomes the name of a file.
         if !is_token(token) {
             return Err(io::Error::other(
-                "the token of the challenge is no base64url",
+                "the token of the challenge is not valid base64url",
             ));
         }
         let key = Key::Http {

@@ -70,18 +70,18 @@ impl fmt::Display for Error {
             Self::Storage { path, error } => {
                 write!(f, "storage of ACME: {}: {error}", path.display())
             }
-            Self::NoIssuer => f.write_str("no issuer of certificates is named"),
+            Self::NoIssuer => f.write_str("no issuer of certificates is configured"),
             Self::NoChallenge => f.write_str("no challenge of ACME can be answered"),
             Self::NoDns => f.write_str("dns-01 needs a way to set records"),
             Self::Directory { directory } => {
-                write!(f, "{directory:?} is no URL that begins with https://")
+                write!(f, "{directory:?} is not a URL that begins with https://")
             }
-            Self::Ask { url } => write!(f, "{url:?} is no URL that can be asked about names"),
+            Self::Ask { url } => write!(f, "{url:?} is not a valid URL to ask about names"),
             Self::HmacKey { directory } => {
-                write!(f, "the HMAC key for {directory} is no base64url")
+                write!(f, "the HMAC key for {directory} is not valid base64url")
             }
-            Self::DnsName { name } => write!(f, "{name:?} is no name of DNS"),
-            Self::TsigSecret => f.write_str("the key for updates of DNS is no base64"),
+            Self::DnsName { name } => write!(f, "{name:?} is not a valid DNS name"),
+            Self::TsigSecret => f.write_str("the key for DNS updates is not valid base64"),
             Self::Authorities(error) => error.fmt(f),
             Self::SystemAuthorities(error) => error.fmt(f),
             Self::Tls(error) => error.fmt(f),

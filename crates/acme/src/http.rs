@@ -192,13 +192,13 @@ fn not_acme(parts: &Parts, body: &[u8], is_get: bool) -> Option<String> {
         let to = field(LOCATION).map(|it| format!(" to {it}"));
         format!("{status}{}", to.unwrap_or_default())
     } else if status.is_success() && !may_be_acme {
-        format!("{status} with {kind} in place of JSON")
+        format!("{status} with {kind} instead of JSON")
     } else if status == StatusCode::NOT_FOUND && is_get && !kind.contains("json") {
         status.to_string()
     } else {
         return None;
     };
-    let text = format!("the server answered {answered}: is the URL of its directory right?");
+    let text = format!("the server answered {answered}: check the URL of its directory");
     Some(text.replace(char::is_control, " "))
 }
 

@@ -99,7 +99,7 @@ impl Issuer {
                 break lease;
             }
             if clock.now() > given_up {
-                let text = "another order makes the account";
+                let text = "another order is creating the account";
                 return Err(Failure::new(FailureKind::Busy, text));
             }
             clock.sleep(ACCOUNT_PAUSE).await;
@@ -154,7 +154,10 @@ impl Issuer {
             .await;
         let (account, credentials) = made.map_err(|it| failure(it, &heard))?;
         self.store(credentials).await?;
-        tracing::info!("acme: an account was made at {directory}: {}", account.id());
+        tracing::info!(
+            "acme: an account was created at {directory}: {}",
+            account.id()
+        );
         let session = Session { account, heard };
         self.tell_skew(&session);
         Ok(session)
@@ -169,8 +172,8 @@ impl Issuer {
             let (directory, seconds) = (&self.settings.directory, difference.as_secs());
             let where_to = if is_ahead { "behind" } else { "ahead of" };
             tracing::warn!(
-                "acme: the clock of this machine looks wrong: it is {seconds} s {where_to} that \
-                 of {directory}"
+                "acme: the clock of this machine looks wrong: it is {seconds} s {where_to} the \
+                 clock of {directory}"
             );
         }
     }
@@ -254,8 +257,7 @@ fn failure(error: AcmeError, heard: &Mutex<Heard>) -> Failure {
         AcmeError::Other(error) => Failure::new(FailureKind::Issuer, with_causes(error.as_ref())),
         AcmeError::Json(error) => {
             let text = format!(
-                "its answer is not that of a server of ACME ({error}): is the URL of its \
-                 directory right?"
+                "it does not answer like an ACME server ({error}): check the URL of its directory"
             );
             Failure::new(FailureKind::Issuer, text)
         }

@@ -17,7 +17,7 @@ pub struct NoKey {
 
 /// The error for a text that is not a key of a name server.
 fn no_key(what: &'static str) -> NoKey {
-    let expected = "it should be as `tsig-keygen` writes it";
+    let expected = "write it like the output of `tsig-keygen`";
     NoKey { what, expected }
 }
 
@@ -50,7 +50,7 @@ impl DnsSettings {
             _ => return Err(no_key("there is no key in it")),
         };
         if words.next() != Some("{") {
-            return Err(no_key("no `{` stands behind the key's name"));
+            return Err(no_key("the `{` after the key's name is missing"));
         }
         let (mut algorithm, mut secret) = (None, None);
         loop {
@@ -61,13 +61,13 @@ impl DnsSettings {
                 Some("}") => break,
                 _ => {
                     return Err(no_key(
-                        "the key has something beside `algorithm` and `secret`",
+                        "the key has other entries than `algorithm` and `secret`",
                     ));
                 }
             }
         }
         if words.any(|it| it != ";") {
-            return Err(no_key("something stands behind the key"));
+            return Err(no_key("there is more text after the key"));
         }
         let algorithm = match algorithm {
             Some("hmac-sha256") => TsigAlgorithm::HmacSha256,
@@ -75,7 +75,7 @@ impl DnsSettings {
             Some("hmac-sha512") => TsigAlgorithm::HmacSha512,
             _ => {
                 return Err(no_key(
-                    "its algorithm is none of hmac-sha256, -sha384 and -sha512",
+                    "its algorithm is not hmac-sha256, -sha384 or -sha512",
                 ));
             }
         };
@@ -87,7 +87,7 @@ impl DnsSettings {
             key_name: name.to_owned(),
             algorithm,
             secret: secret
-                .ok_or(no_key("its secret is not in base64"))?
+                .ok_or(no_key("its secret is not valid base64"))?
                 .to_owned(),
         }))
     }
@@ -103,7 +103,7 @@ impl ExternalAccount {
         let key = BASE64URL_NOPAD.decode(text.as_bytes());
         key.ok().filter(|it| !it.is_empty()).ok_or(NoKey {
             what: "there is no key in base64url in it",
-            expected: "it should be the HMAC key that the issuer has given out",
+            expected: "write the HMAC key that the issuer gave you",
         })
     }
 }

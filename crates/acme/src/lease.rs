@@ -174,7 +174,7 @@ impl Leases {
                 Err(error) => return Err(error.into()),
             }
         }
-        let message = format!("another process keeps {} locked", self.lock.display());
+        let message = format!("another process holds the lock of {}", self.lock.display());
         Err(io::Error::new(ErrorKind::TimedOut, message))
     }
 }

@@ -47,7 +47,7 @@ const WITHOUT_SERVER: Duration = Duration::from_secs(300);
 const AFTER_RESTART: Duration = Duration::from_secs(60);
 
 /// Why a text is never ordered.
-const NO_NAME: &str = "it is no name of a host, no wildcard name and no address";
+const NO_NAME: &str = "it is not a host name, a wildcard name or an address";
 
 /// How often files that were left behind are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
@@ -672,22 +672,22 @@ impl Entry {
                 let until = date(held.not_after);
                 tracing::warn!(
                     name,
-                    "acme: certificate of {name}: not renewed, failed {times}: {text}; it is tried \
-                     again at {next}, and the old one is valid until {until}"
+                    "acme: certificate of {name}: not renewed, failed {times}: {text}; the next \
+                     try is at {next}, and the old one is valid until {until}"
                 );
             }
             Some(held) => {
                 let until = date(held.not_after);
                 tracing::error!(
                     name,
-                    "acme: certificate of {name}: not renewed, failed {times}: {text}; it is tried \
-                     again at {next}, and the old one ends at {until}"
+                    "acme: certificate of {name}: not renewed, failed {times}: {text}; the next \
+                     try is at {next}, and the old one expires at {until}"
                 );
             }
             None => tracing::error!(
                 name,
-                "acme: certificate of {name}: not obtained, failed {times}: {text}; it is tried \
-                 again at {next}"
+                "acme: certificate of {name}: not obtained, failed {times}: {text}; the next try \
+                 is at {next}"
             ),
         }
     }

@@ -330,7 +330,7 @@ impl Demands {
                 state.refuse(&name, now, REFUSED_FOR);
                 state.stored.remove(&name);
                 if is_known {
-                    tracing::info!(name, "acme: {url} does not allow {name} any more");
+                    tracing::info!(name, "acme: {url} no longer allows {name}");
                     state.allowed.remove(&name);
                     state.count_lacking();
                 }
@@ -389,7 +389,7 @@ impl State {
         if !has_certificate && !self.has_room() {
             return false;
         }
-        tracing::info!(name, "acme: a client asks for {name}, which is allowed");
+        tracing::info!(name, "acme: a client requested {name}, which is allowed");
         self.refused.remove(name);
         self.lacking += usize::from(!has_certificate);
         let allowed = Allowed {
@@ -406,8 +406,8 @@ impl State {
         let has_room = self.lacking < LACKING_MAX && self.allowed.len() < ALLOWED_MAX;
         if !has_room && !self.is_full {
             tracing::warn!(
-                "acme: on_demand: too many names: {} wait for a certificate, and there are {} in \
-                 all; further ones are refused",
+                "acme: on_demand: too many names: {} wait for a certificate, {} in all; further \
+                 names are refused",
                 self.lacking,
                 self.allowed.len()
             );

@@ -401,7 +401,7 @@ impl Orders {
                 kinds.join(", ")
             };
             let text = format!(
-                "the issuer offers {} for {}, and only {} can be answered",
+                "the issuer offers {} for {}, but only {} can be answered",
                 list(offered),
                 wanted.name,
                 list(&self.kinds)

@@ -123,7 +123,8 @@ impl Storage {
             let theirs = match theirs {
                 Some((staged, theirs)) if mine.as_ref().is_none_or(|it| gives_way(it, &theirs)) => {
                     staged.install()?;
-                    tracing::info!(%name, "acme: certificate of {name}: came from another machine");
+                    tracing::info!(%name, "acme: certificate of {name}: received from another \
+                        machine");
                     return Ok(true);
                 }
                 theirs => theirs.map(|it| it.1),
@@ -153,7 +154,7 @@ impl Storage {
             }
         }
         Err(io::Error::other(format!(
-            "other machines replace the certificate of {name} all the time"
+            "other machines keep replacing the certificate of {name}"
         )))
     }
 

@@ -104,7 +104,8 @@ impl Storage {
         let mode = mode.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
             tracing::warn!(
-                "acme: others can look into the storage {}: its mode is {mode:03o}, and should be 700",
+                "acme: other users can read the storage {}: its mode is {mode:03o}, but should be \
+                 700",
                 root.display()
             );
         }
@@ -189,8 +190,8 @@ impl Storage {
         let file = self.account_file(&mine);
         replace(&file, copy)?;
         tracing::info!(
-            "acme: the account {theirs} of the other machines is used here, too: that of this \
-             machine stays in {}",
+            "acme: the account {theirs} of the other machines is now used here, too: the account \
+             of this machine stays in {}",
             file.display()
         );
         Ok(())

@@ -78,26 +78,31 @@ impl Unanswered {
             Unanswered::Upgrade => ["upgrade", "the request asks for another protocol"],
             Unanswered::ConnectionCredentials => [
                 "connection-credentials",
-                "its credentials are those of its connection",
+                "its credentials belong to its connection",
             ],
             Unanswered::Rule => ["rule", "the route's `bypass` says so"],
             Unanswered::NotStored(reason) => [reason.word(), reason.text()],
             Unanswered::Forward(forward) => {
                 let text = match forward {
-                    Forward::Bypass => "the request goes past the cache",
+                    Forward::Bypass => "the request bypasses the cache",
                     Forward::Method => "only answers to GET are stored",
                     Forward::UriMiss => "nothing was stored for the URL",
                     Forward::VaryMiss => "other variants were stored",
                     Forward::Request => "the client asked for validation",
-                    Forward::Stale => "what was stored was stale, and another answer came",
+                    Forward::Stale => {
+                        "the stored response was stale, and the endpoint sent a new one"
+                    }
                 };
                 [forward.word(), text]
             }
-            Unanswered::MinUses => ["min-uses", "not asked for often enough to be stored"],
-            Unanswered::NotShared => ["not-shared", "another client's fetch was none for it"],
+            Unanswered::MinUses => ["min-uses", "not requested often enough to be stored"],
+            Unanswered::NotShared => [
+                "not-shared",
+                "another client's fetch brought no response for it",
+            ],
             Unanswered::Wait => ["wait", "another client's fetch took too long"],
             Unanswered::FetchFailed => ["fetch-failed", "another client's fetch failed"],
-            Unanswered::NotCached => ["not-cached", "the client wanted a stored answer or none"],
+            Unanswered::NotCached => ["not-cached", "the client accepts only a stored response"],
         }
     }
 }

@@ -93,7 +93,7 @@ impl NotStored {
         match self {
             NotStored::Method => ("method", "caches answer GET and HEAD"),
             NotStored::RequestBody => ("request-body", "the request has a body"),
-            NotStored::MethodOverride => ("method-override", "a field asks for another method"),
+            NotStored::MethodOverride => ("method-override", "a header asks for another method"),
             NotStored::Condition => ("condition", "its condition is for an endpoint to decide"),
             NotStored::RequestNoStore => ("request-no-store", "the request says no-store"),
             NotStored::Status => ("status", "answers of this status are never stored"),
@@ -110,19 +110,17 @@ impl NotStored {
             NotStored::SetCookie => ("set-cookie", "the answer sets a cookie"),
             NotStored::Cookie => (
                 "cookie",
-                "the request has a cookie, and the answer says nothing of caches",
+                "the request has a cookie, and the answer has no cache headers",
             ),
             NotStored::VaryStar => (
                 "vary-star",
-                "the answer says Vary: *, or names too many fields or one that the route sets",
+                "the answer has Vary: *, or it varies by too many headers or by one that the \
+                 route sets",
             ),
             NotStored::NeverFresh => ("never-fresh", "the answer is stale at once"),
-            NotStored::TooLarge => ("too-large", "the answer is longer than the cache takes"),
-            NotStored::NoRoom => (
-                "no-room",
-                "responses that arrive take the room of the cache",
-            ),
-            NotStored::Outdated => ("outdated", "an unsafe request came meanwhile"),
+            NotStored::TooLarge => ("too-large", "the answer is too long for the cache"),
+            NotStored::NoRoom => ("no-room", "incoming responses fill the memory of the cache"),
+            NotStored::Outdated => ("outdated", "an unsafe request arrived in the meantime"),
             NotStored::Incomplete => ("incomplete", "the answer was cut off"),
         }
     }

@@ -17,8 +17,10 @@ impl FromText for AskUrl {
         if rest.is_some_and(is_host_and_path) {
             return Ok(Self(text.to_owned()));
         }
-        let fault = Fault::new(format!("`{text}` is no URL that can be asked"));
-        Err(fault.help("write scheme, host and path, as in \"http://127.0.0.1:9000/allowed\""))
+        let fault = Fault::new(format!("`{text}` is not a valid URL"));
+        Err(fault.help(
+            "write a full URL with scheme, host and path, as in \"http://127.0.0.1:9000/allowed\"",
+        ))
     }
 }
 
@@ -47,19 +49,21 @@ const ISSUERS: &[(&str, &str)] = &[
 ];
 
 impl FromText for DirectoryUrl {
-    const FORM: &'static str = "the URL of a directory, such as `\"https://acme.internal/dir\"`, or `\"letsencrypt\"`, `\"letsencrypt-staging\"`, `\"zerossl\"` or `\"google\"`";
+    const FORM: &'static str = "the URL of an ACME directory, such as \
+        `\"https://acme.internal/dir\"`, or `\"letsencrypt\"`, `\"letsencrypt-staging\"`, \
+        `\"zerossl\"` or `\"google\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         let named = ISSUERS.iter().find(|(name, _)| *name == text);
         if let Some((_, url)) = named {
             return Ok(Self((*url).to_owned()));
         }
-        let fault = Fault::new(format!("`{text}` is no URL of a directory"));
+        let fault = Fault::new(format!("`{text}` is not a valid URL of an ACME directory"));
         let Some(rest) = text.strip_prefix("https://") else {
             let names: Vec<_> = ISSUERS.iter().map(|(name, _)| *name).collect();
             return Err(if text.starts_with("http://") {
                 // RFC 8555 §6.1
-                fault.help("ACME goes by HTTPS alone: write `https://`")
+                fault.help("ACME needs HTTPS: write `https://`")
             } else {
                 fault.help(format!(
                     "write a URL, as in \"https://acme.internal/dir\", or one of {}",
@@ -95,8 +99,8 @@ impl FromText for AccountEmail {
         if is_address && address.bytes().all(|it| it.is_ascii_graphic()) {
             return Ok(Self(address.to_owned()));
         }
-        let fault = Fault::new(format!("`{text}` is no e-mail address"));
-        Err(fault.help("write one, as in \"admin@example.com\", or `true` for none"))
+        let fault = Fault::new(format!("`{text}` is not a valid e-mail address"));
+        Err(fault.help("write one, as in \"admin@example.com\", or `true` to give none"))
     }
 }
 
@@ -112,7 +116,7 @@ impl FromText for CertificateName {
         if is_host_name(host) {
             return Ok(Self(text.to_ascii_lowercase()));
         }
-        let fault = Fault::new(format!("`{text}` is no name for a certificate"));
+        let fault = Fault::new(format!("ACME issues no certificate for the name `{text}`"));
         Err(fault.help("write a host name, as in \"www.example.com\" or \"*.example.com\""))
     }
 }

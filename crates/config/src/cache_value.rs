@@ -20,8 +20,10 @@ use super::{Password, SharedPlace, SharedStore, Trust};
 resolve_to!(WholeSeconds => Duration, CachedStatus => u16, ParameterPattern => Glob);
 
 choice!(ClientDirectives {
-    "honour" => ClientDirectives::Honoured, "a client may ask for a fresh response, and may take a stale one";
-    "ignore" => ClientDirectives::Ignored, "clients decide nothing, so that they can't cause load on the endpoints; `only-if-cached` alone counts";
+    "honour" => ClientDirectives::Honoured, "a client may demand a fresh response, and may accept \
+        a stale one";
+    "ignore" => ClientDirectives::Ignored, "requests cannot bypass the cache, so clients cannot \
+        cause load on the endpoints; only `only-if-cached` is respected";
 });
 
 /// A duration in whole seconds, in which caches count (RFC 9111 §1.2.2).
@@ -37,7 +39,7 @@ impl FromText for WholeSeconds {
         let DurationValue(duration) = DurationValue::from_text(text)?;
         if duration.subsec_nanos() != 0 {
             return Err(
-                Fault::new(format!("`{text}` is no whole number of seconds"))
+                Fault::new(format!("`{text}` is not a whole number of seconds"))
                     .help("a cache counts in seconds: write \"0s\", \"1s\" or more"),
             );
         }
@@ -56,17 +58,17 @@ impl FromText for CachedStatus {
     fn from_text(text: &str) -> Result<Self, Fault> {
         let status = text.parse().ok().filter(|it| (200..=599).contains(it));
         let Some(status) = status else {
-            let fault = Fault::new(format!("`{text}` is no status of a response"));
+            let fault = Fault::new(format!("`{text}` is not a valid status"));
             return Err(match text {
                 "any" | "default" | "*" => {
                     fault.help("write each status, as in { 200 = \"1m\", 404 = \"10s\" }")
                 }
-                _ => fault.help("statuses are 200 to 599, each with a time of its own"),
+                _ => fault.help("statuses are 200 to 599, each with its own duration"),
             });
         };
         if is_never_stored(status) {
             return Err(Fault::new(format!(
-                "no response with status {status} is stored: it is for one request alone"
+                "responses with status {status} are never stored: each belongs to one request"
             )));
         }
         Ok(Self(status))
@@ -78,11 +80,11 @@ impl FromText for CachedStatus {
 pub struct ParameterPattern(pub Glob);
 
 impl FromText for ParameterPattern {
-    const FORM: &'static str = "the name of a parameter, such as `\"page\"` or `\"utm_*\"`";
+    const FORM: &'static str = "the name of a query parameter, such as `\"page\"` or `\"utm_*\"`";
     const PATTERN: Option<&'static str> = Some("^[^=&]+$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = || Fault::new(format!("`{text}` is no name of a parameter"));
+        let fault = || Fault::new(format!("`{text}` is not a valid name of a query parameter"));
         if text.is_empty() || text.contains(['=', '&']) {
             return Err(fault().help("write the name alone, as in \"page\" or \"utm_*\""));
         }
@@ -104,7 +106,7 @@ impl FromText for RedisUrl {
     const PATTERN: Option<&'static str> = Some("^(rediss?://|unix:/).+");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = || Fault::new("this is no URL of a Redis server");
+        let fault = || Fault::new("this is not a valid URL of a Redis server");
         let is_unix = text.starts_with("unix:") || text.starts_with('/');
         if is_unix {
             let SocketPath(Address::Unix(path)) = SocketPath::from_text(text)? else {
@@ -129,7 +131,7 @@ impl FromText for RedisUrl {
             ));
         };
         if !rest.bytes().all(|it| it.is_ascii_graphic()) {
-            return Err(fault().help("no spaces, and %XX for what is not ASCII"));
+            return Err(fault().help("write no spaces, and %XX for characters outside ASCII"));
         }
         let (login, place) = match rest.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
@@ -139,7 +141,10 @@ impl FromText for RedisUrl {
         let database = match database {
             "" => 0,
             number => number.parse().map_err(|_| {
-                fault().help("after the port stands the number of the database, as in \"redis://10.0.0.5:6379/0\"")
+                fault().help(
+                    "only the number of a database may follow the port, as in \
+                    \"redis://10.0.0.5:6379/0\"",
+                )
             })?,
         };
         let (user, password) = match login.map(|it| it.split_once(':')) {
@@ -149,13 +154,15 @@ impl FromText for RedisUrl {
             }
             Some(_) => {
                 return Err(fault().help(
-                    "behind the user stand a colon and the password; a password without a user begins with the colon",
+                    "write user and password as USER:PASSWORD@, or a password alone as :PASSWORD@",
                 ));
             }
         };
         let (Some(user), Some(password)) = (user, password) else {
-            return Err(fault()
-                .help("in a user or a password `%` begins two hex digits: %25 is `%` itself"));
+            return Err(fault().help(
+                "in a user or a password `%` must be followed by two hex digits: write %25 for \
+                    `%` itself",
+            ));
         };
         Ok(Self(SharedStore {
             place: place_of(authority).map_err(|help| fault().help(help))?,

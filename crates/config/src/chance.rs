@@ -31,8 +31,8 @@ impl Setting for Chance {
         let Part(part) = Part::read(node, report)?;
         if part == 0.0 {
             report
-                .mistake(&node.place, "no request is in a share of 0")
-                .help("0.01 is one in a hundred; leave the route out to have none");
+                .mistake(&node.place, "a share of 0 matches no request")
+                .help("0.01 is one in a hundred; to match none, remove the route");
             return None;
         }
         let place = &node.place;

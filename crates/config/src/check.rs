@@ -135,7 +135,10 @@ fn check_addresses(file: &File, report: &mut Report) {
             }
             Some((first, _, at)) => {
                 report
-                    .mistake(place, format!("the {what} is at the address of a {first}"))
+                    .mistake(
+                        place,
+                        format!("the {what} has the same address as a {first}"),
+                    )
                     .related(at, format!("the {first}"));
             }
         }
@@ -152,8 +155,11 @@ fn check_status(file: &File, report: &mut Report) {
         && is_public(address.ip())
     {
         report
-            .warning(&bind.place, "the status page is at a public address")
-            .help("whoever reaches it sees names, addresses and figures: write an address of loopback or of a private network, or close the port to others");
+            .warning(&bind.place, "the status page listens at a public address")
+            .help(
+                "anyone who can connect sees names, addresses and metrics: use a loopback or \
+                private address, or protect the port with a firewall",
+            );
     }
 }
 
@@ -192,8 +198,11 @@ fn check_head_limit(listener: &written::ListenerTable, report: &mut Report) {
     };
     if head.value.is_some_and(|limit| limit.0 > MAX_HEAD_LIMIT) {
         report
-            .mistake(&head.place, "a head of more than 128 KiB is never read")
-            .help("write 128KiB or less; what is larger belongs in a body");
+            .mistake(
+                &head.place,
+                "the limit for request heads is above the maximum of 128 KiB",
+            )
+            .help("write 128KiB or less; larger data belongs in a body");
     }
 }
 
@@ -207,7 +216,7 @@ fn check_http2(listener: &written::ListenerTable, report: &mut Report) {
         ("h2c", h2c.value, &h2c.place),
     ] {
         if is_tcp && value == Some(true) {
-            let title = format!("`{key}` is of listeners for HTTP, and this one carries TCP");
+            let title = format!("`{key}` is for HTTP listeners, but this one is a TCP listener");
             report.mistake(place, title).help("leave it out");
         }
     }
@@ -218,7 +227,7 @@ fn check_http2(listener: &written::ListenerTable, report: &mut Report) {
         report
             .mistake(
                 &http2.place,
-                "`http2` is agreed on in a TLS handshake, and this listener has no `tls`",
+                "`http2` is negotiated in the TLS handshake, but this listener has no `tls`",
             )
             .help("for HTTP/2 without TLS write `h2c = true`");
     }
@@ -226,9 +235,9 @@ fn check_http2(listener: &written::ListenerTable, report: &mut Report) {
         report
             .mistake(
                 &h2c.place,
-                "`h2c` is HTTP/2 without TLS, and this listener has `tls`",
+                "`h2c` is HTTP/2 without TLS, but this listener has `tls`",
             )
-            .help("leave it out: clients with TLS may speak HTTP/2 anyway");
+            .help("leave it out: over TLS, clients can use HTTP/2 without it");
     }
 }
 
@@ -240,7 +249,7 @@ fn check_proxies(listener: &written::ListenerTable, report: &mut Report) {
         && let Some(OneOrMore(peers)) = &from.value
     {
         check_trusted(peers, report);
-        let what = "no connection here begins with the PROXY protocol";
+        let what = "no peer in `from` can connect to this listener";
         check_peers(listener, peers, &from.place, what, report);
     }
     if let Some(table) = &listener.proxy_protocol.value
@@ -249,7 +258,7 @@ fn check_proxies(listener: &written::ListenerTable, report: &mut Report) {
         report
             .warning(
                 &table.optional.place,
-                "clients that can connect from these addresses can say that they are others",
+                "any client that connects from these addresses can claim another address",
             )
             .help("leave `optional` out once every proxy in `from` sends the header");
     }
@@ -258,7 +267,7 @@ fn check_proxies(listener: &written::ListenerTable, report: &mut Report) {
         check_trusted(peers, report);
         // A header names an address on a Unix socket too.
         if !listener.proxy_protocol.written {
-            let what = "no connection here is from one of these proxies";
+            let what = "none of these proxies can connect to this listener";
             check_peers(listener, peers, &trusted.place, what, report);
         }
     }
@@ -281,12 +290,12 @@ fn check_peers(
     }
     let (what, help) = if is_unix {
         (
-            "this listens at a Unix socket, where no peer has an address",
+            "the listener is a Unix socket, where peers have no IP address",
             "write [\"unix\"]",
         )
     } else {
         (
-            "this listens at an IP address, where no peer is on a Unix socket",
+            "the listener has an IP address, where no peer comes by a Unix socket",
             "write the addresses or networks of the proxies, as in [\"10.0.0.0/8\"]",
         )
     };
@@ -302,9 +311,9 @@ fn check_trusted(peers: &[Placed<Peer>], report: &mut Report) {
         report
             .warning(
                 place,
-                format!("`{network}` trusts everybody: any client can claim any address"),
+                format!("`{network}` trusts every address: any client can claim to be another"),
             )
-            .help("write the addresses or networks of the proxies in front");
+            .help("write only the addresses or networks of the proxies in front");
     }
 }
 
@@ -380,11 +389,15 @@ fn check_scheme(route: &written::Route, file: &File, report: &mut Report) {
         return;
     }
     let title = match scheme {
-        Scheme::Http => "no listener of this route trusts a proxy, so every request is `http`",
-        Scheme::Https => "no listener of this route trusts a proxy, so no request is `https`",
+        Scheme::Http => {
+            "no listener of this route has `trusted_proxies`, so every request is `http`"
+        }
+        Scheme::Https => {
+            "no listener of this route has `trusted_proxies`, so no request is `https`"
+        }
     };
     report.warning(&wanted.scheme.place, title).help(
-        "name the proxies that end TLS, as in trusted_proxies = [\"10.0.0.0/8\"] of the listener",
+        "list the proxies that terminate TLS in the listener: trusted_proxies = [\"10.0.0.0/8\"]",
     );
 }
 
@@ -447,7 +460,7 @@ fn check_references(route: &written::Route, names: &Names<'_>, report: &mut Repo
         if names.listener(name).is_none() {
             report
                 .mistake(place, format!("there is no listener named `{name}`"))
-                .help(format!("there are {}", names.listeners.join(", ")))
+                .help(format!("known listeners: {}", names.listeners.join(", ")))
                 .propose(name, names.listeners.iter().map(String::as_str));
         }
     }
@@ -466,8 +479,8 @@ fn check_upstream_name(key: &str, upstream: &Placed<Text>, names: &Names<'_>, re
     if let Some(address) = endpoint_in(name) {
         let own = names.upstreams.first().copied().unwrap_or("app");
         found.help(format!(
-            "name an upstream, and its endpoints there:\n{key} = \"{own}\"\n\n\
-             [upstream.{own}]\nendpoints = [\"{address}\"]"
+            "name an upstream, and list its endpoints there:\n{key} = \
+             \"{own}\"\n\n[upstream.{own}]\nendpoints = [\"{address}\"]"
         ));
     } else if Name::from_text(name).is_err() {
         found.help(format!(
@@ -478,7 +491,7 @@ fn check_upstream_name(key: &str, upstream: &Placed<Text>, names: &Names<'_>, re
             "add it:\n[upstream.{name}]\nendpoints = [\"10.0.0.1:8080\"]"
         ));
     } else {
-        found.help(format!("there are {}", names.upstreams.join(", ")));
+        found.help(format!("known upstreams: {}", names.upstreams.join(", ")));
         found.propose(name, names.upstreams.iter().copied());
     }
 }
@@ -510,7 +523,8 @@ fn check_lane(route: &written::Route, names: &Names<'_>, report: &mut Report) {
             report
                 .mistake(place, format!("`{key}` without `upstream`"))
                 .help(format!(
-                    "`{key}` says how a request waits for an endpoint; this route needs none"
+                    "`{key}` says how a request waits for an endpoint, but this route has no \
+                     upstream"
                 ));
         }
     }
@@ -548,7 +562,7 @@ fn check_lane_of(
         ))
     } else {
         found
-            .help(format!("there are {}", lanes.join(", ")))
+            .help(format!("known lanes: {}", lanes.join(", ")))
             .propose(lane, lanes.iter().copied())
     };
 }
@@ -565,7 +579,7 @@ fn check_otlp(file: &File, report: &mut Report) {
         report
             .warning(
                 &file.otlp.place,
-                "no listener has traces, so that there are no spans",
+                "no listener has `trace`, so no spans are sent",
             )
             .help(
                 "add `trace = \"keep\"` to a listener, or `\"new\"` where clients are not trusted",

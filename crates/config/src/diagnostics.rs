@@ -269,10 +269,10 @@ impl Report {
     pub(super) fn twice(&mut self, place: SourcePlace, first: Option<SourcePlace>, what: &Twice) {
         let found = match what {
             Twice::Table { name } => self
-                .syntax_mistake(place, &format!("the table `[{name}]` is there twice"))
-                .help("write all of its keys under the first one"),
+                .syntax_mistake(place, &format!("the table `[{name}]` is defined twice"))
+                .help("move all keys into the first one"),
             Twice::Key { name } => self
-                .syntax_mistake(place, &format!("the key `{name}` is there twice"))
+                .syntax_mistake(place, &format!("the key `{name}` is defined twice"))
                 .help("leave one of them out"),
         };
         if let Some(first) = first {

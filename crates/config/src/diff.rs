@@ -224,16 +224,19 @@ impl fmt::Display for Change {
             ChangeKind::Added => write!(out, "{of} is added"),
             ChangeKind::Removed => write!(out, "{of} is removed"),
             ChangeKind::Renamed { now } => {
-                write!(out, "{of} is called {now}: counters go on by name")
+                write!(out, "{of} is renamed to {now}: counters belong to the name")
             }
-            ChangeKind::Moved => write!(out, "{of} moves: routes are tried in order"),
+            ChangeKind::Moved => write!(
+                out,
+                "{of} moves to another position: routes are tried in order"
+            ),
             ChangeKind::Setting { key, before, now } => {
                 if !matches!(of, Subject::Process) {
                     write!(out, "{of}: ")?;
                 }
                 match (before, now) {
                     (Some(before), Some(now)) if before == now => {
-                        write!(out, "{key} changes, which is not shown")?;
+                        write!(out, "{key} changes (its values are not shown)")?;
                     }
                     (Some(before), Some(now)) => {
                         write!(out, "{key} changes from {before} to {now}")?;

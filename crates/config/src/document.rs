@@ -107,12 +107,12 @@ fn report_syntax(text: &str, place: SourcePlace, said: &str, report: &mut Report
         return Said::Known;
     }
     if is_unclosed_text(said) {
-        found.help("a text ends on its line, with the quote that it begins with");
+        found.help("close the text on the same line, with the quote that it began with");
         return Said::Parser;
     }
     if !not_toml::is_assignment(line) {
         return Said::Parser;
     }
-    found.help("a key and its value have `=` between them");
+    found.help("write `=` between a key and its value");
     Said::Known
 }

@@ -44,19 +44,20 @@ impl FromText for FolderPath {
             return Err(Fault::new("the path is empty")
                 .help("`\".\"` is the folder of the configuration file"));
         }
-        let fault = Fault::new(format!("`{text}` is no path of a folder"));
+        let fault = Fault::new(format!("`{text}` is not the path of a folder"));
         if let Some(path) = text.strip_prefix("file://") {
             return Err(fault.help(format!("did you mean `\"{path}\"`?")));
         }
         if text.contains("://") {
-            return Err(fault
-                .help("files are read from a folder; what another server has goes by `upstream`"));
+            return Err(fault.help(
+                "`root` is a local folder; to pass requests to another server, use `upstream`",
+            ));
         }
         if text.starts_with('~') {
-            return Err(fault.help("`~` stands for no folder here: write the path in full"));
+            return Err(fault.help("`~` is not expanded: write the full path"));
         }
         if text.contains(char::is_control) {
-            Err(fault.help("no control character can be in it"))
+            Err(fault.help("it must not contain control characters"))
         } else {
             Ok(Self(PathBuf::from(text)))
         }
@@ -68,17 +69,19 @@ impl FromText for FolderPath {
 pub struct Front(pub String);
 
 impl FromText for Front {
-    const FORM: &'static str = "the front of a path, such as `\"/img\"`";
+    const FORM: &'static str = "the prefix of a path, such as `\"/img\"`";
     const PATTERN: Option<&'static str> = Some("^/[^?#*]*$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = Fault::new(format!("`{text}` is no front of a path"));
+        let fault = Fault::new(format!("`{text}` is not a valid prefix of a path"));
         if let Some((front, _)) = text.split_once('*') {
             let front = front.trim_end_matches('/');
             return Err(if front.starts_with('/') {
-                fault.help(format!("it is no pattern: did you mean `\"{front}\"`?"))
+                fault.help(format!(
+                    "wildcards do not work here: did you mean `\"{front}\"`?"
+                ))
             } else {
-                fault.help("it is no pattern: write it as in \"/img\"")
+                fault.help("wildcards do not work here: write it as in \"/img\"")
             });
         }
         if !text.starts_with('/') {
@@ -103,7 +106,7 @@ impl FromText for Candidate {
     const PATTERN: Option<&'static str> = Some(r"^(/|\$path)[^?#]*$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = Fault::new(format!("`{text}` is no path to try"));
+        let fault = Fault::new(format!("`{text}` is not a valid path to try"));
         if let Some(rest) = text.strip_prefix("$uri")
             && Self::from_text(&format!("{PATH}{rest}")).is_ok()
         {
@@ -111,27 +114,26 @@ impl FromText for Candidate {
         }
         let mut words = text.match_indices('$').map(|(at, _)| &text[at..]);
         if words.any(|it| !it.starts_with(PATH)) || text.starts_with('{') {
-            return Err(
-                fault.help("`$path` stands for the request's path, and nothing else for anything")
-            );
+            return Err(fault.help("`$path`, the path of the request, is the only variable here"));
         }
         if text.starts_with('=') {
-            return Err(fault.help("leave it out: where nothing is found, the answer is 404"));
+            return Err(fault.help("leave it out: if no file is found, the answer is 404"));
         }
         if let Some(name) = text.strip_prefix('@') {
             return Err(fault.help(format!(
-                "where nothing is found, `upstream = \"{name}\"` beside `try` takes the request"
+                "to pass requests on if no file is found, write `upstream = \"{name}\"` beside \
+                 `try`"
             )));
         }
         if text.contains("/$path") {
-            return Err(fault.help("`$path` begins with a slash itself"));
+            return Err(fault.help("leave out the slash: `$path` begins with one"));
         }
         if !text.starts_with('/') && !text.starts_with(PATH) {
             return Err(fault.help(format!("it begins with `/` or `$path`: \"/{text}\"")));
         }
         if text.len() > 1 && text.ends_with('/') {
             return Err(fault.help(format!(
-                "a folder is found by \"{}\" too, and its index file then",
+                "\"{}\" also finds a folder, and then its index file",
                 text.trim_end_matches('/')
             )));
         }
@@ -151,7 +153,9 @@ impl FromText for InnerPath {
     const PATTERN: Option<&'static str> = Some("^/[^?#]*[^?#/]$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = Fault::new(format!("`{text}` is no path of a file in the folder"));
+        let fault = Fault::new(format!(
+            "`{text}` is not a valid path of a file in the folder"
+        ));
         if !text.starts_with('/') {
             return Err(fault.help(format!("it begins with `/`: \"/{text}\"")));
         }
@@ -172,19 +176,19 @@ fn wrong_in_path(path: &str) -> Option<&'static str> {
         digits.is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
     };
     if path.contains("//") {
-        return Some("write one slash in place of two");
+        return Some("write one slash instead of two");
     }
     if path.split('/').any(|it| matches!(it, "." | "..")) {
-        return Some("`.` and `..` lead nowhere: write the path without them");
+        return Some("write the path without `.` and `..`");
     }
     if path.contains(['?', '#']) {
-        return Some("a file has no query: write the path alone");
+        return Some("a file has no query: write only the path");
     }
     if path.match_indices('%').any(|(at, _)| is_encoded(at)) {
-        return Some("write the character itself, as the name has it, in place of %XX");
+        return Some("write the character itself instead of %XX");
     }
     let has_control = path.contains(char::is_control);
-    has_control.then_some("no control character can be in it")
+    has_control.then_some("it must not contain control characters")
 }
 
 /// Name of a file, without the folder that it is in.
@@ -196,14 +200,17 @@ impl FromText for FileName {
     const PATTERN: Option<&'static str> = Some("^[^/]+$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = Fault::new(format!("`{text}` is no name of a file"));
+        let fault = Fault::new(format!("`{text}` is not a valid file name"));
         if text.contains('/') {
             let name = text.rsplit('/').next().unwrap_or(text);
             let is_rooted = text.strip_prefix('/') == Some(name);
             return Err(if is_rooted && !name.is_empty() {
                 fault.help(format!("did you mean `\"{name}\"`?"))
             } else {
-                fault.help("it is looked for in each folder; one file for all of them is for `try`")
+                fault.help(
+                    "write a name without a folder: it is looked up in each folder; for one file \
+                    for all folders, use `try`",
+                )
             });
         }
         if matches!(text, "" | "." | "..") || text.contains(char::is_control) {
@@ -218,20 +225,20 @@ impl FromText for FileName {
 pub struct Ending(pub String);
 
 impl FromText for Ending {
-    const FORM: &'static str = "the ending of a name, such as `\"webp\"`";
+    const FORM: &'static str = "a file extension, such as `\"webp\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = Fault::new(format!("`{text}` is no ending of a name"));
+        let fault = Fault::new(format!("`{text}` is not a valid file extension"));
         let ending = text.rsplit('.').next().unwrap_or(text).to_lowercase();
         if ending.is_empty() || ending.contains(['/', '*']) || ending.contains(char::is_whitespace)
         {
-            return Err(fault.help("write what follows the last dot of a name, as in \"webp\""));
+            return Err(fault.help("write only the part after the last dot, as in \"webp\""));
         }
         if ending == text {
             Ok(Self(ending))
         } else {
             Err(fault.help(format!(
-                "endings are in lower case and without dot: `{ending}`"
+                "write it in lower case and without the dot: `{ending}`"
             )))
         }
     }
@@ -252,7 +259,7 @@ impl FromText for MediaType {
         if essence.split_once('/').is_some_and(is_type) && !essence.contains('*') {
             Ok(Self(text))
         } else {
-            Err(Fault::new(format!("`{text}` is no media type"))
+            Err(Fault::new(format!("`{text}` is not a valid media type"))
                 .help("write it as in \"image/webp\" or \"text/html; charset=utf-8\""))
         }
     }
@@ -267,7 +274,9 @@ impl FromText for TypePrefix {
     const PATTERN: Option<&'static str> = Some("^[^/*;]+/[^/*;]*$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = Fault::new(format!("`{text}` is no beginning of a media type"));
+        let fault = Fault::new(format!(
+            "`{text}` is not a valid media type or prefix of one"
+        ));
         if let Some(front) = text.strip_suffix('*')
             && Self::from_text(front).is_ok()
         {
@@ -311,8 +320,8 @@ mod tests {
                 ("../site", Ok("../site")),
                 ("", Err("`\".\"` is the folder")),
                 ("file:///srv", Err("`\"/srv\"`")),
-                ("http://a/b", Err("by `upstream`")),
-                ("~/site", Err("in full")),
+                ("http://a/b", Err("use `upstream`")),
+                ("~/site", Err("write the full path")),
                 ("/a\0", Err("control")),
             ],
         );
@@ -332,7 +341,7 @@ mod tests {
                 ("/img/*", Err("`\"/img\"`")),
                 ("/*", Err("as in \"/img\"")),
                 ("//", Err("one slash")),
-                ("/a/../b", Err("lead nowhere")),
+                ("/a/../b", Err("without `.` and `..`")),
                 ("/a?b", Err("no query")),
                 ("/a%20b", Err("the character itself")),
                 ("/100%", Ok("/100%")),
@@ -344,7 +353,7 @@ mod tests {
                 ("/404.html", Ok("/404.html")),
                 ("404.html", Err("\"/404.html\"")),
                 ("/errors/", Err("of a file")),
-                ("/../404.html", Err("lead nowhere")),
+                ("/../404.html", Err("without `.` and `..`")),
                 ("/a\n", Err("control")),
             ],
         );
@@ -363,14 +372,14 @@ mod tests {
                 ("/", Ok("/")),
                 ("$uri", Err("did you mean \"$path\"?")),
                 ("$uri.html", Err("did you mean \"$path.html\"?")),
-                ("$path$args", Err("`$path` stands for")),
-                ("{path}", Err("`$path` stands for")),
+                ("$path$args", Err("`$path`, the path of the request")),
+                ("{path}", Err("`$path`, the path of the request")),
                 ("=404", Err("the answer is 404")),
                 ("@app", Err("`upstream = \"app\"`")),
                 ("index.html", Err("\"/index.html\"")),
-                ("/$path", Err("a slash itself")),
-                ("$path/", Err("by \"$path\" too")),
-                ("$path/../x", Err("lead nowhere")),
+                ("/$path", Err("leave out the slash")),
+                ("$path/", Err("\"$path\" also finds a folder")),
+                ("$path/../x", Err("without `.` and `..`")),
                 ("/index.html?a", Err("no query")),
                 ("", Err("begins with")),
             ],
@@ -384,8 +393,8 @@ mod tests {
             &[
                 ("index.html", Ok("index.html")),
                 ("/index.html", Err("`\"index.html\"`")),
-                ("a/index.html", Err("for `try`")),
-                ("/", Err("for `try`")),
+                ("a/index.html", Err("use `try`")),
+                ("/", Err("use `try`")),
                 ("..", Err("as in")),
                 ("", Err("as in")),
             ],

@@ -266,9 +266,9 @@ impl<'a> Reader<'a> {
         if self.kind() != TokenKind::Newline {
             return false;
         }
-        let rest = self.tokens[self.next..].iter().map(Token::kind);
+        let mut rest = self.tokens[self.next..].iter().map(Token::kind);
         let is_space = |it: &TokenKind| matches!(it, TokenKind::Newline | TokenKind::Whitespace);
-        let next = rest.skip_while(is_space).next();
+        let next = rest.find(|it| !is_space(it));
         matches!(last, Some(Part::Equals)) || (last.is_some() && next == Some(TokenKind::Equals))
     }
 

@@ -52,7 +52,7 @@ fn require_regular(found: &Metadata) -> io::Result<()> {
     } else if found.is_dir() {
         Err(Errno::ISDIR.into())
     } else {
-        Err(io::Error::other("it is no file"))
+        Err(io::Error::other("it is not a file"))
     }
 }
 

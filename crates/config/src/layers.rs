@@ -70,7 +70,7 @@ pub(super) fn apply_variables(
                 let help = match &path[..] {
                     [only] => format!("`--set {only}=VALUE` sets this option"),
                     keys => format!(
-                        "two `_` stand between the keys: did you mean `{VARIABLE_PREFIX}{}`?",
+                        "write two `_` between keys: did you mean `{VARIABLE_PREFIX}{}`?",
                         keys.join("__").to_ascii_uppercase()
                     ),
                 };
@@ -298,7 +298,10 @@ fn insert(node: &mut Node, path: &[Step], value: Node, shape: &Shape, report: &m
         _ => {
             let kind = node.kind();
             report
-                .mistake(&step.place, format!("`{}` leads into {kind}", step.key))
+                .mistake(
+                    &step.place,
+                    format!("cannot set `{}` within {kind}", step.key),
+                )
                 .related(&node.place, format!("this is {kind}"));
             return;
         }
@@ -314,14 +317,17 @@ fn names_of(items: &[Node]) -> Vec<String> {
 /// Warns of an item that is made, where another one was probably meant.
 fn warn_of_new_item(names: Vec<String>, len: usize, step: &Step, report: &mut Report) {
     let help = if names.is_empty() {
-        format!("an index names one that is there: 0 to {}", len - 1)
+        format!("write an index from 0 to {}", len - 1)
     } else {
-        format!("there are {}", names.join(", "))
+        format!("known items: {}", names.join(", "))
     };
     report
         .warning(
             &step.place,
-            format!("no file has an item `{}`, so this adds one", step.key),
+            format!(
+                "no file has an item `{}`, so this would add a new one",
+                step.key
+            ),
         )
         .help(help);
 }
@@ -331,7 +337,7 @@ fn report_no_item(items: &[Node], step: &Step, report: &mut Report) {
     let help = if names.is_empty() {
         format!("write an index below {}", items.len())
     } else {
-        format!("there are {}", names.join(", "))
+        format!("known items: {}", names.join(", "))
     };
     report
         .mistake(&step.place, format!("there is no item `{}`", step.key))

@@ -183,7 +183,7 @@ fn finish(
         // Files have lost theirs when they were read.
         if include.written && !files.paths.is_empty() {
             report
-                .mistake(&include.place, "`include` stands in a file")
+                .mistake(&include.place, "`include` works only in a file")
                 .help("write it in the configuration file");
         }
     }

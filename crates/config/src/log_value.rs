@@ -11,7 +11,8 @@ use super::value::{choice, port_help};
 
 choice!(AccessLogFormat {
     "combined" => AccessLogFormat::Combined, "the combined format of Apache and nginx";
-    "httplog" => AccessLogFormat::Httplog, "HAProxy's HTTP log format, for `halog` and what else reads that";
+    "httplog" => AccessLogFormat::Httplog, "HAProxy's HTTP log format, for `halog` and other \
+        tools that read it";
     "json" => AccessLogFormat::Json, "one JSON object a line";
 });
 
@@ -26,7 +27,8 @@ pub enum Only {
 
 choice!(Only {
     "all" => Only::All, "every request";
-    "errors" => Only::Errors, "those answered with 5xx (but for configured answers), or cut off by the endpoint's or this server's fault: what the counters of errors count";
+    "errors" => Only::Errors, "requests that the error counters count: answered with 5xx (except \
+        configured answers), or cut off because of the endpoint or this server";
 });
 
 /// Path of a file, or `-`.
@@ -40,7 +42,7 @@ impl FromText for LogPath {
         if text.is_empty() {
             return Err(Fault::new("the path is empty").help("`\"-\"` is standard output"));
         }
-        let fault = Fault::new(format!("`{text}` is no path of a file"));
+        let fault = Fault::new(format!("`{text}` is not the path of a file"));
         if text.contains("://") {
             return Err(fault.help(format!("did you mean `syslog = \"{text}\"`?")));
         }
@@ -56,7 +58,7 @@ const SYSLOG_PORT: u16 = 514;
 
 impl FromText for SyslogTarget {
     const FORM: &'static str =
-        "where a syslog daemon listens, such as `\"udp://10.0.0.9:514\"` or `\"/dev/log\"`";
+        "the address of a syslog daemon, such as `\"udp://10.0.0.9:514\"` or `\"/dev/log\"`";
     const PATTERN: Option<&'static str> = Some("^(udp://.+|unix:.+|/.+)$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
@@ -64,7 +66,9 @@ impl FromText for SyslogTarget {
         if path.starts_with('/') {
             return Ok(Self::Unix(PathBuf::from(path)));
         }
-        let fault = Fault::new(format!("`{text}` is no place of a syslog daemon"));
+        let fault = Fault::new(format!(
+            "`{text}` is not a valid address of a syslog daemon"
+        ));
         let Some(host) = text.strip_prefix("udp://") else {
             return Err(match text.split_once("://") {
                 Some((_, host)) => fault.help(format!(
@@ -110,8 +114,8 @@ impl FromText for AppName {
         if is_allowed && (1..=48).contains(&text.len()) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(Fault::new(format!("`{text}` is no name of a program"))
-                .help("it has 1 to 48 printable ASCII characters and no space"))
+            Err(Fault::new(format!("`{text}` is not a valid program name"))
+                .help("write 1 to 48 printable ASCII characters without spaces"))
         }
     }
 }

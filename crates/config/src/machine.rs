@@ -108,16 +108,17 @@ impl Obstacle {
         match self {
             Obstacle::Privileged { first_free, .. } => format!(
                 "give the process CAP_NET_BIND_SERVICE, with \
-                 `AmbientCapabilities=CAP_NET_BIND_SERVICE` in its systemd unit, or take a \
-                 port from {first_free} on"
+                 `AmbientCapabilities=CAP_NET_BIND_SERVICE` in its systemd unit, or choose port \
+                 {first_free} or above"
             ),
             Obstacle::Foreign(_) => {
-                "write an address that `ip address` lists, or the port alone for all of them"
+                "write an address that `ip address` lists, or only the port to listen on all \
+                 addresses"
                     .to_owned()
             }
             Obstacle::NoFolder(folder) => format!("`mkdir -p {}`", folder.display()),
             Obstacle::NotFolder(_) => {
-                "write the path of a folder, or of one that is still to be made".to_owned()
+                "write the path of a folder, which may be one that does not exist yet".to_owned()
             }
             Obstacle::NotWritable(path) => {
                 let made = [
@@ -128,8 +129,8 @@ impl Obstacle {
                 let made = made.into_iter().find(|(above, ..)| path.starts_with(above));
                 match made {
                     Some((_, key, folder)) => format!(
-                        "`{key}=evenkeel` in the systemd unit makes the folder {folder} for \
-                         its user: write a path in there"
+                        "`{key}=evenkeel` in the systemd unit creates the folder {folder} for its \
+                         user: write a path in it"
                     ),
                     None => format!("`chown {} {}`", user(), path.display()),
                 }
@@ -145,8 +146,10 @@ impl std::fmt::Display for Obstacle {
                 write!(out, "this user may not listen on port {port}")
             }
             Obstacle::Foreign(ip) => write!(out, "this machine does not have the address {ip}"),
-            Obstacle::NoFolder(folder) => write!(out, "there is no folder {}", folder.display()),
-            Obstacle::NotFolder(path) => write!(out, "{} is no folder", path.display()),
+            Obstacle::NoFolder(folder) => {
+                write!(out, "the folder {} does not exist", folder.display())
+            }
+            Obstacle::NotFolder(path) => write!(out, "{} is not a folder", path.display()),
             Obstacle::NotWritable(path) => {
                 write!(out, "user {} may not write to {}", user(), path.display())
             }

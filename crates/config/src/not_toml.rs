@@ -151,7 +151,7 @@ pub(super) fn lookalike(line: &str) -> Option<(usize, &'static str)> {
                     return Some((at, "a typographic quote: write `\"`"));
                 }
                 '\u{a0}' | '\u{2007}' | '\u{202f}' | '\u{3000}' => {
-                    return Some((at, "no plain space: write one"));
+                    return Some((at, "not an ordinary space: replace it with one"));
                 }
                 '\u{200b}' | '\u{200e}' | '\u{feff}' | '\u{2060}' => {
                     return Some((at, "an invisible character: leave it out"));

@@ -161,8 +161,8 @@ const KEYS: &[(&str, Meaning)] = &[
     (
         "digest_auth jwt auth_jwt oidc oauth oauth2",
         Missing(
-            "authentication by tokens and digests is",
-            "a server that checks them can be asked: `auth = { forward = \"NAME\" }`",
+            "authentication with tokens or digests is",
+            "let another server check them: `auth = { forward = \"NAME\" }`",
         ),
     ),
     (
@@ -173,8 +173,8 @@ const KEYS: &[(&str, Meaning)] = &[
     (
         "proxy_intercept_errors intercept_errors",
         Missing(
-            "pages in the place of errors of endpoints are",
-            "`errors` of a route has pages for errors that Evenkeel answers with itself",
+            "replacing the error pages of endpoints is",
+            "`errors` of a route sets pages for errors that Evenkeel itself answers",
         ),
     ),
     (
@@ -189,14 +189,14 @@ const KEYS: &[(&str, Meaning)] = &[
     (
         "sub_filter proxy_redirect",
         Missing(
-            "changing the body or the redirects of an answer is",
+            "changing the body or the redirects of a response is",
             NOTHING,
         ),
     ),
     (
         "tcp udp stream mode http3 h3 quic",
         Missing(
-            "another protocol than HTTP/1 and HTTP/2 is",
+            "any HTTP version but HTTP/1 and HTTP/2 is",
             "`protocol = \"tcp\"` of a listener carries any protocol over TCP",
         ),
     ),
@@ -211,17 +211,17 @@ const KEYS: &[(&str, Meaning)] = &[
     (
         "fastcgi fastcgi_pass php_fastcgi uwsgi_pass scgi_pass",
         Missing(
-            "FastCGI and its like are",
-            "an endpoint speaks HTTP: put the application's own HTTP server there",
+            "FastCGI and similar protocols are",
+            "endpoints speak HTTP: use the HTTP server of your application",
         ),
     ),
     (
         "discovery service_discovery consul docker kubernetes etcd server_template providers \
          dynamic_a lb_endpoints",
         Missing(
-            "another way to find endpoints is",
-            "names are looked up, services by their SRV records (`srv`), and a file may list \
-             endpoints (`endpoints_file`)",
+            "this way to discover endpoints is",
+            "use a host name, SRV records of a service (`srv`), or a file with endpoints \
+             (`endpoints_file`)",
         ),
     ),
     (
@@ -334,7 +334,7 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     (
         "user group daemon chroot pid pidfile master_process",
-        Advice("the service manager decides on that: leave it out"),
+        Advice("set this in the service manager: leave it out"),
     ),
     (
         "defaults",
@@ -412,7 +412,7 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     (
         "reuseport tcp_nodelay sendfile tcp_nopush",
-        Advice("that is always on: leave it out"),
+        Advice("this is always on: leave it out"),
     ),
     // Keys of routes.
     (
@@ -468,7 +468,7 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     (
         "default fallback default_server catch_all",
-        Advice("a route without `match`, as the last one, takes what no other route does"),
+        Advice("write a route without `match` as the last one: it takes all other requests"),
     ),
     (
         "traffic_split split_clients weighted weighted_clusters canary",

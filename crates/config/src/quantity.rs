@@ -46,7 +46,7 @@ impl FromText for DurationValue {
         let mut total = Duration::ZERO;
         let mut rest = text.trim();
         if rest.is_empty() {
-            return Err(Fault::new("an empty text is no duration"));
+            return Err(Fault::new("a duration cannot be empty"));
         }
         while !rest.is_empty() {
             let (us, tail) = quantity(rest, &DURATION_UNITS).ok_or_else(|| duration_fault(text))?;
@@ -75,7 +75,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn duration_fault(text: &str) -> Fault {
-    let fault = Fault::new(format!("`{text}` is no duration"));
+    let fault = Fault::new(format!("`{text}` is not a valid duration"));
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return fault.help(format!(
             "a duration needs a unit: \"{text}s\" or \"{text}ms\""
@@ -110,7 +110,7 @@ impl FromText for ByteSize {
         }
         match quantity(text, &SIZE_UNITS) {
             Some((len, "")) => Ok(Self(len)),
-            _ => Err(Fault::new(format!("`{text}` is no size")).help(
+            _ => Err(Fault::new(format!("`{text}` is not a valid size")).help(
                 "write a number and a unit (KB = 1000, KiB = 1024, also MB, MiB, GB, GiB), as in \"16KiB\"",
             )),
         }

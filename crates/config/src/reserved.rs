@@ -29,10 +29,10 @@ struct Reserved {
     edited: Option<&'static str>,
 }
 
-const LENGTH: Option<&str> = Some("the length of the body is known");
-const CONNECTION: Option<&str> = Some("what becomes of the connection depends on each request");
+const LENGTH: Option<&str> = Some("Evenkeel knows the length of the body, and writes it");
+const CONNECTION: Option<&str> = Some("whether the connection stays open depends on each request");
 const PROBE: Option<&str> = Some("a probe has no body, and its connection is closed after it");
-const FRAMING: Option<&str> = Some("it belongs to the connection, and Evenkeel writes it");
+const FRAMING: Option<&str> = Some("it describes the connection, so Evenkeel writes it");
 const SPANS: Option<&str> = Some("leave it out; the host is that of `url`");
 
 const fn reserved(
@@ -57,7 +57,7 @@ const RESERVED: [Reserved; 13] = [
         None,
         None,
         None,
-        Some("it finds requests that come back"),
+        Some("Evenkeel uses it to detect loops"),
     ),
     reserved("connection", CONNECTION, PROBE, None, FRAMING),
     reserved("content-length", LENGTH, PROBE, SPANS, FRAMING),
@@ -70,7 +70,7 @@ const RESERVED: [Reserved; 13] = [
     ),
     reserved(
         "date",
-        Some("every answer has the time at which it is sent"),
+        Some("Evenkeel writes the time of each answer"),
         None,
         None,
         None,
@@ -79,7 +79,7 @@ const RESERVED: [Reserved; 13] = [
     reserved("keep-alive", CONNECTION, None, None, FRAMING),
     reserved(
         "server",
-        Some("every answer says `evenkeel`"),
+        Some("Evenkeel writes `evenkeel`"),
         None,
         None,
         None,
@@ -200,8 +200,8 @@ edited_fields! {
 /// Refuses a `*` in the name of a field, but at its end where it `may_end` in one.
 fn no_pattern(may_end: &str, name: &str) -> Result<(), Fault> {
     if name.strip_suffix(may_end).unwrap_or(name).contains('*') {
-        let fault = Fault::new(format!("`{name}` is no name of one field"));
-        return Err(fault.help("a `*` stands only in `remove`, at the end of a name"));
+        let fault = Fault::new(format!("`{name}` is not the name of one header"));
+        return Err(fault.help("`*` works only in `remove`, at the end of a name"));
     }
     Ok(())
 }
@@ -221,13 +221,13 @@ fn token(text: &str) -> Result<String, Fault> {
     if is_token(text) {
         Ok(text.to_owned())
     } else {
-        Err(Fault::new(format!("`{text}` is no name of a field")))
+        Err(Fault::new(format!("`{text}` is not a valid header name")))
     }
 }
 
 fn not_reserved(message: Message, name: String) -> Result<String, Fault> {
     match reserved_in(message, &name) {
         None => Ok(name),
-        Some((_, why)) => Err(Fault::new(format!("`{name}` is not for `headers`")).help(why)),
+        Some((_, why)) => Err(Fault::new(format!("`{name}` cannot be set in `headers`")).help(why)),
     }
 }

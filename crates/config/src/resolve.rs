@@ -139,7 +139,7 @@ fn warn_of_covered(file: &File, table: &RouteTable, listeners: usize, report: &m
         }
         report
             .warning(&routes[rule].place, "this route is never reached")
-            .related(&routes[by].place, "this one takes all that it asks for");
+            .related(&routes[by].place, "this route matches all of its requests");
     }
 }
 
@@ -167,7 +167,7 @@ fn status(
                     if error.kind() == ErrorKind::NotFound {
                         let path = path.display();
                         found.help(format!(
-                            "make it: `(umask 077; openssl rand -hex 16 > {path})`"
+                            "create it: `(umask 077; openssl rand -hex 16 > {path})`"
                         ));
                     }
                     return None;
@@ -181,9 +181,12 @@ fn status(
                 report
                     .mistake(
                         &table.token_file.place,
-                        format!("{} holds no token", path.display()),
+                        format!("{} contains no token", path.display()),
                     )
-                    .help("a token is one line of at least 16 letters and digits, as `openssl rand -hex 16` makes it");
+                    .help(
+                        "a token is one line of at least 16 letters and digits, as from `openssl \
+                        rand -hex 16`",
+                    );
                 return None;
             }
             Some(token.to_owned())
@@ -227,7 +230,8 @@ fn report_key(
         Fault::Unreadable(error) if error.kind() == ErrorKind::PermissionDenied => may_read(shown),
         Fault::NotRegular => "name a file".to_owned(),
         _ => format!(
-            "make it, and copy it to each machine: `(umask 077; openssl rand {random_bytes} > {shown})`"
+            "create it, and copy it to each machine: `(umask 077; openssl rand {random_bytes} > \
+             {shown})`"
         ),
     };
     report.mistake(place, error.to_string()).help(help);
@@ -252,7 +256,7 @@ fn warn_of_secret(secret: &str, path: &Path, place: &SourcePlace, report: &mut R
     report
         .warning(
             place,
-            format!("every user of this machine may read {secret}"),
+            format!("every user of this machine can read {secret}"),
         )
         .help(format!("chmod 600 {}", path.display()));
 }

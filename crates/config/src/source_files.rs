@@ -194,17 +194,17 @@ impl SourceFiles {
                 return;
             }
             let first = first.clone();
-            let what = format!("{shown} is part of the configuration already");
+            let what = format!("{shown} is already part of the configuration");
             let found = report
                 .mistake(place, what)
-                .help("leave it out: each file is read once");
+                .help("remove it: each file is read once");
             if let Some(first) = first {
                 found.related(&first, "included here");
             }
             return;
         }
         if self.including.len() >= MAX_DEPTH {
-            let what = format!("more than {MAX_DEPTH} files include one another in a row");
+            let what = format!("files include one another more than {MAX_DEPTH} levels deep");
             report.mistake(place, what);
             return;
         }
@@ -266,7 +266,7 @@ fn add(base: &mut Node, entry: TableEntry, shape: Option<&Shape>, report: &mut R
                 key_place: entry.key_place,
                 key: entry.key,
             };
-            let title = format!("a second file has the key `{}`", again.key);
+            let title = format!("two files set the key `{}`", again.key);
             report
                 .mistake(&again.key_place, title)
                 .help("leave one of them out")
@@ -285,8 +285,8 @@ fn twice(
 ) {
     let name = &again.key;
     let title = match shape {
-        Some(Shape::Map(_)) => format!("a second file has an {table} named `{name}`"),
-        _ => format!("a second file has the key `{name}` of `[{table}]`"),
+        Some(Shape::Map(_)) => format!("two files have an {table} named `{name}`"),
+        _ => format!("two files set the key `{name}` of `[{table}]`"),
     };
     report
         .mistake(&again.key_place, title)
@@ -324,7 +324,7 @@ pub(super) fn read_bytes(path: &Path, bytes: Vec<u8>, report: &mut Report) -> No
                 range: at..at + char::REPLACEMENT_CHARACTER.len_utf8(),
             };
             report
-                .syntax_mistake(place, &format!("the byte 0x{byte:02X} is no UTF-8"))
+                .syntax_mistake(place, &format!("the byte 0x{byte:02X} is not valid UTF-8"))
                 .help(not_toml::byte_help(byte));
             read_layer(path, text, report)
         }

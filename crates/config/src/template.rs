@@ -51,9 +51,11 @@ fields! {
     Time => "time", "when the exchange ended, as in `2026-11-21T09:05:01.123456Z`";
     UnixMs => "unix_ms", "the same in milliseconds since 1970";
     ClientIp => "client_ip", "address of the client; `unix` over a Unix socket";
-    ClientPort => "client_port", "its port; 0 over a Unix socket, and where a trusted proxy names the client";
-    Connection => "connection", "number of the client's connection of HTTP/2, which no other of the process has";
-    Stream => "stream", "number of the request's stream on it";
+    ClientPort => "client_port", "port of the client; 0 over a Unix socket, and where a trusted \
+        proxy names the client";
+    Connection => "connection", "number of the client's HTTP/2 connection, unique within the \
+        process";
+    Stream => "stream", "number of the request's stream on that connection";
     Listener => "listener", "name of the listener";
     Route => "route", "name of the route";
     Upstream => "upstream", "name of the upstream";
@@ -64,7 +66,7 @@ fields! {
     Path => "path", "its path";
     Query => "query", "its query";
     Version => "version", "version of the request, as in `HTTP/1.1`";
-    Request => "request", "the request line, or what came in its place";
+    Request => "request", "the request line, or the bytes that came instead of one";
     Referer => "referer", "value of `Referer`";
     UserAgent => "user_agent", "value of `User-Agent`";
     Status => "status", "status sent to the client";
@@ -75,26 +77,27 @@ fields! {
     RequestId => "request_id", "the request's id, with `request_id` of the listener";
     TraceId => "trace_id", "the id of the request's trace, with `trace` of the listener";
     Attempts => "attempts", "attempts made";
-    Reason => "reason", "why it was that endpoint";
+    Reason => "reason", "why that endpoint was chosen";
     Source => "source", "where the file came from: `hot` or `cold`";
     Cache => "cache", "what the cache did: `hit`, `stale`, `miss`, `revalidated` or `bypass`";
-    CacheReason => "cache_reason", "why that was a `miss` or a `bypass`: a word";
+    CacheReason => "cache_reason", "why it was a `miss` or a `bypass`, in one word";
     CacheAgeS => "cache_age_s", "age of the stored response that was sent, in seconds";
-    GrpcStatus => "grpc_status", "the status of a call of gRPC, as a number";
-    PacedMs => "paced_ms", "held back by the route's `bandwidth`, in milliseconds";
+    GrpcStatus => "grpc_status", "the status of a gRPC call, as a number";
+    PacedMs => "paced_ms", "time held back by the route's `bandwidth`, in milliseconds";
     End => "end", "how the exchange ended, in a word";
     Termination => "termination", "the same as in `httplog`, such as `sH--`";
-    HeadMs => "head_ms", "reading the request's head, in milliseconds";
+    HeadMs => "head_ms", "time to read the request's head, in milliseconds";
     HeadUs => "head_us", "the same in microseconds";
-    QueueMs => "queue_ms", "waiting in the queue, in milliseconds";
+    QueueMs => "queue_ms", "time in the queue, in milliseconds";
     QueueUs => "queue_us", "the same in microseconds";
-    ConnectMs => "connect_ms", "opening a connection, in milliseconds";
+    ConnectMs => "connect_ms", "time to open a connection, in milliseconds";
     ConnectUs => "connect_us", "the same in microseconds";
-    FirstByteMs => "first_byte_ms", "from the request sent to the response's head, in milliseconds";
+    FirstByteMs => "first_byte_ms", "time from sending the request to the response's head, in \
+        milliseconds";
     FirstByteUs => "first_byte_us", "the same in microseconds";
-    TransferMs => "transfer_ms", "from the response's head to the end, in milliseconds";
+    TransferMs => "transfer_ms", "time from the response's head to the end, in milliseconds";
     TransferUs => "transfer_us", "the same in microseconds";
-    TotalMs => "total_ms", "all of it, in milliseconds";
+    TotalMs => "total_ms", "total time, in milliseconds";
     TotalUs => "total_us", "the same in microseconds";
 }
 
@@ -107,8 +110,10 @@ impl FromText for Template {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         if let Some(found) = text.chars().find(|it| it.is_control() && *it != '\t') {
-            return Err(Fault::new(format!("{found:?} cannot stand in a line"))
-                .help("a request has one line, and tabs are the only control characters in it"));
+            return Err(
+                Fault::new(format!("{found:?} is not allowed in a template"))
+                    .help("a template is one line; tabs are the only control characters in it"),
+            );
         }
         let pieces = pieces(text).into_iter().map(|it| match it? {
             Piece::Text(text) => Ok(Part::Text(text)),
@@ -116,8 +121,8 @@ impl FromText for Template {
         });
         let parts: Vec<_> = pieces.collect::<Result<_, _>>()?;
         if !parts.iter().any(|it| !matches!(it, Part::Text(_))) {
-            return Err(Fault::new("the template has no field in it")
-                .help("name them in braces, as in \"{client_ip} {request} {status}\""));
+            return Err(Fault::new("the template has no field")
+                .help("write fields in braces, as in \"{client_ip} {request} {status}\""));
         }
         Ok(Self { parts })
     }
@@ -145,15 +150,13 @@ pub(super) fn pieces(text: &str) -> Vec<Result<Piece<'_>, Fault>> {
             continue;
         }
         let Some(name) = at.strip_prefix('{') else {
-            let fault = Fault::new("a `}` closes no field");
-            pieces.push(Err(fault.help("write `}}` for a brace")));
+            let fault = Fault::new("this `}` closes no field");
+            pieces.push(Err(fault.help("write `}}` for a literal brace")));
             return pieces;
         };
         let Some((name, behind)) = name.split_once('}') else {
             let fault = Fault::new(format!("`{at}` is not closed"));
-            pieces.push(Err(
-                fault.help("write `{{` for a brace that begins no field")
-            ));
+            pieces.push(Err(fault.help("write `{{` for a literal brace")));
             return pieces;
         };
         if !plain.is_empty() {
@@ -174,10 +177,8 @@ fn field_part(name: &str) -> Result<Part, Fault> {
         return if is_token(header) {
             Ok(Part::Header(header.to_owned()))
         } else {
-            Err(
-                Fault::new(format!("`{header}` is no name of a header field"))
-                    .help("write it as in {header:X-User}"),
-            )
+            Err(Fault::new(format!("`{header}` is not a valid header name"))
+                .help("write it as in {header:X-User}"))
         };
     }
     let known = LogField::ALL.iter().find(|it| it.word() == name);
@@ -190,7 +191,7 @@ fn field_part(name: &str) -> Result<Part, Fault> {
         match super::diagnostics::nearest(name, words.iter().copied()) {
             Some(word) => fault.help(format!("did you mean `{{{word}}}`?")),
             None => fault.help(format!(
-                "there are {}, and header:NAME for a header field",
+                "fields are {}, and header:NAME for a header",
                 words.join(", ")
             )),
         },
@@ -235,10 +236,10 @@ mod tests {
     fn says_what_is_wrong_with_one() {
         for (template, said) in [
             ("{stats}", "did you mean `{status}`?"),
-            ("{zzzzzzzz}", "there are time, "),
+            ("{zzzzzzzz}", "fields are time, "),
             ("{status", "{{"),
             ("status}", "}}"),
-            ("{}", "there are time, "),
+            ("{}", "fields are time, "),
             ("{header:a b}", "{header:X-User}"),
             ("{status}\n", "one line"),
             ("plain", "in braces"),

@@ -149,8 +149,8 @@ impl FromText for Name {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if text.is_empty() || !text.bytes().all(allowed) {
             // It ends up in logs and metric labels, unquoted.
-            return Err(Fault::new(format!("`{text}` is no name"))
-                .help("a name is made of letters, digits, `-`, `_` and `.`"));
+            return Err(Fault::new(format!("`{text}` is not a valid name"))
+                .help("use only letters, digits, `-`, `_` and `.`"));
         }
         Ok(Self(text.to_owned()))
     }
@@ -166,10 +166,8 @@ impl FromText for FieldValue {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         if let Some(found) = text.chars().find(|c| !(' '..='~').contains(c)) {
-            return Err(
-                Fault::new(format!("{found:?} cannot stand in a header field"))
-                    .help("only printable ASCII characters can; percent-encode it in a URL"),
-            );
+            return Err(Fault::new(format!("{found:?} is not allowed in a header"))
+                .help("only printable ASCII characters are allowed; in a URL, percent-encode it"));
         }
         if text.is_empty() || text.trim() != text {
             return Err(Fault::new(
@@ -198,10 +196,10 @@ impl FromText for FieldName {
         if is_token(text) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(
-                Fault::new(format!("`{text}` is no name of a field or cookie"))
-                    .help("write it without spaces, colons or quotes, as in \"X-User\""),
-            )
+            Err(Fault::new(format!(
+                "`{text}` is not a valid name of a header or cookie"
+            ))
+            .help("write it without spaces, colons or quotes, as in \"X-User\""))
         }
     }
 }
@@ -215,9 +213,9 @@ impl FromText for ProbePath {
     const PATTERN: Option<&'static str> = Some(r#"^/[!"$-~]*$"#);
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = Fault::new(format!("`{text}` is no path to ask for"));
+        let fault = Fault::new(format!("`{text}` is not a valid path"));
         if text.contains("://") {
-            return Err(fault.help("write the path alone; the host goes to `host`"));
+            return Err(fault.help("write only the path; the host goes into `host`"));
         }
         if !text.starts_with('/') {
             return Err(fault.help(format!("a path begins with `/`: \"/{text}\"")));
@@ -229,7 +227,7 @@ impl FromText for ProbePath {
             Ok(Self(text.to_owned()))
         } else {
             Err(fault.help(
-                "it goes into a request line as it is: no spaces, no `#`, and %XX for what is not ASCII",
+                "it is sent as written: no spaces, no `#`, and %XX for characters outside ASCII",
             ))
         }
     }
@@ -244,7 +242,7 @@ impl FromText for HexBytes {
     const PATTERN: Option<&'static str> = Some("^( *[0-9A-Fa-f]{2})* *$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = |text: &str| Fault::new(format!("`{text}` is no byte in hex"));
+        let fault = |text: &str| Fault::new(format!("`{text}` is not a valid byte in hex"));
         let mut bytes = Vec::new();
         for part in text.split(' ') {
             if part.starts_with("0x") || part.starts_with("0X") {
@@ -255,7 +253,7 @@ impl FromText for HexBytes {
                 let is_pair = pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
                 let byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_pair);
                 bytes.push(byte.ok_or_else(|| {
-                    fault(digits).help("two digits are a byte, as in \"50 49 4e 47\"")
+                    fault(digits).help("write two digits for each byte, as in \"50 49 4e 47\"")
                 })?);
             }
         }
@@ -273,10 +271,11 @@ impl FromText for LoginName {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         if text.is_empty() || text.len() > 63 || text.chars().any(char::is_control) {
-            return Err(
-                Fault::new(format!("`{}` is no name of a user", text.escape_debug()))
-                    .help("a name has 1 to 63 bytes, and no control characters"),
-            );
+            return Err(Fault::new(format!(
+                "`{}` is not a valid user name",
+                text.escape_debug()
+            ))
+            .help("a name has 1 to 63 bytes, and no control characters"));
         }
         Ok(Self(text.to_owned()))
     }
@@ -308,7 +307,10 @@ impl Setting for StatusRange {
             (Some(first), Some(last)) if first <= last => Some(Self(first..=last)),
             (Some(first), Some(last)) => {
                 report
-                    .mistake(&node.place, format!("no status is from {first} to {last}"))
+                    .mistake(
+                        &node.place,
+                        format!("the range from {first} to {last} is empty"),
+                    )
                     .help(format!("did you mean \"{last}-{first}\"?"));
                 None
             }
@@ -318,10 +320,12 @@ impl Setting for StatusRange {
                     .filter(|it| ["2", "3", "4", "5"].contains(it));
                 let help = match class {
                     Some(class) => format!("did you mean \"{class}00-{class}99\"?"),
-                    None => "statuses are 200 to 599; write one, or two as in \"200-399\" for all between them".into(),
+                    None => {
+                        "statuses are 200 to 599; write one, or a range such as \"200-399\"".into()
+                    }
                 };
                 report
-                    .mistake(&node.place, format!("`{text}` is no status of an answer"))
+                    .mistake(&node.place, format!("`{text}` is not a valid status"))
                     .help(help);
                 None
             }
@@ -376,8 +380,8 @@ impl FromText for ServerName {
         if text.parse::<IpAddr>().is_ok() || is_name && !is_number {
             return Ok(Self(text.to_owned()));
         }
-        let fault = Fault::new(format!("`{text}` is no name of a host"));
-        Err(fault.help("write the name alone, without port and wildcard, as in \"app.internal\""))
+        let fault = Fault::new(format!("`{text}` is not a valid host name"));
+        Err(fault.help("write only the name, without port or wildcard, as in \"app.internal\""))
     }
 }
 
@@ -386,7 +390,7 @@ impl FromText for Pin {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         text.parse().map_err(|no_pin: NoPin| {
-            Fault::new(format!("`{text}` is no pin")).help(no_pin.to_string())
+            Fault::new(format!("`{text}` is not a valid pin")).help(no_pin.to_string())
         })
     }
 }
@@ -405,8 +409,8 @@ impl FromText for IncludePattern {
         match glob::Pattern::new(text) {
             Ok(_) => Ok(Self(text.to_owned())),
             Err(error) => {
-                let fault = Fault::new(format!("`{text}` is no pattern: {}", error.msg));
-                Err(fault.help("in a pattern `*`, `?`, `**` and `[a-z]` stand for others"))
+                let fault = Fault::new(format!("`{text}` is not a valid pattern: {}", error.msg));
+                Err(fault.help("patterns have `*`, `?`, `**` and `[a-z]`"))
             }
         }
     }
@@ -453,15 +457,15 @@ impl FromText for Text {
 pub struct Beginning(pub Vec<u8>);
 
 impl FromText for Beginning {
-    const FORM: &'static str = "the beginning of what a client sends, such as `\"SSH-\"`";
+    const FORM: &'static str = "the first bytes that a client sends, such as `\"SSH-\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         match text.len() {
-            0 => Err(Fault::new("every client begins with nothing")
-                .help("leave out `first_bytes` to match every client")),
+            0 => Err(Fault::new("an empty text matches every client")
+                .help("to match every client, leave out `first_bytes`")),
             1..=MAX_BEGINNING_LEN => Ok(Self(text.as_bytes().to_vec())),
             _ => Err(Fault::new(format!(
-                "no more than {MAX_BEGINNING_LEN} bytes are compared"
+                "at most {MAX_BEGINNING_LEN} bytes can be compared"
             ))),
         }
     }
@@ -492,7 +496,7 @@ impl FromText for Method {
         if text.get(..1).is_some_and(letters) && text.bytes().all(allowed) {
             return Ok(Self(text.to_owned()));
         }
-        let fault = Fault::new(format!("`{text}` is no method"));
+        let fault = Fault::new(format!("`{text}` is not a valid method"));
         let upper = text.to_ascii_uppercase();
         let several: Vec<_> = upper
             .split(|it: char| it.is_whitespace() || ['|', ','].contains(&it))

@@ -51,19 +51,20 @@ pub enum Known {
 
 variables! {
     ClientIp => "client_ip", WithRequest, "address of the client; empty over a Unix socket";
-    ClientPort => "client_port", WithRequest, "its port; 0 where it is not known";
+    ClientPort => "client_port", WithRequest, "port of the client; 0 if unknown";
     Scheme => "scheme", WithRequest, "`http` or `https`, as the client asked";
     Listener => "listener", WithRequest, "name of the listener";
     Route => "route", WithRequest, "name of the route";
     Method => "method", WithRequest, "method of the request";
     Host => "host", WithRequest, "its host, with the port where it has one";
     Target => "target", WithRequest, "its path and query, as sent";
-    Path => "path", WithRequest, "its path, as sent; in `rewrite`, what `strip_prefix` leaves of it";
+    Path => "path", WithRequest, "its path, as sent; in `rewrite`, its path after `strip_prefix`";
     Query => "query", WithRequest, "its query, without `?`";
     Version => "version", WithRequest, "its version, as in `HTTP/1.1`";
     Referer => "referer", WithRequest, "value of `Referer`";
     UserAgent => "user_agent", WithRequest, "value of `User-Agent`";
-    ServerName => "server_name", WithRequest, "the name that the client asks for over TLS (SNI)";
+    ServerName => "server_name", WithRequest, "the server name that the client sends over TLS \
+        (SNI)";
     User => "user", WithUser, "the user, on a route with `auth`";
     RequestId => "request_id", WithRequest, "the request's id, with `request_id` of the listener";
     TraceId => "trace_id", WithRequest, "the id of the request's trace, with `trace` of the listener";
@@ -71,11 +72,12 @@ variables! {
     Upstream => "upstream", WithResponse, "name of the upstream";
     Endpoint => "endpoint", WithResponse, "name of the last endpoint tried";
     Attempts => "attempts", WithResponse, "attempts made";
-    Reason => "reason", WithResponse, "why it was that endpoint";
+    Reason => "reason", WithResponse, "why that endpoint was chosen";
     Cache => "cache", WithResponse, "what the cache did: `hit`, `stale`, `miss`, `revalidated` or `bypass`";
-    QueueMs => "queue_ms", WithResponse, "waiting in the queue, in milliseconds";
-    ConnectMs => "connect_ms", WithResponse, "opening a connection, in milliseconds";
-    FirstByteMs => "first_byte_ms", WithResponse, "from the request sent to the response's head, in milliseconds";
+    QueueMs => "queue_ms", WithResponse, "time in the queue, in milliseconds";
+    ConnectMs => "connect_ms", WithResponse, "time to open a connection, in milliseconds";
+    FirstByteMs => "first_byte_ms", WithResponse, "time from sending the request to the \
+        response's head, in milliseconds";
 }
 
 /// A text with variables.
@@ -208,8 +210,10 @@ pub(super) fn part(name: &str) -> Result<ExpressionPart, Fault> {
         Some(("query", of)) if !of.is_empty() => return Ok(ExpressionPart::Query(of.into())),
         Some(("capture", of)) if !of.is_empty() => return Ok(ExpressionPart::Capture(of.into())),
         Some((kind @ ("header" | "cookie"), of)) => {
-            return Err(Fault::new(format!("`{of}` is no name of a {kind}"))
-                .help(format!("write it as in {{{kind}:X-User}}")));
+            return Err(
+                Fault::new(format!("`{of}` is not a valid name of a {kind}"))
+                    .help(format!("write it as in {{{kind}:X-User}}")),
+            );
         }
         _ => {}
     }
@@ -218,7 +222,7 @@ pub(super) fn part(name: &str) -> Result<ExpressionPart, Fault> {
     let kinds = KINDS.map(|it| format!("{it}:NAME")).join(", ");
     Err(match nearest(name, words.iter().copied()) {
         Some(word) => fault.help(format!("did you mean `{{{word}}}`?")),
-        None => fault.help(format!("there are {}, {kinds}", words.join(", "))),
+        None => fault.help(format!("variables are {}, {kinds}", words.join(", "))),
     })
 }
 
@@ -265,14 +269,14 @@ impl FromText for TargetText {
     const FORM: &'static str = "a path with variables, such as `\"/v2{path}\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = || Fault::new(format!("`{text}` is no path"));
+        let fault = || Fault::new(format!("`{text}` is not a valid path"));
         if let Some(found) = text.chars().find(|it| !it.is_ascii_graphic()) {
             return Err(fault().help(format!(
-                "{found:?} cannot stand in a URL: percent-encode it"
+                "{found:?} is not allowed in a URL: percent-encode it"
             )));
         }
         if text.contains('#') {
-            return Err(fault().help("what follows `#` stays with the client: leave it out"));
+            return Err(fault().help("leave out `#` and the part after it: clients do not send it"));
         }
         let target = Expression::read(text)?;
         let begins_with_slash = match target.parts.first() {
@@ -285,22 +289,22 @@ impl FromText for TargetText {
         }
         for word in ["$host", "$path", "$query"] {
             if text.contains(word) {
-                let help = format!("here it is written {{{}}}", &word[1..]);
+                let help = format!("write it as {{{}}} here", &word[1..]);
                 return Err(Fault::new(format!("`{word}` is for `redirect` and `try`")).help(help));
             }
         }
         if rewrite(b"/v", |_| Some(example(&target))).is_err() {
             let has_target = |it| matches!(it, &ExpressionPart::Variable(Variable::Target));
             return Err(fault().help(if target.parts.iter().any(has_target) {
-                "{target} has a query too: write {path}, and the query behind `?`, as in \
-                 \"/v2{path}?{query}\""
+                "{target} includes the query: write {path} instead, with the query after `?`, as \
+                 in \"/v2{path}?{query}\""
             } else {
                 "leave out `//`, `/./` and `/../`; {path} begins with `/`"
             }));
         }
         match target.needs_response() {
             Some(variable) => Err(Fault::new(format!(
-                "`{{{}}}` is not known before there is a response",
+                "`{{{}}}` is not known until there is a response",
                 variable.word()
             ))),
             None => Ok(Self(target)),
@@ -335,7 +339,7 @@ mod tests {
     fn says_what_is_wrong() {
         for (text, said) in [
             ("{client}", "{client_ip}"),
-            ("{zzzzzzzz}", "there are client_ip, "),
+            ("{zzzzzzzz}", "variables are client_ip, "),
             ("{header:a b}", "{header:X-User}"),
             ("{host", "{{"),
         ] {

@@ -105,7 +105,7 @@ options! {
         /// logs](access-log.md). Without any access log in the configuration, combined lines go
         /// to standard output in three cases: standard output is a terminal, the process is PID
         /// 1, or its environment has `container`.
-        access_log: AccessLog = Optional("standard output where somebody reads it"),
+        access_log: AccessLog = Optional("standard output, in these cases"),
         /// The status page, with the metrics: a table, or `true` for one with
         /// its defaults.
         status: Status = Optional("no status page"),
@@ -147,7 +147,7 @@ options! {
         tunnel_timeout: DurationValue = Default("'1h'"),
         /// How long exchanges may go on with a configuration that has been replaced. After that
         /// they end as `generation-timeout`.
-        generation_timeout: DurationValue = Optional("until they are over"),
+        generation_timeout: DurationValue = Optional("until they end"),
         /// Most memory for folder listings, compressed files and slices of files that wait for
         /// clients. Beyond it, listings are answered 503, and files are sent uncompressed and
         /// in short slices.
@@ -184,7 +184,7 @@ options! {
         /// The file with the token that a request must carry to change something: an absolute
         /// path, or one from the folder of the configuration file. The file is read when the
         /// configuration is loaded.
-        token_file: FilePath = Optional("nothing can be changed from there"),
+        token_file: FilePath = Optional("nothing can be changed over HTTP"),
     }
 }
 

@@ -124,7 +124,7 @@ fn an_include_stands_in_a_file() {
     fs::write(folder.0.join("evenkeel.toml"), PLAIN).unwrap();
     let shown = folder.load(&["include=[\"a.toml\"]"], &[]).unwrap_err();
     let shown = shown.to_string();
-    assert!(shown.contains("`include` stands in a file"), "{shown}");
+    assert!(shown.contains("`include` works only in a file"), "{shown}");
 }
 
 /// A broken file, a link that leads nowhere, a folder, and one that may not be read.
@@ -174,7 +174,7 @@ fn what_is_waited_for_is_neither_included_nor_loaded_again() {
         loaded.unwrap_err().render(Colour::Off)
     };
     for name in ["pipe", "socket", "link", "zero"] {
-        let refused = format!("{name}: it is no file");
+        let refused = format!("{name}: it is not a file");
         let shown = again(&folder.0.join(name));
         assert!(shown.contains(&refused), "{shown}");
         fs::write(&main, format!("include = ['{name}']")).unwrap();
@@ -187,7 +187,7 @@ fn what_is_waited_for_is_neither_included_nor_loaded_again() {
     fs::write(&main, PLAIN).unwrap();
     std::os::unix::fs::symlink("pipe", folder.0.join("local.toml")).unwrap();
     for shown in [again(&main), first()] {
-        assert!(shown.contains("local.toml: it is no file"), "{shown}");
+        assert!(shown.contains("local.toml: it is not a file"), "{shown}");
     }
 }
 
@@ -683,10 +683,13 @@ fn a_folder_that_is_not_there_is_a_warning() {
     };
     assert!(!warnings(NameLookup::Skip).contains("no folder"));
     let shown = warnings(NameLookup::System);
-    let looked_for = format!("there is no folder {}", folder.0.join("site").display());
+    let looked_for = format!(
+        "the folder {} does not exist",
+        folder.0.join("site").display()
+    );
     assert!(shown.contains(&looked_for), "{shown}");
     fs::write(folder.0.join("site"), "a file").unwrap();
-    let is_none = format!("{} is no folder", folder.0.join("site").display());
+    let is_none = format!("{} is not a folder", folder.0.join("site").display());
     assert!(warnings(NameLookup::System).contains(&is_none));
     fs::remove_file(folder.0.join("site")).unwrap();
     fs::create_dir(folder.0.join("site")).unwrap();
@@ -701,12 +704,12 @@ fn options_of_single_balancers() {
         Ok(_) => String::new(),
         Err(report) => report.to_string(),
     };
-    let refuses = "a queue for a balancer that refuses";
+    let refuses = "so a queue is never used";
     let peak = "balance = 'fair'\nfair = { weight_mode = 'peak', status = 503 }\n";
     for queue in ["queue = {}", "queue = { hold = true }", "queue.max = 5"] {
         let shown = report(&format!("{peak}{queue}"));
         assert!(
-            shown.contains(refuses) && shown.contains("peak refuses"),
+            shown.contains(refuses) && shown.contains("`peak` is chosen here"),
             "{shown}"
         );
     }
@@ -1099,15 +1102,15 @@ fn a_mistake_shows_no_secret() {
         // A document that is no TOML.
         (
             "[otlp.headers]\nX = 's3cret-1'\nX = \"s3cret-2\"",
-            "is there twice",
+            "is defined twice",
         ),
         (
             "[otlp]\nheaders = { X = 's3cret-1', X = \"s3cret-2\" }",
-            "is there twice",
+            "is defined twice",
         ),
         (
             "[otlp]\nheaders = { X = 's3cret-1' }\nheaders = { X = \"s3cret-2\" }",
-            "is there twice",
+            "is defined twice",
         ),
         ("[otlp]\nheaders = { X = \"s3cret }", "invalid basic string"),
         ("[otlp]\nheaders = { X = s3cret }", "must be quoted"),
@@ -1122,15 +1125,15 @@ fn a_mistake_shows_no_secret() {
         // A secret in a URL that has a mistake.
         (
             "[cache.c]\nshared = 'redis://u:s3cret@h/x'",
-            "no URL of a Redis server",
+            "not a valid URL of a Redis server",
         ),
         (
             "[cache.c]\nshared = 'redis://u:a/s3cret#@h:x'",
-            "no URL of a Redis server",
+            "not a valid URL of a Redis server",
         ),
         (
             "[cache.c]\nshared = 'u:s3cret@10.0.0.5:6379'",
-            "no URL of a Redis server",
+            "not a valid URL of a Redis server",
         ),
         (
             "[cache.c]\nshared = ['redis://u:s3cret@h']",
@@ -1234,7 +1237,7 @@ fn a_token_that_everybody_may_read_is_warned_of() {
         fs::set_permissions(&token, fs::Permissions::from_mode(mode)).unwrap();
         let shown = folder.load(&[], &[]).unwrap().warnings.to_string();
         assert_eq!(
-            shown.contains("every user of this machine may read the token"),
+            shown.contains("every user of this machine can read the token"),
             expected,
             "{mode:o}: {shown}"
         );
@@ -1265,7 +1268,7 @@ fn an_own_key_of_sticky_cookies_that_everybody_may_read_is_warned_of() {
         fs::write(folder.0.join("evenkeel.toml"), text(sticky)).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
         let shown = folder.load(&[], &[]).unwrap().warnings.to_string();
-        let what = "every user of this machine may read the key of sticky cookies beside";
+        let what = "every user of this machine can read the key of sticky cookies beside";
         assert_eq!(shown.contains(what), expected, "{sticky} {mode:o}: {shown}");
     }
 }
@@ -1290,7 +1293,7 @@ fn a_status_page_at_a_public_address_is_warned_of() {
     ] {
         let loaded = load_text(&format!("{PLAIN}[status]\nbind = '{bind}'\n")).unwrap();
         let shown = loaded.warnings.to_string();
-        let is_warned = shown.contains("the status page is at a public address");
+        let is_warned = shown.contains("the status page listens at a public address");
         assert_eq!(is_warned, expected, "{bind}: {shown}");
     }
 }
@@ -1420,7 +1423,7 @@ fn a_mistake_names_the_layer_it_comes_from() {
         "EVENKEEL_SERVER__DRAIN_TIMEOUT=10",
         "--set:1:22",
         "did you mean `random`?",
-        "`x` leads into text",
+        "cannot set `x` within text",
         "there is no item `7`",
         "expected `key=value`",
     ] {
@@ -1481,7 +1484,7 @@ fn an_item_that_no_file_has_is_warned_of() {
     };
     let said = shown("listener.other.bind=:9");
     assert!(
-        said.contains("no file has an item `other`, so this adds one"),
+        said.contains("no file has an item `other`, so this would add a new one"),
         "{said}"
     );
     assert_eq!(shown("listener.0.bind=:9"), "");

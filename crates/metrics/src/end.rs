@@ -10,7 +10,8 @@ reasons! {
         NoRoute => 404, "no-route", "no route matches this request";
         /// Servers read the path in several ways, and not all of them are known to
         /// find the same route.
-        AmbiguousPath => 400, "ambiguous-path", "servers may read this path in ways that lead to different routes";
+        AmbiguousPath => 400, "ambiguous-path", "servers may read this path in different ways, \
+            which lead to different routes";
         /// The head did not come in time.
         HeadTimeout => 408, "head-timeout", "the request head did not arrive in time";
         /// A connection from where the PROXY protocol is spoken begins otherwise.
@@ -30,25 +31,27 @@ reasons! {
         /// The body is over the limit.
         BodyTooLarge => 413, "body-too-large", "the request body is larger than the limit";
         /// The body has a content coding, which the route refuses.
-        CodedRequest => 415, "coded-request", "the request body is compressed, and that is not taken here";
+        CodedRequest => 415, "coded-request", "compressed request bodies are not accepted here";
         /// CONNECT, which only a forward proxy serves.
-        ConnectMethod => 501, "connect-method", "this is no forward proxy: CONNECT is not served";
+        ConnectMethod => 501, "connect-method", "this is not a forward proxy: CONNECT is not \
+            supported";
         /// The request has been sent by this process before.
         Loop => 508, "loop", "the request came back to the proxy that sent it";
         /// The requests of one client, or of another key, exceed the route's `limit`.
-        RateLimited => 429, "rate-limited", "more requests came than are allowed";
+        RateLimited => 429, "rate-limited", "too many requests";
         /// An operator has switched the route, or its upstream, to maintenance.
-        Maintenance => 503, "maintenance", "this is under maintenance";
+        Maintenance => 503, "maintenance", "this service is under maintenance";
         /// The client's address is not among those that the route's `allow` and `deny` admit.
-        Denied => 403, "denied", "this address may not ask for this";
+        Denied => 403, "denied", "requests from this address are not allowed";
         /// The client has not authenticated, or with wrong credentials.
-        Unauthorized => 401, "unauthorized", "a user and its password are needed";
+        Unauthorized => 401, "unauthorized", "a user name and a password are required";
         /// Too many passwords wait to be verified.
         AuthBusy => 503, "auth-busy", "too many passwords wait to be verified";
         /// The server that authenticates the route's clients did not answer in time.
-        AuthTimeout => 504, "auth-timeout", "the server that says who may come in did not answer in time";
+        AuthTimeout => 504, "auth-timeout", "the authentication server did not answer in time";
         /// The server that authenticates the route's clients could not be asked, or fails.
-        AuthFailed => 502, "auth-failed", "the server that says who may come in could not be asked";
+        AuthFailed => 502, "auth-failed", "the authentication server could not be reached, or \
+            failed";
         /// Every endpoint is at its limit.
         Saturated => 503, "saturated", "every endpoint is at its limit";
         /// The queue of the upstream is full.
@@ -79,7 +82,7 @@ reasons! {
         /// The endpoint did not begin to answer in time.
         FirstByteTimeout => 504, "first-byte-timeout", "the endpoint did not answer in time";
         /// The exchange took longer than its total timeout.
-        TotalTimeout => 504, "total-timeout", "the exchange took longer than it may";
+        TotalTimeout => 504, "total-timeout", "the exchange exceeded its time limit";
         /// The endpoint closed in mid-body. The client's connection is cut.
         UpstreamCut => 502, "upstream-cut", "the endpoint's answer was cut off";
         /// The endpoint fell silent in mid-body. The client's connection is cut.
@@ -89,24 +92,24 @@ reasons! {
         /// There was no memory to compress a response. The client's connection is cut.
         CompressionFailed => 500, "compression-failed", "the answer could not be compressed";
         /// No bytes moved in a tunnel for too long.
-        TunnelIdle => 504, "tunnel-idle", "nothing moved in the tunnel for too long";
+        TunnelIdle => 504, "tunnel-idle", "the tunnel was idle for too long";
         /// The client closed before its exchange was over.
         ClientGone => 499, "client-gone", "the client closed the connection";
         /// The client took no bytes of its response for too long.
-        ClientStalled => 408, "client-stalled", "the client stopped taking its response";
+        ClientStalled => 408, "client-stalled", "the client stopped reading its response";
         /// The client sent or took less than `min_rate` while its request held a slot.
         ClientSlow => 408, "client-slow", "the client is too slow to hold a slot";
         /// There is no file at this path.
-        NoFile => 404, "no-file", "there is no such file";
+        NoFile => 404, "no-file", "file not found";
         /// A path with a NUL, which no file can have. For files also a path with an encoded
         /// slash, or one that leads out of the folder.
         BadPath => 400, "bad-path",
-            "the path holds a NUL or an encoded slash, or leads out of the folder";
+            "the path contains a NUL or an encoded slash, or leads out of the folder";
         /// The path leads to something that may not be read, is no file, or is outside the
         /// folder.
-        FileForbidden => 403, "file-forbidden", "this may not be read";
+        FileForbidden => 403, "file-forbidden", "this file may not be read";
         /// Files are served for GET and HEAD only.
-        NoMethod => 405, "no-method", "files are for GET and HEAD";
+        NoMethod => 405, "no-method", "files allow only GET and HEAD";
         /// The disk reported an error.
         FileFailed => 500, "file-failed", "the file could not be read";
         /// The file changed while it was sent. The client's connection is cut.
@@ -114,13 +117,14 @@ reasons! {
         /// The process has reached its limit of open files.
         NoDescriptor => 503, "no-descriptor", "the server has too many files open";
         /// Answers that clients have not yet taken fill the memory for them.
-        AnswerMemory => 503, "answer-memory", "too many answers wait for their clients to take them";
+        AnswerMemory => 503, "answer-memory", "too many answers wait for slow clients";
         /// The listener has reached its limit of connections.
-        Connections => 503, "connections", "the listener has as many connections as it may";
+        Connections => 503, "connections", "the listener has reached its limit of connections";
         /// The client accepts only a stored response, and there is none.
-        NotCached => 504, "not-cached", "the client asked for a stored answer, and there is none";
+        NotCached => 504, "not-cached", "the client accepts only a stored response, and there is \
+            none";
         /// The disk's queue is full.
-        DiskBusy => 503, "disk-busy", "the disk has too much to read";
+        DiskBusy => 503, "disk-busy", "the disk cannot keep up with reads";
         /// The disk did not answer in time.
         DiskTimeout => 504, "disk-timeout", "the disk did not answer in time";
         /// The proxy was stopped before the exchange was over.

@@ -53,7 +53,7 @@ impl GivenSocket {
         let socket = Socket::from(socket);
         let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if socket.r#type()? != Type::STREAM {
-            return refused("it is no stream socket");
+            return refused("it is not a stream socket");
         }
         if !socket.is_listener()? {
             return refused("it does not listen");
@@ -62,7 +62,7 @@ impl GivenSocket {
         let address = match (local.as_socket(), local.as_pathname()) {
             (Some(address), _) => Address::Tcp(address),
             (None, Some(path)) => Address::Unix(path.to_owned()),
-            (None, None) => return refused("it has no address that could be configured"),
+            (None, None) => return refused("its address cannot be configured"),
         };
         socket.set_nonblocking(true)?;
         Ok(GivenSocket {

@@ -427,7 +427,9 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
     let is_there = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     match std::fs::symlink_metadata(path) {
         Err(_) => Ok(()),
-        Ok(meta) if !meta.file_type().is_socket() => is_there("a file that is no socket is there"),
+        Ok(meta) if !meta.file_type().is_socket() => {
+            is_there("a file that is not a socket exists there")
+        }
         Ok(_) => {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
             // A process that hangs accepts no connection into its backlog: do not wait for

@@ -146,7 +146,7 @@ impl FromStr for ListenAddress {
         found
             .next()
             .map(ListenAddress::Tcp)
-            .ok_or_else(|| format!("address {text:?}: no such host"))
+            .ok_or_else(|| format!("address {text:?}: unknown host"))
     }
 }
 

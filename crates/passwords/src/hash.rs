@@ -65,27 +65,27 @@ impl HashFault {
     pub fn text(self) -> &'static str {
         match self {
             HashFault::Empty => "is missing",
-            HashFault::Md5 => "is one of MD5, which is guessed quickly",
-            HashFault::Sha1 => "is one of SHA-1, which is guessed quickly",
-            HashFault::ShaCrypt => "is one of `crypt`, which is not read",
-            HashFault::Bcrypt2x => "is one of bcrypt `$2x$`, which takes other passwords too",
-            HashFault::Bcrypt => "begins as one of bcrypt and is damaged",
-            HashFault::Argon2 => "begins as one of argon2 and is damaged",
-            HashFault::Argon2d => "is one of argon2d, which tells of the password by its timing",
+            HashFault::Md5 => "is an MD5 hash, which is easy to crack",
+            HashFault::Sha1 => "is a SHA-1 hash, which is easy to crack",
+            HashFault::ShaCrypt => "is a `crypt` hash, which is not supported",
+            HashFault::Bcrypt2x => "is a bcrypt `$2x$` hash, which accepts wrong passwords",
+            HashFault::Bcrypt => "looks like bcrypt but is damaged",
+            HashFault::Argon2 => "looks like argon2 but is damaged",
+            HashFault::Argon2d => "is an argon2d hash, which leaks the password by its timing",
             HashFault::Costly => "takes too long or too much memory to verify",
-            HashFault::Unknown => "is of a function that is not known",
-            HashFault::Plain => "is no hash: a password as it is, or one of `crypt`",
+            HashFault::Unknown => "has an unknown algorithm",
+            HashFault::Plain => "is not a hash, but a plain password or a `crypt` hash",
         }
     }
 
     /// Advice on what to use instead.
     pub fn help(self) -> &'static str {
         match self {
-            HashFault::Argon2d => "make one of argon2id: `argon2 SALT -id -e`",
+            HashFault::Argon2d => "use argon2id: `argon2 SALT -id -e`",
             HashFault::Costly => {
                 "use bcrypt with a cost of at most 16, or argon2 with at most 256 MiB"
             }
-            _ => "make it with `htpasswd -B FILE USER`, or with `argon2 SALT -id -e`",
+            _ => "create one with `htpasswd -B FILE USER`, or with `argon2 SALT -id -e`",
         }
     }
 }

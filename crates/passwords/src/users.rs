@@ -79,9 +79,9 @@ impl Users {
                 help,
             };
             let line = std::str::from_utf8(line)
-                .map_err(|_| bad("this is no text in UTF-8".into(), FORM))?;
+                .map_err(|_| bad("this is not valid UTF-8".into(), FORM))?;
             let Some((name, rest)) = line.split_once(':') else {
-                return Err(bad("there is no colon behind a user".into(), FORM));
+                return Err(bad("there is no colon after the user".into(), FORM));
             };
             check_name(name).map_err(|what| bad(what.into(), FORM))?;
             let hash = rest.split(':').next().unwrap_or_default();
@@ -93,8 +93,8 @@ impl Users {
             if let Some(before) = users.by_name.insert(name.into(), index) {
                 let before: usize = numbers[before];
                 return Err(bad(
-                    format!("user `{name}` is in line {before} already"),
-                    "leave one of the two out",
+                    format!("user `{name}` is already in line {before}"),
+                    "remove one of them",
                 ));
             }
             users.hashes.push(hash);
@@ -146,7 +146,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     } else if name.len() > MAX_NAME {
         Err("the name of the user is longer than 255 bytes")
     } else if name.chars().any(char::is_control) {
-        Err("there is a control character in the name of the user")
+        Err("the name of the user has a control character")
     } else {
         Ok(())
     }
@@ -213,10 +213,10 @@ mod tests {
             ("jo", "no colon"),
             (":x", "has no name"),
             ("a\u{7}b:x", "control character"),
-            ("jo:hunter2", "`jo` is no hash"),
+            ("jo:hunter2", "`jo` is not a hash"),
             ("jo:$apr1$hunter2$x", "MD5"),
             ("jo:{SHA}hunter2", "SHA-1"),
-            (&good, "`kim` is in line 1 already"),
+            (&good, "`kim` is already in line 1"),
         ] {
             let text = format!("{good}\n{line}\n");
             let bad = Users::parse(text.as_bytes()).unwrap_err();

@@ -49,7 +49,7 @@ reasons! {
         /// A field name is empty or holds a byte that no token may.
         FieldName => 400, "field-name", "a field name is malformed";
         /// White space stands between a field name and its colon.
-        SpaceBeforeColon => 400, "space-before-colon", "white space stands before the colon of a field";
+        SpaceBeforeColon => 400, "space-before-colon", "a field has white space before its colon";
         /// A field line begins with white space (RFC 9112 §5.2).
         ObsFold => 400, "obs-fold", "a field value is folded over several lines";
         /// A NUL byte.
@@ -63,15 +63,16 @@ reasons! {
         /// No `Host` in HTTP/1.1.
         HostMissing => 400, "host-missing", "the Host field is missing";
         /// More than one `Host`.
-        HostRepeated => 400, "host-repeated", "the Host field stands more than once";
+        HostRepeated => 400, "host-repeated", "the Host field is repeated";
         /// A `Host` that no host can have.
         HostInvalid => 400, "host-invalid", "the Host field is malformed";
         /// A `Content-Length` that is not one number.
         ContentLength => 400, "content-length", "Content-Length is not a number";
         /// More than one `Content-Length`, alike or not.
-        ContentLengthRepeated => 400, "content-length-repeated", "Content-Length stands more than once";
+        ContentLengthRepeated => 400, "content-length-repeated", "Content-Length is repeated";
         /// Both `Content-Length` and `Transfer-Encoding`.
-        LengthAndCoding => 400, "length-and-coding", "Content-Length and Transfer-Encoding exclude each other";
+        LengthAndCoding => 400, "length-and-coding", "Content-Length and Transfer-Encoding are \
+            both present";
         /// A transfer coding other than exactly `chunked`.
         TransferCoding => 400, "transfer-coding", "the transfer coding is not understood";
         /// A major version other than 1.
@@ -99,7 +100,7 @@ reasons! {
         /// The trailer section is longer than is read.
         TrailerTooLarge => 431, "trailer-too-large", "the trailer section is larger than the limit";
         /// A request of gRPC-Web whose body should be base64 has something else.
-        Base64 => 400, "base64", "the body is no base64";
+        Base64 => 400, "base64", "the body is not valid base64";
     }
 }
 
@@ -117,7 +118,8 @@ reasons! {
         /// A length that is not one number, or a coding other than exactly `chunked`.
         Framing => 502, "upstream-framing", "the length of the endpoint's answer is ambiguous";
         /// A 101 that nobody asked for.
-        Upgrade => 502, "upstream-upgrade", "the endpoint changed to a protocol that nobody asked for";
+        Upgrade => 502, "upstream-upgrade", "the endpoint switched to a protocol that the client \
+            did not request";
     }
 }
 
@@ -131,10 +133,11 @@ reasons! {
         /// `%2F`: a slash within a name.
         EncodedSlash => 400, "path-slash", "the path has an encoded slash";
         /// More `..` than there are folders before them.
-        Climbs => 400, "path-climbs", "the path leads out of the folder that is served";
+        Climbs => 400, "path-climbs", "the path leads out of the served folder";
         /// A name longer than a file can have.
-        NameTooLong => 404, "path-name-too-long", "a name in the path is longer than that of any file";
+        NameTooLong => 404, "path-name-too-long", "a name in the path is longer than a file name \
+            can be";
         /// Longer than the system takes.
-        TooLong => 404, "path-too-long", "the path is longer than that of any file";
+        TooLong => 404, "path-too-long", "the path is longer than a file path can be";
     }
 }

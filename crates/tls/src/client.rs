@@ -124,8 +124,8 @@ pub struct NoPin;
 impl fmt::Display for NoPin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "a pin is `sha256/` with the SHA-256 of a public key in base64: 44 characters, \
-             of which the last is `=`",
+            "a pin is `sha256/` and the SHA-256 of a public key in base64: 44 characters, the \
+             last of them `=`",
         )
     }
 }
@@ -144,10 +144,7 @@ pub struct PinMismatch {
 impl fmt::Display for PinMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.presented {
-            Some(pin) => write!(
-                f,
-                "the endpoint's key is none of the pinned ones, but {pin}"
-            ),
+            Some(pin) => write!(f, "the endpoint's key is not pinned; its pin is {pin}"),
             None => f.write_str("the endpoint's certificate cannot be parsed"),
         }
     }

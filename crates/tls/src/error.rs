@@ -87,16 +87,16 @@ impl fmt::Display for Error {
         write!(f, "{}: ", self.path.display())?;
         match &self.fault {
             Fault::Unreadable(error) => write!(f, "cannot be read: {error}"),
-            Fault::NotRegular => f.write_str("is no file, but a folder, a pipe or a device"),
+            Fault::NotRegular => f.write_str("is not a file, but a folder, a pipe or a device"),
             Fault::TooLarge { max } => write!(f, "is larger than {} KiB", max >> 10),
             Fault::BrokenPem => {
-                f.write_str("is no whole PEM: a section has no end, or is no base64")
+                f.write_str("is not complete PEM: a section has no end, or is not valid base64")
             }
             Fault::Der => f.write_str("is DER: convert it to PEM, for example with `openssl x509`"),
-            Fault::NoCertificate => f.write_str("has no certificate in it"),
-            Fault::NoKey => f.write_str("has no private key in it, nor in a file beside it"),
+            Fault::NoCertificate => f.write_str("contains no certificate"),
+            Fault::NoKey => f.write_str("contains no private key, nor does a file beside it"),
             Fault::EncryptedKey => f.write_str(
-                "has an encrypted private key: decrypt it, for example with `openssl pkey`",
+                "contains an encrypted private key: decrypt it, for example with `openssl pkey`",
             ),
             Fault::BrokenCertificate { number } => {
                 write!(f, "certificate {number} in it cannot be parsed")
@@ -115,21 +115,24 @@ impl fmt::Display for Error {
                 match belongs_to {
                     Some(number) => write!(
                         f,
-                        ", but to certificate {number}: a server's certificate stands first"
+                        ", but to certificate {number}: the server's certificate must be first"
                     ),
                     None => Ok(()),
                 }
             }
             Fault::BrokenOcsp => {
-                f.write_str("is no OCSP response in DER that says that the certificate is good")
+                f.write_str("is not an OCSP response in DER that says that the certificate is good")
             }
-            Fault::NoCrl => f.write_str("has no certificate revocation list in it"),
+            Fault::NoCrl => f.write_str("contains no certificate revocation list"),
             Fault::BrokenCrl => f.write_str("a certificate revocation list in it cannot be parsed"),
             Fault::TicketKeyLength { found } => {
-                write!(f, "has {found} bytes: a file of ticket keys has 48 or 80")
+                write!(
+                    f,
+                    "has {found} bytes, but a file of ticket keys has 48 or 80"
+                )
             }
             Fault::ShortKey { found } => {
-                write!(f, "has {found} bytes: a key has at least 32")
+                write!(f, "has {found} bytes, but a key needs at least 32")
             }
         }
     }

@@ -47,7 +47,7 @@ impl From<&Error> for HandshakeFault {
     fn from(error: &Error) -> Self {
         match error {
             Error::InvalidCertificate(fault) => Self::Certificate(certificate(fault)),
-            Error::NoCertificatesPresented => Self::Certificate("it shows no certificate".into()),
+            Error::NoCertificatesPresented => Self::Certificate("it sends no certificate".into()),
             Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
                 Self::Other("it does not speak TLS".into())
             }
@@ -130,7 +130,7 @@ fn certificate(fault: &CertificateError) -> String {
         }
         CertificateError::NotValidYet => "its certificate is not valid yet".into(),
         CertificateError::UnknownIssuer => {
-            "its certificate is not issued by an authority that is trusted".into()
+            "its certificate is not issued by a trusted authority".into()
         }
         CertificateError::BadSignature => {
             "a signature is wrong: its certificate may be issued by another authority of the \
@@ -170,12 +170,14 @@ fn date(moment: UnixTime) -> String {
 /// The endpoint's reason for refusing a handshake, in words.
 fn refusal(alert: AlertDescription) -> String {
     let why = match alert {
-        AlertDescription::CertificateRequired => "it wants a client certificate",
+        AlertDescription::CertificateRequired => "it requires a client certificate",
         AlertDescription::UnknownCA => "it does not trust the issuer of the client certificate",
-        AlertDescription::CertificateExpired => "the client certificate has expired for it",
-        AlertDescription::ProtocolVersion => "it speaks no version of TLS from 1.2 on",
-        AlertDescription::UnrecognisedName => "it does not serve the name that it was asked for",
-        AlertDescription::NoApplicationProtocol => "it speaks no protocol that was offered (ALPN)",
+        AlertDescription::CertificateExpired => "it says that the client certificate has expired",
+        AlertDescription::ProtocolVersion => "it does not support TLS 1.2 or later",
+        AlertDescription::UnrecognisedName => "it does not serve the requested name",
+        AlertDescription::NoApplicationProtocol => {
+            "it supports none of the offered protocols (ALPN)"
+        }
         _ => return format!("it refuses the TLS handshake with the alert {alert:?}"),
     };
     format!("it refuses the TLS handshake: {why}")
@@ -232,7 +234,7 @@ mod tests {
             (CertificateError::Revoked, "its certificate is revoked"),
             (
                 CertificateError::UnknownIssuer,
-                "its certificate is not issued by an authority that is trusted",
+                "its certificate is not issued by a trusted authority",
             ),
         ] {
             let fault = HandshakeFault::from(&Error::InvalidCertificate(error));
@@ -276,7 +278,7 @@ mod tests {
             ),
             (
                 Error::AlertReceived(AlertDescription::CertificateRequired),
-                "it refuses the TLS handshake: it wants a client certificate",
+                "it refuses the TLS handshake: it requires a client certificate",
             ),
             (
                 Error::AlertReceived(AlertDescription::InternalError),

@@ -223,7 +223,7 @@ impl fmt::Display for UnknownChoice {
         let known = self.known.join(", ");
         write!(
             f,
-            "there is no {kind} \"{written}\": did you mean \"{nearest}\"? There are {known}"
+            "there is no {kind} \"{written}\": did you mean \"{nearest}\"? Known are {known}"
         )
     }
 }
@@ -389,7 +389,10 @@ impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoVersion { oldest, newest } => {
-                write!(f, "there is no version from {oldest} to {newest}")
+                write!(
+                    f,
+                    "no TLS version is enabled: the range from {oldest} to {newest} is empty"
+                )
             }
             Self::OtherVersion { suite } => {
                 write!(
@@ -398,11 +401,11 @@ impl fmt::Display for PolicyError {
                     suite.version()
                 )
             }
-            Self::NoGroup => f.write_str("there has to be a key exchange group"),
+            Self::NoGroup => f.write_str("at least one key exchange group is needed"),
             Self::NoGroupFor { version } => {
                 write!(
                     f,
-                    "{version} is enabled, but can use none of the key exchange groups"
+                    "{version} is enabled, but none of the key exchange groups works with it"
                 )
             }
         }

@@ -472,7 +472,7 @@ pub struct NoExport;
 
 impl fmt::Display for NoExport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("these are no ticket keys of another process")
+        f.write_str("these are not ticket keys of another process")
     }
 }
 

@@ -169,7 +169,7 @@ pub struct NoSystemAuthorities(Vec<String>);
 
 impl fmt::Display for NoSystemAuthorities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the system trusts no authority that can be read")?;
+        f.write_str("the system has no readable trusted authorities")?;
         match &self.0[..] {
             [] => f.write_str(": its package `ca-certificates` may be missing"),
             errors => write!(f, ": {}", errors.join("; ")),

@@ -32,44 +32,44 @@ const MAX_ECHO_LEN: usize = 80;
 /// The word that saves a change of an endpoint.
 const SAVE: &str = "save";
 
-const HELP: &str = "\
-show upstreams [NAME]        upstreams with their endpoints: state, load, counts
+const HELP: &str =
+    "show upstreams [NAME]        upstreams with their endpoints: state, load, counts
 show listeners               listeners: connections, requests, times
 show routes                  routes: requests, errors, times
 show files                   files from memory and from disks; the disks' queues
-show cache                   caches: responses, memory; what each route got of its own
-show certificates            certificates by when they expire, and files that can't be used
+show cache                   caches: responses, memory; cache results of each route
+show certificates            certificates, the first to expire first; files that can't be used
 show sessions [N]            open connections, those with an exchange first
-show queue                   who waits for an endpoint, and for how long
-show generations             configurations in use: the newest, and those that go on
+show queue                   requests that wait for an endpoint, and for how long
+show generations             configurations in use: the newest, and older ones still in use
 show errors [N]              the last exchanges that failed or were refused
-rates [SECONDS]              what happens in the next second, or so many
-drain UPSTREAM/ENDPOINT...   finish what is in flight there, send nothing new
+rates [SECONDS]              rates over the next second, or over SECONDS
+drain UPSTREAM/ENDPOINT...   finish requests in flight there, send no new ones
 ready UPSTREAM/ENDPOINT...   send requests there again
-stop UPSTREAM/ENDPOINT...    out of service, for the operator's reasons
-maintenance on|off NAME      refuse requests of a route or upstream; or: list them
-weight UPSTREAM/ENDPOINT N   another share of the traffic, 0 to 1000000
+stop UPSTREAM/ENDPOINT...    take endpoints out of service
+maintenance on|off NAME      refuse requests of a route or upstream; alone: list them
+weight UPSTREAM/ENDPOINT N   change the share of the traffic, 0 to 1000000
 reload ...                   load the configuration again: confirm TIME, require-healthy
-confirm                      have it stay that goes back otherwise
-diff                         what that would change, and what it would cost
-endpoint add PLACE ...       joins: weight N, max_in_flight N, tier N, backup, save
-endpoint set PLACE ...       another weight N, max_in_flight N, tier N, address A, save
-endpoint remove PLACE        finishes what it has, and leaves the list; or: ... save
-upgrade [FILE]               have another process take over, of this program
-shutdown [now]               finish what is open and stop; or stop at once
-renew NAME                   order the certificate of a name now, by ACME
-purge url|prefix|tag X ...   drop what is cached: soft, cache NAME; or: everything ...
+confirm                      keep the configuration of `reload confirm TIME`
+diff                         show what `reload` would change, and its cost
+endpoint add PLACE ...       add it: weight N, max_in_flight N, tier N, backup, save
+endpoint set PLACE ...       change it: weight N, max_in_flight N, tier N, address A, save
+endpoint remove PLACE        let it finish, then remove it; or: ... save
+upgrade [FILE]               start the program again, or FILE, and hand over to it
+shutdown [now]               finish open requests, then stop; or stop at once
+renew NAME                   order the ACME certificate of a name now
+purge url|prefix|tag X ...   drop cached responses: soft, cache NAME; or: everything ...
 set log-level LEVEL          error, warn, info, debug or trace
 version                      the program's version
 help                         this text
-prompt, quit                 keep this connection for further commands; end it
-As HAProxy has them: show stat, show info, show servers state, show backend,
+prompt, quit                 keep this connection for further commands; close it
+HAProxy's commands: show stat, show info, show servers state, show backend,
 set server B/S state ready|drain|maint, set server B/S weight N|N%,
 set weight B/S N|N%, get weight B/S, enable server B/S, disable server B/S,
 add server B/S [ADDRESS] ..., del server B/S, set server B/S addr IP [port N].
-`save` behind drain, ready, stop or weight keeps that for the next start.
-UPSTREAM/* is every endpoint of an upstream. `json` before a command, except
-those of HAProxy, gives JSON. Several commands are separated by `;`.
+`save` after drain, ready, stop or weight keeps the change after a restart.
+UPSTREAM/* means all endpoints of an upstream. `json` before a command, except
+HAProxy's, gives JSON. Separate several commands with `;`.
 ";
 
 /// The words of each command in a line. After a backslash, a space, a `;` or a backslash is a
@@ -241,12 +241,12 @@ fn unknown(words: &[&str]) -> String {
     match verbs_after(first) {
         inner if !inner.is_empty() => {
             format!(
-                "unknown command `{echo}`: after `{first}` comes {}",
+                "unknown command `{echo}`: `{first}` needs {}",
                 inner.join(", ")
             )
         }
         _ => format!(
-            "unknown command `{echo}`: try `help`; there are {}",
+            "unknown command `{echo}`: try `help`; commands are {}",
             verbs_after("").join(", ")
         ),
     }
@@ -345,7 +345,7 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["show", "cache"] => show::cache(&sources.read(), format),
         ["show", "certificates"] => show::certificates(sources, format),
         ["renew", name] => renew(caller, name, format),
-        ["renew"] => Err("renew takes the name of a certificate".to_owned()),
+        ["renew"] => Err("renew needs the name of a certificate".to_owned()),
         ["purge", ref words @ ..] => purge(caller, words, format),
         ["show", "queue"] => show::queue(sources, format),
         ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),
@@ -358,16 +358,16 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
                     operate_all(caller, &[place], operation, keep(save), format)
                 }
                 _ => Err(format!(
-                    "`{}` is no weight: a whole number from 0 to {MAX_WEIGHT}",
+                    "`{}` is not a valid weight: write a whole number from 0 to {MAX_WEIGHT}",
                     weight.escape_debug()
                 )),
             }
         }
         ["maintenance", ref words @ ..] => super::maintenance::run(caller, words, format),
-        ["endpoint"] => Err("endpoint takes add, remove or set".to_owned()),
-        ["weight", ..] => Err("weight takes UPSTREAM/ENDPOINT and a number".to_owned()),
+        ["endpoint"] => Err("endpoint needs add, remove or set".to_owned()),
+        ["weight", ..] => Err("weight needs UPSTREAM/ENDPOINT and a number".to_owned()),
         ["set", "log-level", level] => set_log_level(level, caller.operator, format),
-        ["set", "log-level"] => Err(format!("set log-level takes {}", levels())),
+        ["set", "log-level"] => Err(format!("set log-level needs {}", levels())),
         _ => return None,
     })
 }
@@ -376,15 +376,17 @@ fn renew(caller: &Caller<'_>, name: &str, format: Format) -> Answer {
     let sources = caller.admin.sources();
     let mut ordering = sources.tls.iter().flatten().filter_map(|it| it.acme());
     let Some(acme) = ordering.next() else {
-        return Err("no listener has certificates by ACME".to_owned());
+        return Err("no listener uses ACME".to_owned());
     };
     acme.renew(name).map_err(|_| {
         let shown = name.escape_debug();
-        format!("no certificate is ordered for `{shown}`: `evenkeel certificates` lists names")
+        format!("ACME does not manage `{shown}`: `evenkeel certificates` lists names")
     })?;
     let operator = caller.operator;
     tracing::info!("acme: a certificate for {name} is ordered {operator}");
-    let done = format!("{name} is being ordered; `evenkeel certificates` says what comes of it");
+    let done = format!(
+        "the certificate of {name} is being ordered; `evenkeel certificates` shows the result"
+    );
     format.show(&serde_json::json!({ "done": done }), |_| {
         format!("{done}\n")
     })
@@ -408,7 +410,7 @@ fn rows(count: &str) -> Result<usize, String> {
     match count.parse() {
         Ok(count @ 1..=MAX_ROWS) => Ok(count),
         _ => Err(format!(
-            "`{}` is no number of rows: 1 to {MAX_ROWS}",
+            "`{}` is not a valid number of rows: write 1 to {MAX_ROWS}",
             count.escape_debug()
         )),
     }
@@ -420,7 +422,7 @@ async fn rates(admin: &Arc<Admin>, seconds: &str, format: Format) -> Answer {
     let window = window.filter(|it| (MIN_WINDOW..=MAX_WINDOW).contains(it));
     let Some(window) = window else {
         return Err(format!(
-            "`{}` is no time: {} to {} seconds",
+            "`{}` is not a valid time: write {} to {} seconds",
             seconds.escape_debug(),
             MIN_WINDOW.as_secs_f64(),
             MAX_WINDOW.as_secs_f64()
@@ -443,19 +445,21 @@ fn levels() -> String {
 fn set_log_level(word: &str, operator: Operator, format: Format) -> Answer {
     let Some(level) = log_level::of_word(word) else {
         let word = word.escape_debug();
-        return Err(format!("`{word}` is no level: {}", levels()));
+        return Err(format!("`{word}` is not a level: write {}", levels()));
     };
     log_level::set(level)?;
     // Above any level except the quietest ones, which ask for silence.
-    tracing::info!("event log: level {word} now, set {operator}");
+    tracing::info!("event log: level set to {word} {operator}");
     let changed = serde_json::json!({ "log_level": word });
-    format.show(&changed, |_| format!("the event log's level is {word}\n"))
+    format.show(&changed, |_| {
+        format!("the level of the event log is now {word}\n")
+    })
 }
 
 fn change(caller: &Caller<'_>, places: &[&str], wanted: Wanted, format: Format) -> Answer {
     if places.is_empty() {
         let verb = AdminWord(wanted).word();
-        return Err(format!("{verb} takes UPSTREAM/ENDPOINT, or UPSTREAM/*"));
+        return Err(format!("{verb} needs UPSTREAM/ENDPOINT, or UPSTREAM/*"));
     }
     let (places, keep) = match places {
         [places @ .., SAVE] => (places, Keep::Saved),
@@ -526,13 +530,13 @@ fn endpoints<'a>(sources: &'a Sources, place: &str) -> Result<Vec<(&'a str, Stri
     if let Some(meant) = whole_place(sources, place) {
         let place = place.escape_debug();
         return Err(format!(
-            "`{place}` is no UPSTREAM/ENDPOINT: did you mean `{meant}`?"
+            "`{place}` is not UPSTREAM/ENDPOINT: did you mean `{meant}`?"
         ));
     }
     let Some((upstream, endpoint)) = place.split_once('/') else {
         let place = place.escape_debug();
         return Err(format!(
-            "`{place}` is no UPSTREAM/ENDPOINT: a slash is missing"
+            "`{place}` is not UPSTREAM/ENDPOINT: a slash is missing"
         ));
     };
     let Some(at) = upstreams.iter().position(|it| it.name == upstream) else {
@@ -576,15 +580,15 @@ mod tests {
         for (words, expected) in [
             (
                 &["frob"][..],
-                "there are show, rates, drain, ready, stop, maintenance, weight, reload, confirm, diff, endpoint, \
-                 upgrade, shutdown, renew, purge, set",
+                "commands are show, rates, drain, ready, stop, maintenance, weight, reload, \
+                 confirm, diff, endpoint, upgrade, shutdown, renew, purge, set",
             ),
             (
                 &["show", "foo"],
-                "after `show` comes upstreams, listeners, routes",
+                "`show` needs upstreams, listeners, routes",
             ),
-            (&["set", "foo"], "after `set` comes log-level"),
-            (&["rates", "1", "2"], "there are show"),
+            (&["set", "foo"], "`set` needs log-level"),
+            (&["rates", "1", "2"], "commands are show"),
         ] {
             let said = unknown(words);
             assert!(said.contains(expected), "{said}");

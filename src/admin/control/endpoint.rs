@@ -17,7 +17,7 @@ struct Words {
 /// Changes the list of the place.
 pub(super) async fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format: Format) -> Answer {
     let [place, options @ ..] = words else {
-        return Err(format!("endpoint {verb} takes UPSTREAM/ENDPOINT"));
+        return Err(format!("endpoint {verb} needs UPSTREAM/ENDPOINT"));
     };
     let Words { mut change, keep } = parse(options)?;
     change.by = caller.operator.to_string();
@@ -29,10 +29,10 @@ pub(super) async fn run(caller: &Caller<'_>, verb: &str, words: &[&str], format:
     let change = match verb {
         "add" => ListChange::Add(change),
         "set" if is_bare => {
-            return Err("endpoint set takes weight, max_in_flight, tier or address".to_owned());
+            return Err("endpoint set needs weight, max_in_flight, tier or address".to_owned());
         }
         "set" => ListChange::Set(change),
-        "remove" if !is_bare => return Err("endpoint remove takes no option but save".to_owned()),
+        "remove" if !is_bare => return Err("endpoint remove takes only the option save".to_owned()),
         "remove" => ListChange::Remove,
         _ => {
             return Err(format!(
@@ -77,7 +77,7 @@ fn parts(place: &str) -> Result<(&str, &str), String> {
     let parts = place.split_once('/').filter(|it| !it.1.is_empty());
     parts.ok_or_else(|| {
         let place = place.escape_debug();
-        format!("`{place}` is no UPSTREAM/ENDPOINT: a slash is missing")
+        format!("`{place}` is not UPSTREAM/ENDPOINT: a slash is missing")
     })
 }
 
@@ -102,12 +102,12 @@ fn parse(words: &[&str]) -> Result<Words, String> {
             "max_in_flight" | "maxconn" => change.max_in_flight = Some(number(u32::MAX)?),
             "address" => match words.next() {
                 Some(&address) => change.address = Some(address.to_owned()),
-                None => return Err("address takes an address".to_owned()),
+                None => return Err("address needs an address".to_owned()),
             },
             _ => {
                 let word = word.escape_debug();
                 return Err(format!(
-                    "unknown option `{word}`: there are weight, max_in_flight, tier, backup, \
+                    "unknown option `{word}`: options are weight, max_in_flight, tier, backup, \
                      address and save"
                 ));
             }
@@ -157,7 +157,7 @@ fn port_of(caller: &Caller<'_>, place: &str) -> Result<String, String> {
     match found.map(|it| it.address) {
         Some(Address::Tcp(address)) => Ok(address.port().to_string()),
         Some(Address::Unix(_)) => Err(format!(
-            "`{endpoint}` is at a Unix socket: write the port as well"
+            "`{endpoint}` is a Unix socket: write the port as well"
         )),
         // The change itself reports a missing endpoint.
         None => Ok("0".to_owned()),
@@ -183,13 +183,13 @@ fn server(words: &[&str]) -> Result<EndpointChange, String> {
                 ours.extend(options.next());
             }
             "save" => {
-                return Err("`add server` saves nothing: `endpoint add` takes `save`".to_owned());
+                return Err("`add server` cannot save: use `endpoint add … save`".to_owned());
             }
             _ => {
                 let option = option.escape_debug();
                 return Err(format!(
-                    "unknown option `{option}`: there are weight, maxconn, backup, and those \
-                     of checks, which change nothing"
+                    "unknown option `{option}`: options are weight, maxconn, backup, and options \
+                     of checks, which are ignored"
                 ));
             }
         }
@@ -232,7 +232,7 @@ mod tests {
             (&["weight"][..], "`weight `: write a whole number"),
             (&["weight", "-1"], "`weight -1`"),
             (&["tier", "65536"], "0 to 65535"),
-            (&["address"], "takes an address"),
+            (&["address"], "needs an address"),
             (&["frob"], "unknown option `frob`"),
         ] {
             let error = parse(words).unwrap_err();
@@ -253,7 +253,7 @@ mod tests {
         };
         assert_eq!(server(&words), Ok(expected));
         for (words, says) in [
-            (&["10.0.0.1:80", "save"][..], "`endpoint add` takes `save`"),
+            (&["10.0.0.1:80", "save"][..], "use `endpoint add … save`"),
             (&["10.0.0.1:80", "ssl"], "unknown option `ssl`"),
             (&["check", "weight"], "`weight `: write a whole number"),
         ] {

@@ -11,7 +11,7 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str], format: Format) -> Answer
         [] => list(maintenance, format),
         ["on", place] => switch(caller, maintenance, place, true, format),
         ["off", place] => switch(caller, maintenance, place, false, format),
-        _ => Err("maintenance takes on or off, and the name of a route or an upstream".to_owned()),
+        _ => Err("maintenance needs on or off, and the name of a route or an upstream".to_owned()),
     }
 }
 
@@ -21,7 +21,7 @@ fn list(maintenance: &Maintenance, format: Format) -> Answer {
         let upstreams = under.upstreams.iter().map(|it| format!("upstream {it}\n"));
         let all: String = routes.chain(upstreams).collect();
         if all.is_empty() {
-            "nothing is under maintenance\n".to_owned()
+            "no route or upstream is under maintenance\n".to_owned()
         } else {
             all
         }
@@ -39,9 +39,9 @@ fn switch(
     let is_changed = maintenance.switch(of, name, is_on);
     let is_changed = is_changed.map_err(|UnknownName| unknown(caller, of, name))?;
     let state = match (is_on, is_changed) {
-        (true, true) => "is under maintenance now, until it is switched off or the program ends",
-        (true, false) => "is under maintenance already",
-        (false, true) => "is under maintenance no more",
+        (true, true) => "is now under maintenance, until you switch it off or the program ends",
+        (true, false) => "is already under maintenance",
+        (false, true) => "is no longer under maintenance",
         (false, false) => "is not under maintenance",
     };
     if is_changed {

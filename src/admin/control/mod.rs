@@ -117,7 +117,8 @@ impl Connection {
     }
 
     async fn refuse(mut self) -> io::Result<()> {
-        let text = format!("error: {MAX_CONNECTIONS} control connections are open already\n\n");
+        let text =
+            format!("error: too many control connections: {MAX_CONNECTIONS} are already open\n\n");
         self.write(&text).await?;
         self.discard().await
     }
@@ -134,14 +135,14 @@ impl Connection {
                 Mode::Prompt => PROMPT_TIMEOUT,
             };
             let Ok(line) = timeout(limit, self.line()).await else {
-                let text = format!("error: no command came within {} s\n\n", limit.as_secs());
+                let text = format!("error: no command arrived within {} s\n\n", limit.as_secs());
                 return self.write(&text).await;
             };
             let line = match line? {
                 Line::End => return Ok(()),
                 Line::TooLong => {
                     let text =
-                        format!("error: a line of commands has at most {MAX_LINE_LEN} bytes\n\n");
+                        format!("error: the command line is longer than {MAX_LINE_LEN} bytes\n\n");
                     self.write(&text).await?;
                     return self.discard().await;
                 }

@@ -47,7 +47,7 @@ fn quantile(distribution: &Distribution, part: f64) -> String {
 fn silence(workers: usize) -> String {
     match workers {
         0 => String::new(),
-        1 => "1 worker did not answer in time: its part is missing\n".to_owned(),
-        count => format!("{count} workers did not answer in time: their part is missing\n"),
+        1 => "1 worker did not answer in time: its figures are missing\n".to_owned(),
+        count => format!("{count} workers did not answer in time: their figures are missing\n"),
     }
 }

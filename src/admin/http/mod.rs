@@ -72,19 +72,19 @@ const RESOURCES: [(&str, Method, Resource, &str); 14] = [
         "/status.json",
         Method::GET,
         Resource::Json,
-        "all figures as JSON",
+        "all metrics as JSON",
     ),
     (
         "/metrics",
         Method::GET,
         Resource::Metrics,
-        "all figures for Prometheus",
+        "all metrics for Prometheus",
     ),
     (
         "/;csv",
         Method::GET,
         Resource::Csv,
-        "figures in HAProxy's fields",
+        "metrics as CSV, with HAProxy's columns",
     ),
     ("/status;csv", Method::GET, Resource::Csv, "the same"),
     ("/;csv;norefresh", Method::GET, Resource::Csv, "the same"),
@@ -92,7 +92,7 @@ const RESOURCES: [(&str, Method, Resource, &str); 14] = [
         "/healthz",
         Method::GET,
         Resource::Health,
-        "200 while the process serves",
+        "200 while the process runs",
     ),
     (
         "/ready",
@@ -104,25 +104,25 @@ const RESOURCES: [(&str, Method, Resource, &str); 14] = [
         "/endpoints",
         Method::POST,
         Resource::Change,
-        "drains, stops or weighs an endpoint, with the token",
+        "drains, stops or reweights an endpoint; needs the token",
     ),
     (
         "/purge",
         Method::POST,
         Resource::Purge,
-        "drops what is cached, with the token",
+        "drops cached responses; needs the token",
     ),
     (
         "/events",
         Method::GET,
         Resource::Events,
-        "what the page shows, as server-sent events",
+        "the data of the page, as server-sent events",
     ),
     (
         "/plots.json",
         Method::GET,
         Resource::Plots,
-        "the last minute by seconds; the last hour with ?span=hour",
+        "the last minute by second; the last hour with ?span=hour",
     ),
     (
         "/endpoint.json",
@@ -134,7 +134,7 @@ const RESOURCES: [(&str, Method, Resource, &str); 14] = [
         "/misses.json",
         Method::GET,
         Resource::Misses,
-        "URLs that caches did not answer of late, by route",
+        "recent URLs that the caches did not answer, by route",
     ),
 ];
 
@@ -184,7 +184,7 @@ pub(super) async fn serve(admin: Arc<Admin>, listener: Listener) {
         if count >= MOST_CONNECTIONS || is_short {
             if !std::mem::replace(&mut is_full_known, true) {
                 tracing::warn!(
-                    "status page: {count} connections are open: closing those without a request"
+                    "status page: {count} connections are open: closing the ones without a request"
                 );
             }
             if !site.make_room() {
@@ -298,7 +298,9 @@ impl Site {
         place.map_err(|_| {
             Box::new(text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{MOST_LONG_ANSWERS} answers of this length are being read: try again\n"),
+                format!(
+                    "{MOST_LONG_ANSWERS} answers of this length are still being sent: try again\n"
+                ),
             ))
         })
     }
@@ -346,7 +348,7 @@ impl Site {
     async fn answer(&self, from: Option<IpAddr>, request: Request<Incoming>) -> Answer {
         if self.is_loopback && !is_host_of_loopback(request.headers()) {
             // The name of another site's page may resolve to this machine.
-            let what = "this is reached by the name localhost, or by address\n";
+            let what = "use the name localhost or an IP address to reach this page\n";
             return text(StatusCode::MISDIRECTED_REQUEST, what);
         }
         let path = request.uri().path();
@@ -365,8 +367,7 @@ impl Site {
                 let accept = request.headers().get(ACCEPT);
                 let format = metrics::Format::accepted(accept.and_then(|it| it.to_str().ok()));
                 let Some(names) = metrics::Names::of_query(request.uri().query()) else {
-                    let what =
-                        "there are no metrics of these names: `names` is haproxy or evenkeel\n";
+                    let what = "unknown names of metrics: `names` is haproxy or evenkeel\n";
                     return text(StatusCode::BAD_REQUEST, what);
                 };
                 self.metrics(request.version(), names, format).await
@@ -422,7 +423,7 @@ fn ready(admin: &Admin) -> Answer {
     if admin.is_draining() {
         text(
             StatusCode::SERVICE_UNAVAILABLE,
-            "draining: no new connections are taken\n",
+            "draining: no new connections are accepted\n",
         )
     } else {
         text(StatusCode::OK, "ready\n")
@@ -469,7 +470,7 @@ fn page() -> Answer {
     if getrandom(&mut random, GetRandomFlags::empty()).is_err() {
         return text(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the system gives no random bytes\n",
+            "no random bytes from the system\n",
         );
     }
     let nonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -488,7 +489,7 @@ fn page() -> Answer {
 }
 
 fn not_found() -> Answer {
-    let mut body = "not found; there is:\n".to_owned();
+    let mut body = "not found; available pages:\n".to_owned();
     for (path, method, _, what) in &RESOURCES {
         let method = method.as_str();
         body += &format!("{method:<4} {path:<15} {what}\n");
@@ -501,7 +502,7 @@ fn wrong_method(allowed: &Method) -> Answer {
         Method::GET => "GET, HEAD",
         _ => "POST",
     };
-    let what = format!("this takes {allowed}\n");
+    let what = format!("this page accepts only {allowed}\n");
     let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, what);
     let fields = answer.headers_mut();
     fields.insert(ALLOW, HeaderValue::from_static(allowed));

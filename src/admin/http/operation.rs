@@ -28,8 +28,8 @@ use crate::config::MAX_WEIGHT;
 const MAX_BODY_LEN: usize = 4096;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-const NO_TOKEN: &str = "nothing can be changed from here: the configuration names no token\n\
-    (write one to a file, and name that as `token_file` of `[status]`)\n";
+const NO_TOKEN: &str = "changes are disabled: the configuration has no token\n(write one to a \
+    file, and name the file in `token_file` of `[status]`)\n";
 
 /// The form of an order, for people.
 const FORM: &str = r#"{"upstream": "NAME", "endpoint": "NAME", "admin": "ready", "drain" or "stop"}, or "weight": N in place of "admin""#;
@@ -61,7 +61,7 @@ impl Order {
             (Some(Word::Stop), None) => Ok(Operation::Admin(Wanted::Stop)),
             (None, Some(weight)) if weight <= MAX_WEIGHT => Ok(Operation::Weight(weight)),
             (None, Some(_)) => Err(format!("a weight is 0 to {MAX_WEIGHT}\n")),
-            _ => Err("either `admin` or `weight` says what is to be done\n".to_owned()),
+            _ => Err("write either `admin` or `weight`\n".to_owned()),
         }
     }
 }
@@ -82,7 +82,7 @@ struct PurgeForm {
 }
 
 /// The form of an order to purge, for people.
-const PURGE_FORM: &str = r#"{"url": "URL"}, or "prefix": "URL", "tag": "TAG" or "everything": true in place of "url"; and "soft": true, "cache": "NAME""#;
+const PURGE_FORM: &str = r#"{"url": "URL"}, or "prefix": "URL", "tag": "TAG" or "everything": true instead of "url"; and "soft": true, "cache": "NAME""#;
 
 impl PurgeForm {
     /// The order, or a text with the reason why it is none.
@@ -94,7 +94,7 @@ impl PurgeForm {
             (None, None, None, true) => What::Everything,
             _ => {
                 return Err(format!(
-                    "one thing is purged at a time\nexpected {PURGE_FORM}"
+                    "write exactly one of url, prefix, tag and everything\nexpected {PURGE_FORM}"
                 ));
             }
         };
@@ -182,14 +182,14 @@ async fn asked<T: DeserializeOwned>(
         return Err(Box::new(refusal));
     }
     let Some(given) = bearer(request.headers()) else {
-        let what = "this takes a token, as `Authorization: Bearer …`\n";
+        let what = "a token is required, as `Authorization: Bearer …`\n";
         return Err(Box::new(unauthorised(what)));
     };
     match tokens.check(expected, from, given).await {
         Verdict::Right => {}
-        Verdict::Wrong => return Err(Box::new(unauthorised("that is not the token\n"))),
+        Verdict::Wrong => return Err(Box::new(unauthorised("wrong token\n"))),
         Verdict::TooMany => {
-            let what = "too many wrong tokens came lately: try again in a few seconds\n";
+            let what = "too many wrong tokens: try again in a few seconds\n";
             let mut answer = text(StatusCode::TOO_MANY_REQUESTS, what);
             let wait = HeaderValue::from(LONGEST_WAIT.as_secs());
             answer.headers_mut().insert(RETRY_AFTER, wait);
@@ -216,7 +216,7 @@ async fn read_form<T: DeserializeOwned>(
             return Err((StatusCode::PAYLOAD_TOO_LARGE, what));
         }
         Err(_) => {
-            let what = "the body did not come in time\n";
+            let what = "the body did not arrive in time\n";
             return Err((StatusCode::REQUEST_TIMEOUT, what.to_owned()));
         }
     };
@@ -233,12 +233,12 @@ fn refusal_of_others(fields: &HeaderMap) -> Option<Answer> {
     let content_type = value(&CONTENT_TYPE).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     if !media_type.eq_ignore_ascii_case("application/json") {
-        let what = "the body is to be of type application/json\n";
+        let what = "the body must have the type application/json\n";
         return Some(text(StatusCode::UNSUPPORTED_MEDIA_TYPE, what));
     }
     let elsewhere = Some(text(
         StatusCode::FORBIDDEN,
-        "another site's page may not change anything here\n",
+        "pages of other sites cannot make changes here\n",
     ));
     let site = fields.get(HeaderName::from_static("sec-fetch-site"));
     if site.is_some_and(|it| it != "same-origin" && it != "none") {

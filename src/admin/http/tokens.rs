@@ -105,7 +105,9 @@ impl Tokens {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if self.in_episode.replace(self.in_episode.get() + 1) == 0 {
             let from = from.map_or("this machine".to_owned(), |it| it.to_string());
-            tracing::warn!("status page: wrong token from {from}: further ones are only counted");
+            tracing::warn!(
+                "status page: wrong token from {from}: further wrong tokens are only counted"
+            );
         }
         Verdict::Wrong
     }
@@ -118,7 +120,7 @@ impl Tokens {
             if last.is_some_and(|it| it.elapsed() >= FORGOTTEN_AFTER) {
                 let count = self.in_episode.take();
                 if count > 1 {
-                    tracing::warn!("status page: {count} wrong tokens came, and no more of them");
+                    tracing::warn!("status page: {count} wrong tokens in all; none arrived lately");
                 }
             }
         }

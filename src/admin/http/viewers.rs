@@ -26,7 +26,7 @@ impl Viewers {
         let Some(place) = ConnectionPlace::take(&self.0, MOST) else {
             return text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{MOST} pages are being updated already: close one of them\n"),
+                format!("{MOST} pages are already being updated: close one of them\n"),
             );
         };
         let (sender, messages) = mpsc::channel(1);

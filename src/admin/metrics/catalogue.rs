@@ -43,7 +43,7 @@ const PROCESS: &[Metric<Figures>] = &[
     metric(
         "start_time_seconds",
         Gauge,
-        "When it began to serve, in seconds since 1970.",
+        "When the process began to serve, in seconds since 1970.",
         |it| Reading::One(Value::Millis(it.started_unix_ms)),
     ),
 ];
@@ -194,7 +194,7 @@ async fn upstreams(figures: &Figures, out: &mut impl Writer) {
 const SOURCE: &[Metric<SourceFigures>] = &[metric(
     "age_seconds",
     Gauge,
-    "Time since it was last read without a mistake; absent where it never was.",
+    "Time since it was last read without a mistake; absent if it never was.",
     |it| {
         let age = it.age_ms.map(|it| Reading::One(Value::Millis(it)));
         age.unwrap_or(Reading::Absent)

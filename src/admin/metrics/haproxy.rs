@@ -102,7 +102,7 @@ const FRONTEND: &[Metric<ListenerFigures>] = &[
     metric(
         "request_errors_total",
         Counter,
-        "Requests refused as malformed, or late.",
+        "Requests refused because they were malformed or late.",
         |it| whole(request_errors(&it.exchanges)),
     ),
     metric("status", Gauge, "Current status, per state.", |it| {
@@ -202,7 +202,7 @@ const BACKEND: &[Metric<UpstreamFigures>] = &[
     metric(
         "client_aborts_total",
         Counter,
-        "Requests that the client left.",
+        "Requests that the client aborted.",
         |it| whole(client_aborts(&it.exchanges)),
     ),
     metric(
@@ -214,13 +214,13 @@ const BACKEND: &[Metric<UpstreamFigures>] = &[
     metric(
         "connection_attempts_total",
         Counter,
-        "Connections tried to open.",
+        "Connection attempts.",
         |it| whole(sum(it, connection_attempts)),
     ),
     metric(
         "connection_reuses_total",
         Counter,
-        "Connections used again.",
+        "Connections reused.",
         |it| whole(sum(it, |it| it.reuses)),
     ),
 ];
@@ -278,13 +278,13 @@ const SERVER: &[Metric<EndpointFigures>] = &[
     metric(
         "connection_attempts_total",
         Counter,
-        "Connections tried to open.",
+        "Connection attempts.",
         |it| whole(connection_attempts(it)),
     ),
     metric(
         "connection_reuses_total",
         Counter,
-        "Connections used again.",
+        "Connections reused.",
         |it| whole(it.reuses),
     ),
     metric(

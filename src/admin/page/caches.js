@@ -4,7 +4,7 @@ const MISSES_EVERY_MS = 5000;
 
 const asked = ({ hits, stale, revalidated, misses }) => hits + stale + revalidated + misses;
 
-/** The part of the last minute's requests that asked no endpoint. */
+/** The share of requests in the last minute served without an endpoint. */
 const hitRatio = (row) => percent(row.hits + row.stale, asked(row));
 
 const ageText = ({ age_ms: ms }) => (ms < 0 ? "–" : ms < 1000 ? "<1 s" : duration(ms));
@@ -16,17 +16,17 @@ function cachingColumns() {
     nameColumn("Route"),
     new Column("Hits", {
       width: "150px",
-      hint: "part of the last minute's requests that asked no endpoint",
+      hint: "share of requests in the last minute served without an endpoint",
       sort: (row) => (row.hits + row.stale) / Math.max(1, asked(row)),
       fill: (cell, row) => fillBar(cell, (row.hits + row.stale) / Math.max(1, asked(row)), hitRatio(row), ""),
     }),
-    part("Asked", "asked", "requests for which the cache was asked", ""),
-    part("Misses", "misses", "requests for which nothing was stored", ""),
-    part("Revalidated", "revalidated", "requests for which an endpoint confirmed what was stored", "h3"),
+    part("Asked", "asked", "requests looked up in the cache", ""),
+    part("Misses", "misses", "requests without a stored response", ""),
+    part("Revalidated", "revalidated", "requests for which an endpoint confirmed the stored response", "h3"),
     part("Stale", "stale", "requests that were answered with a stale response", "h2"),
-    part("Bypasses", "bypasses", "requests that went past the cache", "h2"),
-    new Column("Saved", { className: "num h4", width: "96px", hint: "bodies that no endpoint sent, in the last minute", sort: (row) => row.saved, fill: (cell, row) => setText(cell, bytes(row.saved) + "/s") }),
-    new Column("Age", { className: "num h4", width: "96px", hint: "mean age of stored responses that were sent in the last minute", sort: (row) => row.age_ms, fill: (cell, row) => setText(cell, ageText(row)) }),
+    part("Bypasses", "bypasses", "requests that bypassed the cache", "h2"),
+    new Column("Saved", { className: "num h4", width: "96px", hint: "bytes of bodies served from the cache in the last minute", sort: (row) => row.saved, fill: (cell, row) => setText(cell, bytes(row.saved) + "/s") }),
+    new Column("Age", { className: "num h4", width: "96px", hint: "mean age of the cached responses served in the last minute", sort: (row) => row.age_ms, fill: (cell, row) => setText(cell, ageText(row)) }),
   ];
 }
 
@@ -62,7 +62,7 @@ class MissList {
     this.element.hidden = total === 0;
     const lines = urls.map(({ url, count: number, reason, why }) =>
       make("li", {}, make("span", { class: "url" }, url), make("span", { class: "why", title: why }, reason), make("b", {}, `${count(number)} · ${percent(number, total)}`)));
-    const none = make("li", { class: "none" }, `${plural(total, "miss", "misses")}, none of a URL that is missed often`);
+    const none = make("li", { class: "none" }, `${plural(total, "miss", "misses")}, no URL is missed often`);
     this.list.replaceChildren(...(lines.length ? lines : [none]));
   }
 }
@@ -75,12 +75,12 @@ class CacheView {
       const value = make("b");
       return { value, element: make("span", { class: "stat", title }, value, " ", make("span", {}, after)) };
     };
-    this.ratio = make("span", { class: "health", title: "part of the last minute's requests that asked no endpoint" });
+    this.ratio = make("span", { class: "health", title: "share of requests in the last minute served without an endpoint" });
     this.tiers = make("span", { class: "balance" });
     this.responses = stat("responses", "in memory");
-    this.saved = stat("saved", "bodies that no endpoint sent, in the last minute");
-    this.rate = stat("req/s", "requests for which the cache was asked");
-    this.spark = new Spark("requests, and those that the cache did not answer, of cache " + cache.name);
+    this.saved = stat("saved", "bytes of bodies served from the cache in the last minute");
+    this.rate = stat("req/s", "requests looked up in the cache");
+    this.spark = new Spark("requests, and requests that the cache did not answer, of cache " + cache.name);
     const summary = make("summary", {}, make("h3", {}, cache.name), this.tiers, this.ratio, make("span", { class: "stat right" }, this.responses.element, this.saved.element, this.rate.element, this.spark.svg));
     this.facts = cacheFacts(cache).map(([name]) => {
       const value = make("dd");
@@ -122,8 +122,8 @@ class CacheView {
 /** What there is to purge: its title, an example, and what it means. */
 const PURGES = {
   url: ["URL", "https://example.com/articles/7", "The responses for this URL, all variants."],
-  prefix: ["Prefix", "https://example.com/articles/", "The responses for all URLs that begin so."],
-  tag: ["Tag", "news", "The responses that have this word in Surrogate-Key or Cache-Tag."],
+  prefix: ["Prefix", "https://example.com/articles/", "The responses for all URLs with this prefix."],
+  tag: ["Tag", "news", "The responses with this tag in Surrogate-Key or Cache-Tag."],
   everything: ["Everything", "", "All responses of this cache."],
 };
 

@@ -200,7 +200,7 @@ class Page {
   updateGenerations() {
     const lines = this.model.generations.map(({ generation, config, age_ms: age, exchanges, tunnels, kept_until_confirmed: isKept }, index) => {
       const going = plural(exchanges, "exchange") + (tunnels ? `, ${plural(tunnels, "tunnel")} among them` : "");
-      const kept = isKept ? "; kept until the one in force is confirmed" : "";
+      const kept = isKept ? "; kept until the configuration in force is confirmed" : "";
       const state = index === 0 ? `in force for ${duration(age)}` : `replaced${kept}; came into force ${duration(age)} ago`;
       return make("li", {}, make("span", {}, `generation ${generation}`), make("span", { class: "hash" }, config), make("p", {}, `${state} · ${going}`));
     });
@@ -259,14 +259,14 @@ function connect() {
     source.close();
     const answer = await fetch("/events", { signal: AbortSignal.timeout(2000) }).catch(() => null);
     const text = answer && !answer.ok ? await answer.text() : "";
-    say("No news: " + (text.trim() || "the connection was refused") + ". Trying again.");
+    say("No update: " + (text.trim() || "the connection was refused") + ". Trying again.");
     setTimeout(connect, 5000);
   });
 }
 
 setInterval(() => {
   if (page?.heard && performance.now() - page.heard > STALE_AFTER_MS) {
-    say(`No news for ${duration(performance.now() - page.heard)}: these figures are old. Trying to connect.`);
+    say(`No update for ${duration(performance.now() - page.heard)}: these figures are old. Trying to connect.`);
   }
 }, 1000);
 

@@ -72,7 +72,7 @@ function upstreamProblems(upstream) {
   }
   const problems = [];
   if (max > 0 && waiting >= max) {
-    problems.push({ grade: "bad", kind: "queue full", text: `upstream ${name} refuses requests`, why: `${count(waiting)} wait already` });
+    problems.push({ grade: "bad", kind: "queue full", text: `upstream ${name} refuses requests`, why: `${count(waiting)} already wait` });
   } else if (waiting > 0 && waiting >= max / 2) {
     problems.push({ grade: "warn", kind: "queue", text: `${plural(waiting, "request")} waiting for upstream ${name}`, why: `the queue takes ${count(max)}` });
   }
@@ -110,7 +110,7 @@ function trafficProblems(model) {
     problems.push({ grade: "warn", kind: "tokens", text: `${plural(all.tokens_refused, "token")} refused for changes`, why: "since the start, the last one within a minute" });
   }
   if (all.loop_lag_p99 > 50_000) {
-    problems.push({ grade: "warn", kind: "busy", text: `the workers come ${timeText(all.loop_lag_p99)} late`, why: "one time in a hundred: too little processor time" });
+    problems.push({ grade: "warn", kind: "busy", text: `the workers are ${timeText(all.loop_lag_p99)} late`, why: "one time in a hundred: too little processor time" });
   }
   return problems;
 }
@@ -120,17 +120,17 @@ function certificateProblems(listener, model) {
   const { name, certificates_expired: expired, certificates_ending: ending, certificates_unreadable: unreadable, certificates_missing: missing, certificates_failed: failed } = listener;
   const where = `of listener ${name}`;
   if (expired) {
-    problems.push({ grade: "bad", kind: "certificates", text: `${plural(expired, "certificate")} ${where} expired`, why: "`evenkeel certificates` names them" });
+    problems.push({ grade: "bad", kind: "certificates", text: `${plural(expired, "certificate")} ${where} expired`, why: "`evenkeel certificates` lists them" });
   }
   if (ending) {
     const left = listener.certificate_expiry_s * 1000 - model.unixMs;
     problems.push({ grade: "warn", kind: "certificates", text: `${plural(ending, "certificate")} ${where} about to expire`, why: `the first in ${duration(left)}` });
   }
   if (unreadable) {
-    problems.push({ grade: "warn", kind: "certificates", text: `${plural(unreadable, "file")} ${where} can't be used`, why: "`evenkeel certificates` says why; what was read before stays in use" });
+    problems.push({ grade: "warn", kind: "certificates", text: `${plural(unreadable, "file")} ${where} can't be used`, why: "`evenkeel certificates` shows why; the previous files stay in use" });
   }
   if (failed) {
-    const refused = missing ? "; names without a certificate are refused meanwhile" : "";
+    const refused = missing ? "; until then, names without a certificate are refused" : "";
     problems.push({ grade: missing ? "bad" : "warn", kind: "certificates", text: `${plural(failed, "order")} of certificates ${where} failed`, why: `\`evenkeel certificates\` says why${refused}` });
   } else if (missing) {
     problems.push({ grade: "warn", kind: "certificates", text: `${plural(missing, "certificate")} ${where} not issued yet`, why: "being ordered" });
@@ -158,7 +158,7 @@ function cacheProblems({ name, tier, damaged, damaged_ms: damagedMs }, model) {
 
 function findProblems(model) {
   const problems = [];
-  if (model.all.draining) problems.push({ grade: "warn", kind: "draining", text: "the process takes no new connections and ends when what is open is done", why: "" });
+  if (model.all.draining) problems.push({ grade: "warn", kind: "draining", text: "the process accepts no new connections, and exits when open connections end", why: "" });
   for (const upstream of model.upstreams) problems.push(...upstreamProblems(upstream));
   problems.push(...trafficProblems(model));
   const rank = { bad: 0, warn: 1, "": 2 };

@@ -80,7 +80,7 @@ function fillBar(cell, part, text, note, { full = false, mark = null } = {}) {
 }
 
 class Table {
-  /** `isBad` says which rows come first where not all are shown; `open` takes a row that is clicked. */
+  /** `isBad` says which rows come first if not all are shown; `open` takes a row that is clicked. */
   constructor({ caption, columns, rows, isBad = () => false, rowClass = () => "", words = (row) => row.name, open = null }) {
     Object.assign(this, { columns, rows, isBad, rowClass, words, open });
     this.limit = rows.length <= SHORT ? Infinity : SHORT;
@@ -261,7 +261,7 @@ function commonColumns(model) {
   return [
     new Column("Req/s", { className: "num", width: "66px", hint: "requests a second, over five seconds", sort: (row) => rateOf(row, model), fill: fillRate(model) }),
     new Column(TREND, { className: "h2 x", width: "76px", hint: "requests, and errors in red", fill: fillSpark }),
-    new Column("Errors", { className: "num", width: "72px", hint: "part of the last minute's requests", sort: (row) => row.minute_errors, fill: fillErrors }),
+    new Column("Errors", { className: "num", width: "72px", hint: "share of requests in the last minute", sort: (row) => row.minute_errors, fill: fillErrors }),
     timeColumn("p50", "p50", "median of the last minute", "h3"),
     timeColumn("p99", "p99", "99th percentile of the last minute", ""),
     timeColumn("1 h p50", "hour_p50", "median of the last hour", "h1 x dim"),
@@ -273,7 +273,7 @@ function commonColumns(model) {
 function coldColumn() {
   const part = (row) => row.cold / Math.max(1, row.hot + row.cold);
   const fill = (cell, row) => setText(cell, row.files && row.hot + row.cold > 0 ? percent(row.cold, row.hot + row.cold) : "–");
-  return new Column("From disk", { className: "num h3", width: "84px", hint: "answers with files for which a disk was asked, of the last second's", sort: part, fill });
+  return new Column("From disk", { className: "num h3", width: "84px", hint: "share of file answers in the last second that were read from a disk", sort: part, fill });
 }
 
 function diskColumns() {
@@ -289,8 +289,8 @@ function diskColumns() {
   return [
     nameColumn("Disk"),
     number("Reads/s", "reads done in the last second", "reads"),
-    bar("Reading", "reads at the disk, and the most of them", "in_flight", "max_in_flight"),
-    bar("Waiting", "reads in its queue, and the most of them", "waiting", "queue_max"),
+    bar("Reading", "reads at the disk, and the limit", "in_flight", "max_in_flight"),
+    bar("Waiting", "reads in its queue, and the limit", "waiting", "queue_max"),
     time("Wait p99", "99th percentile of the last minute in the queue", "wait_p99", "h4"),
     time("Read p99", "99th percentile of the last minute at the disk", "read_p99", "h4"),
     number("Refused/s", "reads refused in the last second: the requests were answered 503", "refused"),
@@ -325,7 +325,7 @@ function fillShare(cell, endpoint) {
   const { upstream, minute_requests: requests } = endpoint;
   const part = upstream.minuteAttempts ? requests / upstream.minuteAttempts : 0;
   const due = upstream.weights ? endpoint.effective_weight / upstream.weights : 0;
-  cell.title = `${count(requests)} attempts in the last minute; by weight it would be ${percent(due, 1)}`;
+  cell.title = `${count(requests)} attempts in the last minute; its weight would give ${percent(due, 1)}`;
   // Of a thousand, none would have a bar to see: the longest one takes it all.
   const scale = upstream.endpoints.length > 12 ? Math.max(upstream.largestShare, due) || 1 : 1;
   fillBar(cell, part / scale, percent(part, 1), "", { mark: upstream.endpoints.length > 12 ? null : due });
@@ -355,9 +355,9 @@ function endpointTable(upstream, model, open) {
   const columns = [
     name,
     new Column("State", { className: "state-cell", width: "116px", fill: fillState }),
-    new Column("Last probe", { className: "line", hint: "what it answered, and when", fill: fillProbe(model) }),
+    new Column("Last probe", { className: "line", hint: "its last response, and when", fill: fillProbe(model) }),
     new Column("In flight", { className: "h4", width: "112px", hint: "exchanges now, and the limit", sort: (row) => row.in_flight, fill: fillInFlight }),
-    new Column("Share", { className: "h3 x", width: "92px", hint: "of the last minute's attempts; the mark is its weight's", sort: (row) => row.minute_requests, fill: fillShare }),
+    new Column("Share", { className: "h3 x", width: "92px", hint: "share of attempts in the last minute; the mark is the share by weight", sort: (row) => row.minute_requests, fill: fillShare }),
     ...commonColumns(model),
     new Column("Weight", { className: "num h2", width: "64px", sort: (row) => row.weight, fill: fillWeight }),
   ];
@@ -386,7 +386,7 @@ class UpstreamView {
     this.wait = make("span");
     this.waiting.element.append(this.wait);
     this.rate = stat("req/s");
-    this.errors = stat("errors", "part of the last minute's requests");
+    this.errors = stat("errors", "share of requests in the last minute");
     this.times = { value: make("b"), note: make("span") };
     this.spark = new Spark("requests and errors of upstream " + upstream.name);
     const times = make("span", { class: "stat", title: "last minute" }, make("span", {}, "p50 "), this.times.value, make("span", {}, "  p99 "), (this.times.p99 = make("b")));

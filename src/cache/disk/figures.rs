@@ -154,7 +154,7 @@ figures! {
     given written: u64 => counter "written_total";
     /// Responses that made room for others.
     given evicted: u64 => counter "evicted_total";
-    /// Responses that were written again, as they were asked for when their file went.
+    /// Responses written again because they were in use when their file was removed.
     given kept: u64 => counter "kept_total";
     /// Responses that were dropped because a byte of them had changed.
     given damaged: u64 => counter "damaged_total";

@@ -82,13 +82,13 @@ impl fmt::Display for CannotOpen {
         match self {
             CannotOpen::Foreign { folder, file } => write!(
                 f,
-                "the folder {} is not a cache: it has the file \"{file}\". Give the cache an \
-                 empty folder, or one that is not there yet",
+                "the folder {} is not a cache: it contains the file \"{file}\". Give the cache an \
+                 empty folder, or one that does not exist yet",
                 folder.display()
             ),
             CannotOpen::Version { folder } => write!(
                 f,
-                "the cache in {} was made by another version. Remove the folder, or give this \
+                "the cache in {} was created by another version. Remove the folder, or give this \
                  version another one",
                 folder.display()
             ),
@@ -267,7 +267,8 @@ impl Folder {
             Ok(log) => log,
             Err(damage) => {
                 tracing::warn!(
-                    "cache: the log of purges in {} is damaged ({}): all is removed",
+                    "cache: the log of purges in {} is damaged ({}): all stored responses are \
+                     removed",
                     self.path.display(),
                     damage.word()
                 );

@@ -320,7 +320,9 @@ impl DiskStore {
         if let Some(log) = &*self.shared.log()
             && let Err(error) = log.note_shared(position)
         {
-            tracing::debug!("cache: what was purged may be purged again: {error}");
+            tracing::debug!(
+                "cache: a purge cannot be marked as done, so it may be repeated: {error}"
+            );
         }
     }
 

@@ -518,7 +518,7 @@ impl Writer {
         if !self.is_reported {
             self.is_reported = true;
             tracing::warn!(
-                "cache: {} is paused: {error}; it is tried again every {} s",
+                "cache: writing to {} is paused: {error}; the next tries follow every {} s",
                 self.folder,
                 PAUSE.as_secs()
             );
@@ -529,7 +529,7 @@ impl Writer {
     fn report_end(&mut self) {
         if self.is_reported {
             self.is_reported = false;
-            tracing::info!("cache: {} is written again", self.folder);
+            tracing::info!("cache: writing to {} goes on", self.folder);
         }
     }
 

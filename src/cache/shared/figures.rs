@@ -62,29 +62,29 @@ figures! {
 
     /// The server, without its password.
     given server: String;
-    /// 1 while the shared server is asked.
+    /// 1 while the shared server is in use.
     given up: bool => gauge "up";
     /// Why it is not.
     given failure: Option<String>;
-    /// Lookups at the shared server, by what became of them.
+    /// Lookups at the shared server, by result.
     given lookups: Reasons => counter "lookups_total", |it| by_outcome(&it.lookups);
-    /// Responses for the shared server, by what became of them.
+    /// Responses for the shared server, by result.
     given stores: Reasons => counter "stores_total", |it| by_outcome(&it.stores);
-    /// Times that the shared server was given up for a while, by reason.
+    /// Times that the shared server went down, by reason.
     given downs: Reasons => counter "downs_total";
-    /// Times that the shared server was found well.
+    /// Times that the shared server came up.
     given ups: u64 => counter "ups_total";
-    /// Times that it was tried whether the shared server answers again.
+    /// Probes of the shared server while it was down.
     given probes: u64 => counter "probes_total";
     /// Keys that were removed at the shared server.
     given removals: u64 => counter "removals_total";
-    /// Purges of this machine that the others were told.
+    /// Purges of this machine sent to the others.
     given purges_sent: u64 => counter "purges_sent_total";
     /// Purges of other machines.
     given purges_received: u64 => counter "purges_received_total";
-    /// Times that everything stored here was purged, as purges of others were missed.
+    /// Times that everything stored here was purged, because purges of others were missed.
     given purged_unknown: u64 => counter "purged_unknown_total";
-    /// Purges of this machine that the others were not told yet.
+    /// Purges of this machine not yet sent to the others.
     given purges_waiting: u64 => gauge "purges_waiting";
     /// Lookups that wait for the shared server.
     given waiting: u64 => gauge "lookups_waiting";
@@ -92,7 +92,7 @@ figures! {
     given store_queue_bytes: u64 => gauge "queue_bytes";
     /// Bytes of responses that came from the shared server.
     given received_bytes: u64 => counter "received_bytes_total";
-    /// Bytes of responses that the shared server took.
+    /// Bytes of responses sent to the shared server.
     given sent_bytes: u64 => counter "sent_bytes_total";
 }
 

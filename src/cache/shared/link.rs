@@ -160,11 +160,11 @@ impl Tier {
             Log::First => String::new(),
             Log::Continued { missed: 0 } => format!(" after {after} ms"),
             Log::Continued { missed } => {
-                format!(" after {after} ms; purges that came meanwhile: {missed}")
+                format!(" after {after} ms; purges in the meantime: {missed}")
             }
             Log::Broken => format!(
-                " after {after} ms; it no longer knows what was purged meanwhile, so \
-                 everything stored here is purged"
+                " after {after} ms; it no longer knows the purges of the meantime, so everything \
+                 stored here is purged"
             ),
         };
         tracing::info!(%server, "shared cache {server} is UP{said}");

@@ -172,8 +172,8 @@ impl Records {
     /// Its address can't be used.
     pub fn new(settings: &EncryptedStore) -> std::io::Result<Self> {
         let server = Server::of(&settings.server)?;
-        let does = "certificates are kept there";
-        let costs = "those at hand are served, and none is ordered";
+        let does = "certificates are stored there";
+        let costs = "the present certificates are served, and no new ones are ordered";
         let standing = Standing::new("acme", does, costs);
         standing.begin(Some(server.to_string()));
         Ok(Records(Arc::new(Inner {
@@ -326,7 +326,7 @@ impl Inner {
         if in_use != mark {
             let path = self.key_file.display();
             return Err(Fault::Other(format!(
-                "other machines encrypt what is there with another key than that of {path}"
+                "other machines encrypt with another key than the one in {path}"
             )));
         }
         let session = Session {
@@ -348,9 +348,9 @@ impl Inner {
         if differ && !did_differ && is_ours_in_use {
             tracing::warn!(
                 %server,
-                "acme: server {server}: another machine has another key than that of {path}, and \
-                 waits. It orders nothing, and takes no certificate from this machine until all \
-                 have the same key"
+                "acme: server {server}: another machine has another key than the one in {path}, \
+                 so it waits. It orders no certificates and takes none from this machine until \
+                 all machines have the same key"
             );
         }
         if did_differ && !differ {
@@ -430,8 +430,8 @@ impl Session {
             .open(Purpose::AcmeRecord, record.as_bytes(), sealed);
         if opened.is_none() {
             tracing::warn!(
-                "acme: the record {record} at the server counts as none: it was not encrypted \
-                 with the key of the cluster"
+                "acme: the record {record} at the server is ignored: it was not encrypted with \
+                 the key of the cluster"
             );
         }
         opened.map(|it| it.to_vec())
@@ -608,8 +608,8 @@ fn is_of_another_type(error: &RedisError) -> bool {
 /// The advice on such a value.
 fn of_another_type(key: &str) -> String {
     format!(
-        "another program has put a value of another type at the key {key}: remove it with DEL, and \
-         it is stored anew"
+        "another program has stored a value of another type at the key {key}: remove it with DEL, \
+         and it is stored again"
     )
 }
 

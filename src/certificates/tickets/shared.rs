@@ -62,8 +62,8 @@ pub(super) struct State {
 
 impl Default for State {
     fn default() -> Self {
-        let does = "keys are exchanged with it";
-        let costs = "sessions of other machines begin anew";
+        let does = "ticket keys are shared through it";
+        let costs = "TLS sessions of other machines cannot be resumed";
         State {
             server: Standing::new("tickets", does, costs),
             learned: AtomicU64::new(0),

@@ -342,7 +342,7 @@ impl Driver {
                 self.wait_for(Wait::Answer);
             }
             Wait::Answer => self.connection.fails("it does not answer a PING"),
-            Wait::Write => self.connection.fails("it takes nothing that is sent"),
+            Wait::Write => self.connection.fails("it reads no data"),
             Wait::Use => self.connection.retire(),
         }
     }

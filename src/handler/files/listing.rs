@@ -278,8 +278,8 @@ fn push_summary(out: &mut String, contents: &Contents) {
     if !contents.is_all {
         let _ = writeln!(
             out,
-            "<p><strong>There is more in this folder: {MAX_ENTRIES} entries are listed at most.\
-             </strong></p>"
+            "<p><strong>This folder has more entries: only the first {MAX_ENTRIES} are \
+             listed.</strong></p>"
         );
     }
 }
@@ -483,6 +483,6 @@ mod tests {
         contents.entries.push(file(b"a", 1));
         assert!(html(&place, &contents).contains("<p>1 file, 1 B</p>"));
         contents.is_all = false;
-        assert!(html(&place, &contents).contains("10000 entries are listed at most"));
+        assert!(html(&place, &contents).contains("only the first 10000 are listed"));
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn start(format: EventFormat, colour: Colour) -> (EventLog, Layer) {
     let thread = std::thread::Builder::new().name("event-log".into());
     let thread = thread.spawn(move || write_all(format, colour, receiver, &dropped_there));
     if let Err(error) = thread {
-        let said = format!("event log: no thread could be started, nothing is written: {error}");
+        let said = format!("event log: no thread could be started, so nothing is written: {error}");
         Sink::new(EventFormat::Text, Colour::Off).say(said);
     }
     let log = EventLog {
@@ -164,7 +164,8 @@ impl Sink {
             match Journal::open() {
                 Ok(journal) => sink.journal = Some(journal),
                 Err(error) => sink.say(format!(
-                    "event log: the journal can't be reached, events go to standard error: {error}"
+                    "event log: the journal can't be reached, so events go to standard error: \
+                     {error}"
                 )),
             }
         }
@@ -180,7 +181,7 @@ impl Sink {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_away, true) {
                     self.say_line(format!(
-                        "event log: the journal is away, events go to standard error: {error}"
+                        "event log: the journal is gone, so events go to standard error: {error}"
                     ));
                 }
                 self.write_line(event);

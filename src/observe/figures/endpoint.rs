@@ -25,14 +25,13 @@ figures! {
     /// Whether it is down, unreachable or ejected, whatever the operator wants.
     #[serde(skip)]
     given is_lost: bool;
-    /// 1 while the endpoint gets exchanges: up, starting or on trial, and of a
-    /// weight.
+    /// 1 while the endpoint gets exchanges: up, starting or on trial, with a weight above 0.
     given eligible: bool => gauge "up";
     /// The state that the operator wants.
     given admin: AdminWord;
     /// Weight set.
     given weight: u32 => gauge "weight";
-    /// What it counts for now: less than its weight while it starts slowly.
+    /// Weight in use: less than the weight set during slow start.
     given effective_weight: f64 => gauge "effective_weight";
     /// Its tier: it gets exchanges only while no endpoint of a lower tier takes any.
     given tier: u16;
@@ -46,7 +45,7 @@ figures! {
     given last_probe: Option<LastProbe>;
     /// Probes that failed.
     given probes_failed: u64 => counter "probe_failures_total" after "up";
-    /// Times that it was put out for errors in a row.
+    /// Times that it was ejected for errors in a row.
     given ejections: u32 => counter "ejections_total" after "up";
     /// Times that it went down because its probes failed.
     given downs: u32 => counter "downs_total" after "ejections_total";
@@ -54,7 +53,7 @@ figures! {
     given unreachables: u32 => counter "unreachables_total" after "probe_failures_total";
     /// Connections in the idle pools of all workers.
     gauge idle => "idle_connections";
-    /// Idle connections that belong to one client each, whom they authenticate or tell of.
+    /// Idle connections that each belong to one client: they authenticate or name it.
     gauge pinned => "pinned_connections";
     /// Connections of HTTP/2, with and without exchanges.
     gauge http2 => "http2_connections";
@@ -64,13 +63,13 @@ figures! {
     counter connects => "connects_total";
     /// Connections that could not be opened.
     counter connect_failures => "connect_failures_total";
-    /// Attempts on a connection that was open: from the idle pool, or of HTTP/2.
+    /// Attempts on an open connection: from the idle pool, or of HTTP/2.
     counter reuses => "reuses_total";
     /// Idle connections found closed.
     counter stale => "stale_total";
     /// Idle connections closed to make room for others.
     counter displaced => "displaced_total";
-    /// Attempts that brought no whole, valid response, by its fault.
+    /// Attempts without a complete, valid response, by its fault.
     counter failures => "failures_total" after "attempts_total";
     /// Responses by class of status.
     classes status => "responses_total", |it| Reading::Classes {

@@ -12,7 +12,7 @@ figures! {
     seconds queue_us => "queue_seconds";
     /// Time spent opening connections, of exchanges that needed one.
     seconds connect_us => "connect_seconds" if Full;
-    /// Time from the request sent to the response's head received.
+    /// Time from sending the request to the response's head.
     seconds first_byte_us => "first_byte_seconds" if Full;
     /// Time from the first byte of the request's head to the exchange's end.
     seconds total_us => "duration_seconds";
@@ -26,19 +26,18 @@ figures! {
     /// A worker's counters of exchanges.
     cells ExchangeCounters;
 
-    /// Exchanges that ended, however they did.
+    /// Exchanges that ended, with any result.
     counter requests => "requests_total";
-    /// Exchanges answered with 5xx (but for configured answers), or not whole by
-    /// the endpoint's or this server's fault.
+    /// Exchanges answered with 5xx (except configured answers), or cut off by the endpoint's or
+    /// this server's fault.
     counter errors => "errors_total";
     /// Bytes of request heads and bodies, from clients.
     counter bytes_in => "request_bytes_total";
     /// Bytes of response heads and bodies, to clients.
     counter bytes_out => "response_bytes_total";
-    /// Responses by class of status; none where no response had begun.
+    /// Responses by class of status; exchanges without a response are not counted.
     classes status => "responses_total" after "errors_total";
-    /// Exchanges by how they ended: the word that the access log has; those that
-    /// occurred.
+    /// Exchanges by how they ended, with the word of the access log; only words that occurred.
     ends ends => "ends_total" after "responses_total";
     /// Durations and sizes. An upstream's cells have only exchanges that reached no endpoint. The
     /// others are counted at their last endpoint.

@@ -29,16 +29,15 @@ figures! {
     given connections_limit: Option<u32> => gauge "connections_limit";
     /// Connections refused because of that limit (`connections`).
     counter connections_refused => "connections_refused_total";
-    /// Connections refused for want of file descriptors (`no-descriptor`).
+    /// Connections refused because no file descriptor was free (`no-descriptor`).
     counter connections_no_descriptor => "connections_no_descriptor_total";
-    /// Connections closed to make room, whose clients had no request on the way.
+    /// Idle client connections closed to make room.
     counter connections_displaced => "connections_displaced_total";
     /// Certificates that it serves; absent without TLS.
     given certificates: Option<u64> => gauge "certificates";
-    /// Of those the ones that have expired; absent without TLS.
+    /// Certificates that have expired; absent without TLS.
     given certificates_expired: Option<u64> => gauge "certificates_expired";
-    /// Certificates of which less than a twelfth of their lifetime is left; absent without
-    /// TLS.
+    /// Certificates with less than a twelfth of their lifetime left; absent without TLS.
     given certificates_ending: Option<u64> => gauge "certificates_ending";
     /// Files of certificates that can't be used; absent without TLS.
     given certificates_unreadable: Option<u64> => gauge "certificates_unreadable";
@@ -51,23 +50,21 @@ figures! {
     given certificate_expiry_unix_s: Option<u64> => gauge "certificate_expiry_timestamp_seconds";
     /// TLS handshakes that succeeded.
     counter tls_handshakes => "tls_handshakes_total";
-    /// Of those the ones that resumed an earlier session.
+    /// TLS handshakes that resumed an earlier session.
     counter tls_resumed => "tls_resumed_total";
     /// TLS handshakes that failed, or did not end in time.
     counter tls_failed => "tls_failed_total";
     /// Connections that spoke HTTP/2.
     counter http2_connections => "http2_connections_total";
-    /// Of those the ones that were ended because the client broke the protocol, cost too much
-    /// or did not go on.
+    /// HTTP/2 connections closed because the client broke the protocol, cost too much or stalled.
     counter http2_broken => "http2_broken_total";
-    /// Streams of HTTP/2 that were reset because too many clients took nothing, and theirs had
-    /// for the longest.
+    /// HTTP/2 streams reset because too many clients read nothing, and this client for the longest.
     counter http2_displaced => "http2_displaced_total";
-    /// Times that accepting paused for want of file descriptors.
+    /// Times that accepting paused because no file descriptor was free.
     counter accept_pauses => "accept_pauses_total";
     /// Requests whose body was read on after their answer.
     counter drains => "drains_total";
-    /// Of those the ones whose connection was closed before the body's end.
+    /// Requests whose connection was closed before the end of that body.
     counter drains_cut => "drains_cut_total";
     /// Its exchanges, refused ones included.
     nested exchanges: ExchangeCounters;

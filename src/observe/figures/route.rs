@@ -53,9 +53,9 @@ figures! {
 
     /// The folder.
     given root: String;
-    /// Answers with files for which all that was needed was in memory.
+    /// Answers with files that came from memory.
     counter hot => "hot_total";
-    /// Answers with files for which a disk was asked.
+    /// Answers with files that were read from a disk.
     counter cold => "cold_total";
     /// Requests for files that the queue of the disk refused.
     given refused: u64 => counter "refused_total";
@@ -69,11 +69,11 @@ figures! {
     /// Further facts of a route's limits.
     given LimitGiven;
 
-    /// Keys that have used a part of what they may; zero in brief figures.
+    /// Keys that have used a part of their limit; zero in brief figures.
     given keys: u64 => gauge "keys";
-    /// Requests that passed at once, with those that only `dry_run` let pass.
+    /// Requests that passed at once, or passed because of `dry_run`.
     counter allowed => "allowed_total";
-    /// Requests that waited for their turn.
+    /// Requests that waited.
     counter delayed => "delayed_total";
     /// Requests that were refused.
     counter refused => "refused_total";
@@ -95,11 +95,11 @@ figures! {
     counter br => "br_total";
     /// Responses that were compressed with zstd.
     counter zstd => "zstd_total";
-    /// Responses that were sent as they are, as too many requests waited for the upstream.
+    /// Responses sent uncompressed, because too many requests waited for the upstream.
     counter skipped => "skipped_total";
-    /// Bytes that were given to the encoders.
+    /// Bytes given to the encoders.
     counter in_bytes => "in_bytes_total";
-    /// Bytes that came of it.
+    /// Bytes that the encoders produced.
     counter out_bytes => "out_bytes_total";
 }
 
@@ -115,15 +115,15 @@ figures! {
     given upstream: String;
     /// Copies of requests that were made for the mirror's upstream.
     counter sent => "sent_total";
-    /// Copies of those that got no whole response.
+    /// Copies that got no complete response.
     counter failed => "failed_total";
-    /// Requests that were not copied, as too many copies were in flight.
+    /// Requests not copied, because too many copies were in flight.
     counter busy => "busy_total";
-    /// Requests that were not copied, as their body is longer than `max_body`.
+    /// Requests not copied, because their body is longer than `max_body`.
     counter too_long => "too_long_total";
-    /// Requests that were not copied, as no memory for buffers was left.
+    /// Requests not copied, because no memory for buffers was left.
     counter no_memory => "no_memory_total";
-    /// Requests that were not copied, as their body did not come whole.
+    /// Requests not copied, because their body was incomplete.
     counter cut => "cut_total";
 }
 
@@ -139,19 +139,19 @@ figures! {
     given name: String;
     /// Its recent misses; empty in brief figures.
     given recent_misses: RecentMisses;
-    /// Requests for which there was a fresh response, or one that was being fetched.
+    /// Requests answered with a fresh response, or with one being fetched.
     counter hits => "hits_total";
     /// Requests that were answered with a stale response.
     counter stale => "stale_total";
-    /// Requests for which an endpoint confirmed what was stored.
+    /// Requests for which an endpoint confirmed the stored response.
     counter revalidated => "revalidated_total";
-    /// Requests for which there was nothing.
+    /// Requests without a stored response.
     counter misses => "misses_total";
-    /// Requests for which the cache was not asked.
+    /// Requests that bypassed the cache.
     counter bypasses => "bypasses_total";
-    /// Bytes of bodies that clients got from what was stored.
+    /// Bytes of bodies served from the cache.
     counter saved_bytes => "saved_bytes_total";
-    /// Ages of responses that clients got from what was stored, added up.
+    /// Sum of the ages of responses served from the cache.
     counter age_ms => "age_seconds_total", |it| Reading::One(Value::Millis(it.age_ms));
 }
 

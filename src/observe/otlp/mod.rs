@@ -176,7 +176,7 @@ impl Exporters {
         if are_slow {
             let waiting = self.counts.waiting.load(Ordering::Relaxed);
             self.counts.lost.fetch_add(waiting, Ordering::Relaxed);
-            tracing::warn!("spans: the collector is slow: {waiting} that wait are lost");
+            tracing::warn!("spans: the collector is slow: {waiting} waiting spans are lost");
         }
     }
 }
@@ -241,7 +241,7 @@ fn note(settings: &Otlp, error: Option<String>, last_error: &mut Option<String>)
             tracing::warn!(collector, "spans: collector {collector}: {error}");
         }
         (None, Some(_)) => {
-            tracing::info!(collector, "spans: collector {collector} takes them again");
+            tracing::info!(collector, "spans: collector {collector} accepts them again");
         }
         _ => {}
     }

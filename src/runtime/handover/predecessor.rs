@@ -78,7 +78,7 @@ impl Inheritance {
     pub fn close_rest(&mut self) {
         for socket in std::mem::take(&mut self.sockets).iter() {
             let (name, address) = (socket.name(), socket.address());
-            tracing::info!("the socket {name} at {address} is closed here: no listener takes it");
+            tracing::info!("the socket {name} at {address} is closed: no listener uses it");
         }
     }
 
@@ -102,8 +102,8 @@ fn take(channel: &Channel) -> io::Result<(Offer, GivenSockets)> {
     let Versioned { version } = read(&bytes)?;
     if version != VERSION {
         return Err(io::Error::other(format!(
-            "the old process offers version {version} of the handover, and this program \
-             knows version {VERSION}"
+            "the old process offers version {version} of the handover, but this program needs \
+             version {VERSION}"
         )));
     }
     let offer: Offer = read(&bytes)?;
@@ -158,7 +158,7 @@ impl Predecessor {
     pub fn serving(&self) {
         if let Err(error) = say(&self.channel, &Answer::Serving) {
             // Nobody else serves then.
-            tracing::warn!("upgrade: the process before does not hear of it: {error}");
+            tracing::warn!("upgrade: the old process could not be notified: {error}");
         }
     }
 
@@ -171,7 +171,7 @@ impl Predecessor {
     ) -> Option<CountsBefore> {
         let counts = CountsBefore::hear(self.channel, current, first);
         counts
-            .inspect_err(|error| tracing::warn!("upgrade: counters begin anew: {error}"))
+            .inspect_err(|error| tracing::warn!("upgrade: counters start from 0: {error}"))
             .ok()
     }
 }

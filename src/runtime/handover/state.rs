@@ -64,7 +64,7 @@ impl KeptTicketKeys {
         let exported = BASE64_STANDARD.decode(&self.0);
         if !exported.is_ok_and(|it| keys.import(&it).is_ok()) {
             tracing::warn!(
-                "upgrade: the keys of tickets are not understood: TLS sessions begin anew"
+                "upgrade: the ticket keys are not understood: TLS sessions cannot be resumed"
             );
         }
     }

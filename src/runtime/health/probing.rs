@@ -137,7 +137,7 @@ impl Watch {
             }
             Seen::Exchange => {
                 let probes = count(health.rise, "probe");
-                format!("{probes}, an exchange in place of the last")
+                format!("{probes}, the last of them an exchange")
             }
         };
         self.log(change, Some(&detail));

@@ -234,7 +234,7 @@ impl SharedChild {
             let _ = child.wait();
         });
         if let Err(error) = waiting {
-            tracing::warn!("upgrade: the end of the new process will not be noted: {error}");
+            tracing::warn!("upgrade: the end of the new process will not be noticed: {error}");
         }
     }
 
@@ -397,7 +397,7 @@ impl Successor {
                 Err(Failed::Refused { why })
             }
             (Ok(answer), _) => Err(Failed::Refused {
-                why: format!("it says {answer:?} where it is to be {step}"),
+                why: format!("it answered {answer:?} but should be {step}"),
             }),
             (Err(error), _) => Err(Failed::Refused {
                 why: format!("its answer is not understood: {error}"),
@@ -411,7 +411,7 @@ impl Successor {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => timeout,
             _ => {
                 let how = self.child.0.stop(END_TIMEOUT);
-                let how = how.unwrap_or_else(|| "it closed its end".to_owned());
+                let how = how.unwrap_or_else(|| "it closed the connection".to_owned());
                 Failed::Ended { how }
             }
         }
@@ -478,9 +478,7 @@ impl Telling {
         let word = serde_json::to_vec(&Word::Before { counted }).map_err(io::Error::from);
         let told = word.and_then(|bytes| successor.send(&bytes, &[channel.as_fd()]));
         if let Err(error) = told {
-            tracing::warn!(
-                "upgrade: what the process before still counts is not told any more: {error}"
-            );
+            tracing::warn!("upgrade: the counters of the old process no longer arrive: {error}");
         }
     }
 

@@ -51,10 +51,10 @@ impl Upgrading {
         let begun = if let Err(failed) = allowed {
             Err(failed)
         } else if self.starting.is_some() {
-            Err(refused("an upgrade is under way"))
+            Err(refused("an upgrade is in progress"))
         } else if std::process::id() == FIRST_PROCESS {
             Err(refused(
-                "this is process 1, with whose end a container ends: start another container",
+                "this is process 1, and the container would stop with it: start another container",
             ))
         } else {
             start(&self.invocation, process, binary).map_err(|error| refused(&error.to_string()))
@@ -112,10 +112,10 @@ impl Upgrading {
         process.hand_over(now + server.drain_timeout, now + server.tunnel_timeout);
         tracing::info!(
             pid,
-            "upgrade: process {pid} has taken over; this one finishes what it has"
+            "upgrade: process {pid} has taken over; this one finishes its connections"
         );
         if let Err(error) = counts.begin() {
-            tracing::warn!("upgrade: counters begin anew there: {error}");
+            tracing::warn!("upgrade: counters of the new process start from 0: {error}");
         }
         self.counts = Some(counts);
         if let Some(asker) = self.asker.take() {

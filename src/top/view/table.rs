@@ -182,7 +182,7 @@ pub(super) fn table(
         lines.push(Line::raw(if model.filter.is_empty() {
             "no upstream is configured"
         } else {
-            "no row has this text: Esc shows all again"
+            "no row contains this text: Esc shows all"
         }));
     }
     model.offset = offset;

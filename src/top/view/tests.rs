@@ -334,7 +334,7 @@ fn the_order_and_the_filter() {
     }
     assert_eq!(names(&model), ["app", "10.0.0.2:8080"]);
     key(&mut model, KeyCode::Char('!'));
-    assert!(picture(&mut model, 80, 10).contains("no row has this text"));
+    assert!(picture(&mut model, 80, 10).contains("no row contains this text"));
     key(&mut model, KeyCode::Esc);
     assert_eq!(names(&model).len(), 4);
 }
@@ -384,7 +384,7 @@ fn a_lost_process_is_said_and_so_is_a_new_one() {
     model.news(Err("nobody listens there".to_owned()));
     let lost = picture(&mut model, 80, 10);
     assert!(
-        lost.contains("no news, trying again: nobody listens there"),
+        lost.contains("no answer, trying again: nobody listens there"),
         "{lost}"
     );
     assert!(lost.contains("10.0.0.1:8080"), "{lost}");
@@ -392,7 +392,7 @@ fn a_lost_process_is_said_and_so_is_a_new_one() {
     anew.pid = 4243;
     model.news(Ok(Box::new(anew)));
     let again = picture(&mut model, 80, 10);
-    assert!(again.contains("started anew, as process 4243"), "{again}");
+    assert!(again.contains("restarted, as process 4243"), "{again}");
 }
 
 #[test]

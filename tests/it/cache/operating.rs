@@ -159,8 +159,8 @@ fn an_operator_purges() {
         get(&proxy, "/images/a");
         until("the endpoint is asked", || endpoint.count() == before + 1);
         for (command, expected) in [
-            ("purge", "error: purge takes"),
-            ("purge url /a", "error: `/a` is no URL with a host"),
+            ("purge", "error: purge needs"),
+            ("purge url /a", "error: `/a` is not a URL with a host"),
             ("purge everything cache x", "error: there is no cache `x`"),
         ] {
             let said = ask(&proxy, command);
@@ -372,14 +372,14 @@ fn an_operator_purges_on_the_status_page() {
         let elsewhere = format!("{with_token}Origin: https://evil.example\r\n");
         let everything = r#"{"everything": true}"#;
         for (fields, body, expected) in [
-            ("", everything, (401, "this takes a token")),
-            (wrong, everything, (401, "that is not the token")),
-            (&elsewhere, everything, (403, "another site's page")),
-            (&with_token, "{}", (400, "one thing is purged at a time")),
+            ("", everything, (401, "a token is required")),
+            (wrong, everything, (401, "wrong token")),
+            (&elsewhere, everything, (403, "pages of other sites")),
+            (&with_token, "{}", (400, "write exactly one of url")),
             (
                 &with_token,
                 r#"{"url": "/a"}"#,
-                (400, "`/a` is no URL with a host"),
+                (400, "`/a` is not a URL with a host"),
             ),
             (&with_token, r#"{"uri": "/a"}"#, (400, "expected {\"url\"")),
             (

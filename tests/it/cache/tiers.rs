@@ -107,7 +107,7 @@ fn what_is_on_the_disk_is_there_after_a_restart() {
             figures(&proxy)["caches"][0]["disk"]["loading"] == false
         });
         let shown = explained(&proxy, "http://a/a", "");
-        let expected = "cache main: a response on the disk, which is not read for this";
+        let expected = "cache main: a response on the disk, which is not read here";
         assert!(shown.contains(expected), "{shown}");
         for (path, body) in &paths {
             let answer = ask(&proxy, path, "");

@@ -314,12 +314,12 @@ fn a_folder_that_vanishes_is_an_error_until_it_returns() {
         assert_refused(&site.get("/a"), words::FILE_FAILED);
         until("it is said", || {
             let said = site.proxy.stderr();
-            said.contains("can't be opened any more")
+            said.contains("can no longer be opened")
         });
         std::fs::rename(&away, root).unwrap();
         assert_eq!(site.get("/a").text(), "old");
         until("that is said too", || {
-            site.proxy.stderr().contains("is there again")
+            site.proxy.stderr().contains("is back")
         });
     });
 }

@@ -2,12 +2,12 @@
 //!
 //! * This file: the sites of the tests, and endpoints that follow a script.
 //! * [`cache`], [`compression`] and [`files`]: the sources of responses, and their form.
-//! * [`messages`]: trailers, interim responses, bodies and their ends.
-//! * [`fields`]: the fields of a request at endpoints.
-//! * [`limits`]: refusals, waits, retries and other endpoints.
-//! * [`websocket`]: tunnels.
-//! * [`observed`]: logs and figures.
-//! * [`ending`]: drain, reload, upgrade, idle connections.
+//! * `messages`: trailers, interim responses, bodies and their ends.
+//! * `fields`: the fields of a request at endpoints.
+//! * `limits`: refusals, waits, retries and other endpoints.
+//! * `websocket`: tunnels.
+//! * `observed`: logs and figures.
+//! * `ending`: drain, reload, upgrade, idle connections.
 
 mod cache;
 mod compression;

@@ -18,7 +18,7 @@ fn a_drain_says_which_connections_it_waits_for() {
         assert_eq!(client.read_len(1).unwrap(), b"a");
         let address = origin.address;
         let answer = ask(&proxy, &format!("drain app/{address}"));
-        let expected = "it gets nothing new, and finishes 1 in flight (`show sessions`)";
+        let expected = "it gets no new requests, and finishes 1 in flight (`show sessions`)";
         assert!(answer.contains(expected), "{answer}");
         proxy.terminate();
         let words = [

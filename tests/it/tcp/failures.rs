@@ -144,7 +144,7 @@ fn a_rolling_restart_refuses_nobody() {
         for (index, server) in servers.iter_mut().enumerate() {
             let name = format!("app/{}", server.endpoint());
             let answer = ask(&proxy, &format!("drain {name}"));
-            assert!(answer.contains("it gets nothing new"), "{answer}");
+            assert!(answer.contains("it gets no new requests"), "{answer}");
             until("it is empty", || in_flight(&proxy, index) == 0);
             server.stop();
             // It takes its time to start.

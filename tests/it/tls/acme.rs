@@ -298,7 +298,7 @@ fn a_certificate_comes_by_plain_http_and_lasts_over_a_restart() {
         assert_eq!(issuer.pebble.accounts(), 1);
         let text = printed(&proxy, &["ctl", "renew", "c.example.test"]);
         assert!(
-            text.contains("no certificate is ordered for `c.example.test`"),
+            text.contains("ACME does not manage `c.example.test`"),
             "{text}"
         );
     });

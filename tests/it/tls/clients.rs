@@ -164,7 +164,7 @@ fn a_revoked_certificate_is_refused_though_its_session_goes_on() {
         until("the list is read again", || {
             proxy
                 .stderr()
-                .contains("the authorities of its clients were read again")
+                .contains("the authorities for client certificates were reloaded")
         });
         for config in sessions {
             let answered = connect(&proxy, "a.test", &config).and_then(|mut it| it.get("/ping"));

@@ -131,7 +131,7 @@ fn a_session_is_resumed_after_upgrades() {
             let said = s_client(&proxy, &["-sess_in", &session]);
             assert!(said.contains("\nReused, TLSv1.3"), "{said}");
         }
-        assert!(!proxy.stderr().contains("TLS sessions begin anew"));
+        assert!(!proxy.stderr().contains("TLS sessions cannot be resumed"));
         proxy.wait(evenkeel_testkit::deadline::STEP);
     });
 }
@@ -218,11 +218,11 @@ fn machines_with_one_key_file_resume_each_others_sessions() {
                 machines.iter().all(|it| it.stderr().contains(text))
             });
         };
-        said("tickets: the keys were read again: 2 in all");
+        said("tickets: the keys were reloaded: 2 in all");
         assert_eq!(visit(&machines[1], &client), HandshakeKind::Resumed);
         // A broken file leaves them in use.
         fs::write(&new, "too short").unwrap();
-        said("has 9 bytes: a file of ticket keys has 48 or 80; the keys of before stay in use");
+        said("has 9 bytes, but a file of ticket keys has 48 or 80; the previous keys stay in use");
         assert_eq!(visit(&machines[0], &client), HandshakeKind::Resumed);
         // Without the old key its tickets are worth nothing.
         key("old.key", 5);
@@ -230,7 +230,7 @@ fn machines_with_one_key_file_resume_each_others_sessions() {
         // No visit meanwhile: it might resume by the old key, and get a ticket of the new one.
         until("other keys are in use", || {
             let said = machines[0].stderr();
-            said.matches("the keys were read again: 2 in all").count() == 2
+            said.matches("the keys were reloaded: 2 in all").count() == 2
         });
         assert_eq!(visit(&machines[0], &client), HandshakeKind::Full);
     });
@@ -249,7 +249,7 @@ fn mistakes_with_ticket_keys_are_said_at_their_place() {
             (
                 "keys = 'open.key'",
                 true,
-                "every user of this machine may read the key of tickets",
+                "every user of this machine can read the key of tickets",
             ),
             ("keys = 'short.key'", false, "has 5 bytes"),
             ("keys = 'missing.key'", false, "openssl rand 80"),
@@ -257,12 +257,12 @@ fn mistakes_with_ticket_keys_are_said_at_their_place() {
             (
                 "shared = 'redis://me:secret@localhost'",
                 false,
-                "only encrypted, and there is no key",
+                "only in encrypted form, but there is no key",
             ),
             (
                 "shared = 'redis://localhost'\nencrypt_with = 'short.key'",
                 false,
-                "has 5 bytes: a key has at least 32",
+                "has 5 bytes, but a key needs at least 32",
             ),
             (
                 "shared = 'redis://localhost'\nencrypt_with = 'open.key'\nkeys = 'open.key'",
@@ -272,9 +272,9 @@ fn mistakes_with_ticket_keys_are_said_at_their_place() {
             (
                 "encrypt_with = 'open.key'",
                 true,
-                "nothing is stored at a server",
+                "`encrypt_with` has no effect without `shared`",
             ),
-            ("lifetime = '8d'", false, "more than 7 days"),
+            ("lifetime = '8d'", false, "for 7 days at most"),
             ("keys = 'open.key'\nrotation = '1h'", true, "not by time"),
         ] {
             let config = SITE.config(&["127.0.0.1:9".to_owned()]);
@@ -386,7 +386,7 @@ fn machines_with_one_server_resume_each_others_sessions() {
         });
         let said = stranger.stderr();
         assert_eq!(
-            said.matches("sessions of other machines begin anew")
+            said.matches("TLS sessions of other machines cannot be resumed")
                 .count(),
             1,
             "{said}"

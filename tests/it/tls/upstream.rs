@@ -268,13 +268,13 @@ fn an_endpoint_is_believed_whose_certificate_is_valid_and_for_its_name() {
                 &of_a,
                 "127.0.0.1",
                 ours(&format!(", name = 'a.test', pins = ['{other_key}']")),
-                Some("the endpoint's key is none of the pinned ones, but sha256/"),
+                Some("the endpoint's key is not pinned; its pin is sha256/"),
             ),
             case(
                 &of_a,
                 "127.0.0.1",
                 format!("tls = {{ verify = false, pins = ['{other_key}'] }}\n"),
-                Some("the endpoint's key is none of the pinned ones, but sha256/"),
+                Some("the endpoint's key is not pinned; its pin is sha256/"),
             ),
         ] {
             let Case {
@@ -724,7 +724,7 @@ fn an_endpoint_may_ask_for_a_certificate() {
         let second = serial();
         // Half a change leaves the last good pair in use.
         fs::write(issuing.path("shown.key"), "nothing").unwrap();
-        assert_said(&proxy, "what was read before stays in use");
+        assert_said(&proxy, "the previous files stay in use");
         assert_eq!(serial(), second);
     });
 }
@@ -768,7 +768,7 @@ fn authorities_are_read_again_when_their_file_changes() {
         fs::write(issuing.path("ca.pem"), other.pem()).unwrap();
         until("it is believed", || status() == 200);
         fs::write(issuing.path("ca.pem"), "nothing").unwrap();
-        assert_said(&proxy, "what was read before stays in use");
+        assert_said(&proxy, "the previous files stay in use");
         assert_eq!(status(), 200);
         // No session outlives its authority.
         fs::write(issuing.path("ca.pem"), issuing.authority.pem()).unwrap();
@@ -916,17 +916,17 @@ fn what_is_wrong_is_said_before_the_start() {
             (
                 format!("tls = {{ ca = '{ca}', pins = ['sha1/x'] }}"),
                 "127.0.0.1:9",
-                "is no pin",
+                "is not a valid pin",
             ),
             (
                 format!("tls = {{ ca = '{ca}', name = 'a.test:443' }}"),
                 "127.0.0.1:9",
-                "no name",
+                "not a valid host name",
             ),
             (
                 format!("tls = {{ ca = '{ca}', verify = false }}"),
                 "127.0.0.1:9",
-                "nobody vouches",
+                "this has no effect",
             ),
             (
                 format!("tls = {{ ca = '{ca}' }}"),

@@ -55,7 +55,7 @@ impl Server {
         }
         if let Some(mut verifier) = verifier {
             verifier.verify(&bytes).map_err(|it| {
-                format!("the answer of the DNS server {address} is not signed by the key: {it}")
+                format!("the answer of the DNS server {address} is not signed with the key: {it}")
             })?;
         }
         Ok(())
@@ -71,7 +71,7 @@ impl Server {
             Ok(parsed)
         } else {
             Err(format!(
-                "the DNS server {address} answered another question"
+                "the DNS server {address} answered a different question"
             ))
         }
     }

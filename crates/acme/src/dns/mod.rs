@@ -59,7 +59,7 @@ impl Dns {
     /// The record may still be there. The text says why.
     pub(crate) async fn clean_up(&self, record: &Record, lease: &Lease) -> Result<(), String> {
         if !lease.is_held_for(clean_up::DEADLINE) {
-            return Err("another process may go on with its order".to_owned());
+            return Err("another process may continue its order".to_owned());
         }
         match self {
             Self::Update(updates) => updates.clean_up(record).await,

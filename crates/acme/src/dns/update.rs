@@ -79,7 +79,7 @@ impl Updates {
         let address = self.server.address;
         let seconds = ASK_EVERY.as_secs() * u64::from(ASK_TIMES);
         Err(format!(
-            "the DNS server {address} took the update, but does not answer with {name} within \
+            "the DNS server {address} accepted the update, but did not serve {name} within \
              {seconds} s"
         ))
     }
@@ -145,14 +145,14 @@ impl Updates {
             .map(|it| it.name.clone());
         zone.ok_or_else(|| {
             let (address, code) = (self.server.address, answer.metadata.response_code);
-            format!("the DNS server {address} has no zone of {name}: {code}")
+            format!("the DNS server {address} has no zone for {name}: {code}")
         })
     }
 }
 
 fn full_name(name: &str) -> Result<Name, String> {
     let parsed = Name::from_ascii(name);
-    let mut parsed = parsed.map_err(|it| format!("{name} is no name of DNS: {it}"))?;
+    let mut parsed = parsed.map_err(|it| format!("{name} is not a valid DNS name: {it}"))?;
     parsed.set_fqdn(true);
     Ok(parsed)
 }

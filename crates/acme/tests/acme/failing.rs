@@ -139,7 +139,7 @@ fn an_issuer_that_is_broken_is_named() {
         let expected = format!("{directory}: the server answered 500 Internal Server Error");
         assert_eq!(text, expected);
         let events = kept.events();
-        let told = format!("not obtained, failed once: {expected}; it is tried again at ");
+        let told = format!("not obtained, failed once: {expected}; the next try is at ");
         assert!(
             events.contains(&told) && events.contains("ERROR"),
             "{events}"
@@ -154,13 +154,13 @@ fn an_issuer_that_is_broken_is_named() {
 #[test]
 fn a_url_that_is_no_directory_says_what_was_got() {
     within(LIMIT, || {
-        let advice = "is the URL of its directory right?";
+        let advice = "check the URL of its directory";
         for (status, headers, body, expected) in [
             (
                 "200 OK",
                 "Content-Type: text/html",
                 "<html>welcome</html>",
-                "the server answered 200 OK with text/html in place of JSON: ",
+                "the server answered 200 OK with text/html instead of JSON: ",
             ),
             (
                 "302 Found",
@@ -178,7 +178,7 @@ fn a_url_that_is_no_directory_says_what_was_got() {
                 "200 OK",
                 "Content-Type: application/json",
                 "{\"status\":\"ok\"}",
-                "its answer is not that of a server of ACME (missing field",
+                "it does not answer like an ACME server (missing field",
             ),
         ] {
             let (dir, answers, pebble, front) = with_front();
@@ -226,7 +226,7 @@ fn a_manager_with_other_settings_goes_on_where_the_first_was() {
         kept.manager.renew(NAME).unwrap();
         let kept = kept.keep();
         let text = kept.until_failed(NAME, 2);
-        assert_eq!(text, "all issuers want to be left alone");
+        assert_eq!(text, "all issuers refuse requests for now");
         drop(kept);
         let kept = next(vec![front.issuer(&pebble)]);
         kept.manager.renew(NAME).unwrap();
@@ -300,8 +300,8 @@ fn a_chain_that_does_not_fit_never_comes_into_use() {
         let good = kept.until_valid(NAME).facts();
         let spoilt: [(Change, &str); 3] = [
             (of_another, "does not belong to"),
-            (of_another_issuer, "its chain does not fit"),
-            (cut_off, "the certificate that came cannot be used"),
+            (of_another_issuer, "its chain is wrong"),
+            (cut_off, "the issued certificate cannot be used"),
         ];
         for (failures, (change, why)) in (1..).zip(spoilt) {
             front.rule(move |path| match path {
@@ -329,10 +329,7 @@ fn a_wrong_clock_is_named_and_costs_no_order() {
         answers.ask(&kept.manager);
         let kept = kept.keep();
         let text = kept.until_failed(NAME, 1);
-        assert!(
-            text.contains("is the clock of this machine right?"),
-            "{text}"
-        );
+        assert!(text.contains("check the clock of this machine"), "{text}");
         kept.clock.advance(MINUTE * 2);
         kept.until_failed(NAME, 2);
         drop(kept);

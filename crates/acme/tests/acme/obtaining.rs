@@ -44,7 +44,7 @@ fn obtain(challenge: ChallengeKind, name: &'static str) {
         assert!(kept.manager.challenges().is_empty());
         let (directory, events) = (pebble.directory(), kept.events());
         for told in [
-            format!("INFO evenkeel_acme::issuer: acme: an account was made at {directory}: "),
+            format!("INFO evenkeel_acme::issuer: acme: an account was created at {directory}: "),
             format!("acme: certificate of {name}: ordered from {directory}"),
             format!("acme: certificate of {name}: obtained from {directory}, valid until 20"),
         ] {

@@ -54,7 +54,10 @@ fn check_body(answer: &Answer, report: &mut Report) {
         (false, true) => return,
     };
     report
-        .warning(place, format!("an answer with status {status} has no body"))
+        .warning(
+            place,
+            format!("an answer with status {status} cannot have a body"),
+        )
         .related(&answer.status.place, "the status")
         .help("leave the body out, or write another status");
 }
@@ -69,9 +72,12 @@ fn check_headers(Map(headers): &Map<AnswerField, FieldValue>, report: &mut Repor
         let name = name.to_ascii_lowercase();
         if let Some(first) = first_places.get(&name) {
             report
-                .mistake(&field.place, format!("a second field `{}`", field.name))
+                .mistake(
+                    &field.place,
+                    format!("the header `{}` is set twice", field.name),
+                )
                 .related(first, "the first one")
-                .help("names of fields are compared without case");
+                .help("header names are case-insensitive");
         } else {
             first_places.insert(name, &field.place);
         }

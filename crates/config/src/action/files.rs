@@ -63,13 +63,13 @@ fn root(
     // It may be there later, when something is mounted.
     if surroundings.lookup != NameLookup::Skip && !path.is_dir() {
         let what = if path.exists() {
-            format!("{} is no folder", path.display())
+            format!("{} is not a folder", path.display())
         } else {
-            format!("there is no folder {} now", path.display())
+            format!("the folder {} does not exist", path.display())
         };
         report
             .warning(&it.place, what)
-            .help("until there is one, requests for its files are answered 500");
+            .help("until it exists, requests for its files are answered 500");
     }
     Some(path)
 }
@@ -95,9 +95,9 @@ fn check_strip(route: &written::Route, files: &FilesTable, report: &mut Report) 
         report
             .warning(
                 &files.strip.place,
-                "no path that this route matches begins with that",
+                "no path of this route begins with that prefix",
             )
-            .help("write what stands in front of the path in the folder");
+            .help("write the part of the URL path that comes before the path in the folder");
     }
 }
 
@@ -111,7 +111,7 @@ fn check_patterns(files: &FilesTable, report: &mut Report) {
             report
                 .warning(&pattern.place, "this pattern is never reached")
                 .related(earlier, "this one matches everything")
-                .help("the first that matches decides: write it before that");
+                .help("the first match decides: move this one before the other");
         } else if matches!(pattern.name.as_str(), "**" | "/**" | "/*") {
             all = Some(&pattern.place);
         }
@@ -141,7 +141,7 @@ pub(crate) fn check_not_empty<T>(list: &Field<Vec<T>>, report: &mut Report) {
                 &list.place,
                 "the list is empty, so nothing would be compressed",
             )
-            .help("leave it out for the usual ones, or write compress = false");
+            .help("leave it out for the default codings, or write compress = false");
     }
 }
 
@@ -152,9 +152,12 @@ fn check_compression(it: &CompressTable, report: &mut Report) {
     if let (Some(min), Some(max)) = (it.min.value, it.max.value)
         && min.0 > max.0
     {
-        let found = report.mistake(&it.min.place, "no file is of this size");
+        let found = report.mistake(
+            &it.min.place,
+            "no file can be of this size: `min` is larger than `max`",
+        );
         if it.max.written {
-            found.related(&it.max.place, "it is at most of this one");
+            found.related(&it.max.place, "`max` is here");
         }
         found.help(format!(
             "write a `min` of {} bytes or less, or a larger `max`",

@@ -26,14 +26,24 @@ fn check(redirect: &RedirectTable, report: &mut Report) {
         && let code @ 304..=306 = status.value.get()
     {
         report
-            .mistake(&status.place, format!("{code} is no status of a redirect"))
+            .mistake(
+                &status.place,
+                format!("{code} is not the status of a redirect"),
+            )
             .help("use 301, 302, 303, 307 or 308");
     }
     let Some(to) = &redirect.to.value else { return };
     if Location::new(&to.value.0).may_lead_anywhere() {
         report
-            .mistake(&to.place, "what a client sends chooses the host that it is sent to")
-            .help("end the host with text of your own, as in https://{capture:tenant}.example.com/, or write `$host`");
+            .mistake(
+                &to.place,
+                "the host of this redirect comes from the client's request, so anyone can choose \
+                it",
+            )
+            .help(
+                "end the host with a fixed domain, as in https://{capture:tenant}.example.com/, \
+                or write `$host`",
+            );
     }
     if let Some(meant) = with_scheme(&to.value.0) {
         report
@@ -49,9 +59,9 @@ fn check(redirect: &RedirectTable, report: &mut Report) {
             .warning(
                 &to.place,
                 match &words[..] {
-                    [only] => format!("{only} stands for nothing and is sent as it is"),
+                    [only] => format!("{only} is not a variable, so it is sent as it is"),
                     all => format!(
-                        "{} stand for nothing and are sent as they are",
+                        "{} are not variables, so they are sent as they are",
                         all.join(" and ")
                     ),
                 },
@@ -63,9 +73,12 @@ fn check(redirect: &RedirectTable, report: &mut Report) {
         report
             .warning(
                 &to.place,
-                format!("{word} stands for nothing and is sent as it is"),
+                format!("{word} is not a variable, so it is sent as it is"),
             )
-            .help("there are `$scheme`, `$host`, `$path` and `$query`, and variables in braces, such as `{query:page}`");
+            .help(
+                "variables are `$scheme`, `$host`, `$path` and `$query`, and names in braces, \
+                such as `{query:page}`",
+            );
     }
 }
 

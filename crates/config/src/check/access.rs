@@ -23,10 +23,10 @@ fn check_lists(route: &Route, report: &mut Report) {
             report
                 .warning(
                     place,
-                    format!("`{network}` is never allowed: `deny` wins over `allow`"),
+                    format!("`{network}` is never allowed: `deny` takes precedence over `allow`"),
                 )
                 .related(at, format!("`{by}` is denied here"))
-                .help("leave it out of one of the two");
+                .help("remove it from `allow` or from `deny`");
         }
     }
     // A file may have networks of `deny`.
@@ -39,9 +39,9 @@ fn check_lists(route: &Route, report: &mut Report) {
             report
                 .warning(
                     place,
-                    format!("`{network}` is denied anyway: nothing of it is in `allow`"),
+                    format!("`{network}` is denied anyway: it is not in `allow`"),
                 )
-                .related(&route.allow.place, "others than these get 403")
+                .related(&route.allow.place, "all other addresses get 403")
                 .help("leave it out");
         }
     }

@@ -20,7 +20,10 @@ pub(super) fn check(file: &File, report: &mut Report) {
         if is_nothing && table.sample.written && !has_condition {
             report
                 .warning(&table.sample.place, "no request is logged")
-                .help("write `access_log = false` for no log, or say with `only` or `slower_than` what to log");
+                .help(
+                    "write `access_log = false` for no log, or choose with `only` or \
+                    `slower_than` what to log",
+                );
         }
     }
     let listeners = file.listener.value.iter().flatten();

@@ -34,7 +34,7 @@ fn check_kind(auth: &AuthTable, report: &mut Report) {
         report
             .mistake(
                 &auth.forward.place,
-                "`forward` and `basic` exclude each other",
+                "`forward` and `basic` cannot be combined",
             )
             .related(&auth.basic.place, "the other one")
             .help("write one of them, or two routes");
@@ -57,14 +57,17 @@ fn check_kind(auth: &AuthTable, report: &mut Report) {
     for (key, is_written, place) in others {
         if is_written {
             report
-                .mistake(place, format!("`{key}` goes with `{of}`"))
+                .mistake(place, format!("`{key}` needs `{of}`"))
                 .help("leave it out");
         }
     }
     if auth.forward.written && !auth.path.written && !report.is_syntax_broken() {
         report
             .mistake(&auth.forward.place, "`forward` without `path`")
-            .help("write the path that it is asked for, such as path = \"/api/authz/forward-auth\" of Authelia or \"/oauth2/auth\" of oauth2-proxy");
+            .help(
+                "write the path of the check, such as path = \"/api/authz/forward-auth\" for \
+                Authelia or \"/oauth2/auth\" for oauth2-proxy",
+            );
     }
 }
 
@@ -77,11 +80,12 @@ fn check_cache_key(route: &Route, report: &mut Report) {
         let is_same = |it: &str| is_same(it.as_bytes(), header.0.as_bytes(), SameName::AsVariable);
         if route.copied_fields().any(is_same) {
             let title = format!(
-                "`{}` is set by `auth`, and the key has what the client sends",
+                "`auth` sets the header `{}`, but a cache key uses the header that the client sent",
                 header.0
             );
             report.mistake(&route.cache.place, title).help(
-                "leave it out of `key.headers`: a client could ask for what is stored for others",
+                "leave it out of `key.headers`: a client could send it to get responses stored \
+                 for other users",
             );
         }
     }
@@ -96,10 +100,13 @@ fn check_encryption(route: &Route, file: &File, report: &mut Report) {
             report
                 .warning(
                     &route.auth.place,
-                    format!("passwords come to the listener `{name}` unencrypted"),
+                    format!("the listener `{name}` accepts passwords unencrypted"),
                 )
-                .related(&listener.bind.place, "this has no `tls`")
-                .help("add `tls` to the listener, or name the proxies in front that end TLS in its `trusted_proxies`");
+                .related(&listener.bind.place, "this listener has no `tls`")
+                .help(
+                    "add `tls` to the listener, or list the proxies that terminate TLS in its \
+                    `trusted_proxies`",
+                );
         }
     }
 }

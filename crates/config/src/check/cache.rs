@@ -58,10 +58,7 @@ fn check_sizes(table: &CacheTable, report: &mut Report) {
     for (bytes, place) in sizes {
         if bytes.is_some_and(|it| it < MIN_STORE) {
             report
-                .mistake(
-                    place,
-                    "a cache of less than 1 MiB has hardly room for a response",
-                )
+                .mistake(place, "a cache needs at least 1 MiB")
                 .help("write 1MiB or more, such as \"64MiB\"");
         }
     }
@@ -97,11 +94,10 @@ fn check_action(route: &Route, report: &mut Report) {
         && !route.upstream.written
     {
         let help = match action.key {
-            "files" => {
-                "files that are asked for often stay in memory without it: leave `cache` out"
-            }
+            "files" => "frequently requested files stay in memory without it: leave `cache` out",
             "split" => {
-                "a stored response would be given to clients of each upstream: leave `cache` out"
+                "a response of one upstream would be served to clients of the others: leave \
+                 `cache` out"
             }
             _ => "leave `cache` out",
         };
@@ -109,7 +105,7 @@ fn check_action(route: &Route, report: &mut Report) {
             .mistake(
                 &route.cache.place,
                 format!(
-                    "`cache` goes with `upstream`, and this route has `{}`",
+                    "`cache` needs `upstream`, but this route has `{}`",
                     action.key
                 ),
             )
@@ -136,7 +132,7 @@ fn check_store(caching: &CachingTable, names: &Names<'_>, report: &mut Report) {
         found.help(format!("add it:\n[cache.{name}]\nmemory = \"64MiB\""));
     } else {
         found
-            .help(format!("there are {}", names.caches.join(", ")))
+            .help(format!("known caches: {}", names.caches.join(", ")))
             .propose(name, names.caches.iter().copied());
     }
 }
@@ -168,13 +164,16 @@ fn check_max_object(caching: &CachingTable, file: &File, report: &mut Report) {
     if max.0 > memory / PARTS && !store.disk.written {
         let found = report.warning(
             &caching.max_object.place,
-            format!("the cache `{name}` stores no response of this length: its longest has an eighth of its memory"),
+            format!(
+                "the cache `{name}` cannot store responses of this length: one response may take \
+                an eighth of its memory"
+            ),
         );
         if store.memory.written {
             found.related(&store.memory.place, "its memory");
         }
         found.help(format!(
-            "write more `memory`, or {} bytes here",
+            "give the cache more `memory`, or write {} bytes here",
             memory / PARTS
         ));
     }
@@ -185,8 +184,8 @@ fn check_bypass(caching: &CachingTable, report: &mut Report) {
         // A condition with a mistake may be meant to ask something.
         if bypass.takes_everything() && !report.has_mistakes() {
             report
-                .mistake(&bypass.place, "every request goes past the cache")
-                .help("write what a request must show for that, or cache = false");
+                .mistake(&bypass.place, "every request bypasses the cache")
+                .help("write a condition for the requests that bypass the cache, or cache = false");
         }
     }
 }
@@ -201,8 +200,8 @@ fn check_purge(caching: &CachingTable, report: &mut Report) {
         report
             .warning(
                 place,
-                format!("with `{network}` every client may purge the cache"),
+                format!("`{network}` lets every client purge the cache"),
             )
-            .help("write the addresses or networks of those who publish");
+            .help("write only the addresses or networks of your publishing system");
     }
 }

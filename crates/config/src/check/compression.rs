@@ -33,13 +33,13 @@ fn check_route(route: &Route, report: &mut Report) {
     let key = action.key;
     if route.compression().is_some() {
         let help = match key {
-            "files" => "files are compressed by `compress` of `files`",
+            "files" => "for files, write `compress` in `files`",
             _ => "leave `compress` out",
         };
         report
             .mistake(
                 &route.compress.place,
-                format!("`compress` goes with `upstream`, and this route has `{key}`"),
+                format!("`compress` needs `upstream`, but this route has `{key}`"),
             )
             .related(action.place, "this answers the route's requests")
             .help(help);
@@ -48,7 +48,7 @@ fn check_route(route: &Route, report: &mut Report) {
         report
             .mistake(
                 &route.coded_requests.place,
-                format!("`coded_requests` goes with `upstream`, and this route has `{key}`"),
+                format!("`coded_requests` needs `upstream`, but this route has `{key}`"),
             )
             .related(action.place, "this answers the route's requests")
             .help("leave it out");
@@ -63,11 +63,11 @@ fn check_table(it: &ResponseCompressionTable, report: &mut Report) {
         let name = &prefix.value.0;
         let why = match gain_of(name.as_bytes()) {
             Gain::Possible => continue,
-            Gain::CompressedAlready => "is compressed already",
-            Gain::Framed => "is sent in pieces that have to arrive at once",
+            Gain::CompressedAlready => "is already compressed",
+            Gain::Framed => "is sent in pieces that must arrive without delay",
         };
         report
-            .warning(&prefix.place, format!("what begins with `{name}` {why}"))
-            .help("such responses are sent as they are: leave it out");
+            .warning(&prefix.place, format!("content of type `{name}` {why}"))
+            .help("such responses are never compressed: leave it out");
     }
 }

@@ -40,7 +40,7 @@ fn check_fields(written: &WrittenEdits<'_>, report: &mut Report) {
             for field in named(maps, "Host") {
                 report
                     .mistake(&field.place, format!("`Host` can't be {verb}"))
-                    .help("a request has one: write it in `set`");
+                    .help("a request has exactly one: write it in `set`");
             }
         }
         let removed = headers.remove.value.iter().flatten();
@@ -50,7 +50,7 @@ fn check_fields(written: &WrittenEdits<'_>, report: &mut Report) {
         {
             report
                 .mistake(&headers.remove.place, "`Host` can't be removed")
-                .help("a request has one: write another in `set`");
+                .help("a request has exactly one: to change it, write it in `set`");
         }
         for map in [&headers.set, &headers.add, &headers.append] {
             check_doubles(map, report);
@@ -59,7 +59,10 @@ fn check_fields(written: &WrittenEdits<'_>, report: &mut Report) {
     if let Some(headers) = &written.response.value {
         for field in named(&headers.append, "Set-Cookie") {
             report
-                .mistake(&field.place, "cookies can't share a line")
+                .mistake(
+                    &field.place,
+                    "several cookies can't share one `Set-Cookie` header",
+                )
                 .help("write it in `add`");
         }
         for map in [&headers.set, &headers.add, &headers.append] {
@@ -85,7 +88,7 @@ fn check_doubles<K: FromText>(map: &Field<Map<K, FieldText>>, report: &mut Repor
         let mut same = earlier.filter(|it| it.name.eq_ignore_ascii_case(&field.name));
         if let Some(first) = same.next() {
             report
-                .mistake(&field.place, format!("`{}` has a second value", field.name))
+                .mistake(&field.place, format!("`{}` is changed twice", field.name))
                 .related(&first.place, "the first is here");
         }
     }
@@ -115,7 +118,7 @@ fn check_names(route: &Route, names: &[&str], report: &mut Report) {
                 "add them:\n[edits.{name}]\nrequest_headers = {{ set = {{ X-User = \"…\" }} }}"
             ));
         } else {
-            found.help(format!("there are {}", names.join(", ")));
+            found.help(format!("known edits: {}", names.join(", ")));
             found.propose(name, names.iter().copied());
         }
     }
@@ -144,9 +147,9 @@ fn check_action(route: &Route, report: &mut Report) {
     ];
     for (key, _, place) in fields.into_iter().filter(|(_, written, _)| *written) {
         let help = if key == "strip_prefix" && route.files.written {
-            "of the path of a file, it is `strip`: files = { root = \"…\", strip = \"/…\" }"
+            "for files, write `strip`: files = { root = \"…\", strip = \"/…\" }"
         } else {
-            "it changes what an endpoint gets; this route asks none"
+            "it changes the request to an endpoint, but this route has no upstream"
         };
         report
             .mistake(place, format!("`{key}` without `upstream`"))
@@ -171,13 +174,13 @@ fn check_cache(route: &Route, file: &File, report: &mut Report) {
             report
                 .mistake(
                     &written.rewrite.place,
-                    format!("{part} is no part of the URL, under which responses are stored"),
+                    format!("{part} is not part of the URL, which is the cache key"),
                 )
                 .related(
                     &route.cache.place,
-                    "the cache would give one client's response to others",
+                    "the cache would serve one client's response to others",
                 )
-                .help("leave `cache` out, or make a route for each value");
+                .help("leave `cache` out, or write one route for each value");
         }
         let fields = written.request.value.iter().flat_map(|it| it.values());
         for field in fields {
@@ -190,11 +193,11 @@ fn check_cache(route: &Route, file: &File, report: &mut Report) {
                 report
                     .mistake(
                         &field.place,
-                        format!("`{}` would be another one for each client", field.name),
+                        format!("`{}` differs for each client", field.name),
                     )
                     .related(
                         &route.cache.place,
-                        "the cache would give one client's response to others",
+                        "the cache would serve one client's response to others",
                     )
                     .help("leave `cache` out");
             }
@@ -213,9 +216,9 @@ fn check_variables(headers: &RequestHeaders, report: &mut Report) {
             report
                 .mistake(
                     &field.place,
-                    format!("`{{{word}}}` is not known before there is a response"),
+                    format!("`{{{word}}}` is not known until there is a response"),
                 )
-                .help("it can stand in `response_headers`");
+                .help("use it in `response_headers`");
         }
     }
 }

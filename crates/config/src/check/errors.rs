@@ -34,9 +34,15 @@ fn check_overlaps(route: &Route, report: &mut Report) {
         });
         if let Some(earlier) = earlier {
             report
-                .mistake(&page.place, format!("errors of `{}` have another page", page.name))
-                .related(&earlier.place, "by this")
-                .help("a page for fewer errors goes before one for more: write ranges of different lengths, or ranges that do not overlap");
+                .mistake(
+                    &page.place,
+                    format!("errors of `{}` already have another page", page.name),
+                )
+                .related(&earlier.place, "here")
+                .help(
+                    "where ranges overlap, the shorter one is used: write ranges of different \
+                    lengths, or ranges that do not overlap",
+                );
         }
     }
 }
@@ -70,7 +76,7 @@ fn check_page(page: &ErrorPageTable, report: &mut Report) {
         report
             .mistake(
                 &page.status.place,
-                format!("an answer with status {status} has no body"),
+                format!("an answer with status {status} cannot have a body"),
             )
             .help("write another status, or leave it out");
     }
@@ -88,15 +94,15 @@ fn check_source(page: &ErrorPageTable, route: &Route, names: &Names<'_>, report:
         ];
         for (key, _, place) in others.into_iter().filter(|(_, written, _)| *written) {
             report
-                .mistake(place, format!("`{key}` goes with `upstream`"))
-                .help("leave it out, or name the upstream that is asked for the page");
+                .mistake(place, format!("`{key}` needs `upstream`"))
+                .help("leave it out, or name the upstream that serves the page");
         }
         return;
     }
     if !page.path.written {
         report
             .mistake(&page.upstream.place, "`upstream` without `path`")
-            .help("write the path that is asked for, as in path = \"/sorry.html\"");
+            .help("write the path of the page, as in path = \"/sorry.html\"");
     }
     let Some(upstream) = &page.upstream.value else {
         return;
@@ -107,9 +113,9 @@ fn check_source(page: &ErrorPageTable, route: &Route, names: &Names<'_>, report:
         report
             .warning(
                 &upstream.place,
-                format!("while `{name}` fails, it has no page for its errors"),
+                format!("while `{name}` fails, it cannot serve the page for its own errors"),
             )
-            .related(&own.place, "the requests go there too")
+            .related(&own.place, "requests of this route go to the same upstream")
             .help("name another upstream, or a `file`");
     }
 }

@@ -83,29 +83,35 @@ fn report_key(key: &Key<'_>, protocol: ProbeProtocol, health: &HealthTable, repo
         .collect();
     let of = alternatives(&of);
     if health.protocol.written {
-        let what = format!("`{name}` is not for `protocol = \"{}\"`", word(protocol));
+        let what = format!(
+            "`{name}` does not apply to `protocol = \"{}\"`",
+            word(protocol)
+        );
         let found = report.mistake(key.place, what);
         found.related(&health.protocol.place, "written here");
         found.help(format!("leave it out, or write {of}"));
     } else if health.path.written && key.of == [Tcp] {
-        let what = format!("`{name}` and `path` are two kinds of probe");
+        let what = format!("`{name}` and `path` cannot be combined");
         let found = report.mistake(key.place, what);
         found.related(&health.path.place, "the other is here");
         found.help(
-            "`path` asks by HTTP, `send` and `receive` are bytes of your own: leave out one kind",
+            "`path` makes an HTTP probe, `send` and `receive` make a TCP probe: leave out one of \
+             them",
         );
     } else if key.of == [Grpc] {
-        let found = report.mistake(key.place, format!("`{name}` is for `protocol = \"grpc\"`"));
+        let found = report.mistake(key.place, format!("`{name}` needs `protocol = \"grpc\"`"));
         found.help("add protocol = \"grpc\", or leave it out");
     } else if key.of == [Postgres, Mysql] {
         let found = report.mistake(key.place, format!("`{name}` without `protocol`"));
-        found.help(format!("add the protocol of the login: {of}"));
+        found.help(format!("add the protocol to log in by: {of}"));
     } else if name == "expect" && (health.send.written || health.send_hex.written) {
-        let found = report.mistake(key.place, "`expect` is for the statuses of HTTP");
+        let found = report.mistake(key.place, "`expect` is for HTTP statuses");
         found.help("write what the answer must contain as `receive`");
     } else {
         let found = report.mistake(key.place, format!("`{name}` without `path`"));
-        found.help("without a path a probe opens a connection and asks nothing; add one, such as path = \"/healthz\"");
+        found.help(
+            "without a path a probe only opens a connection; add one, such as path = \"/healthz\"",
+        );
     }
 }
 
@@ -133,7 +139,7 @@ fn check_bytes(health: &HealthTable, report: &mut Report) {
     } = health;
     for (name, text, hex) in [("send", send, send_hex), ("receive", receive, receive_hex)] {
         if text.written && hex.written {
-            let what = format!("`{name}` and `{name}_hex` are two forms of one value");
+            let what = format!("`{name}` and `{name}_hex` cannot be combined");
             let found = report.mistake(&hex.place, what);
             found.related(&text.place, "the other is here");
             found.help("leave out one of them");
@@ -146,8 +152,8 @@ fn check_bytes(health: &HealthTable, report: &mut Report) {
             } else {
                 &receive.place
             };
-            let found = report.warning(place, "this has a backslash, and no end of a line");
-            found.help("escapes count in double quotes: \"PING\\r\\n\"");
+            let found = report.warning(place, "this text contains a backslash, but no line break");
+            found.help("escapes work only in double quotes: \"PING\\r\\n\"");
         }
     }
     let is_for_tcp = health.protocol.value == Some(Tcp);
@@ -161,25 +167,25 @@ fn check_bytes(health: &HealthTable, report: &mut Report) {
         && !receive_hex.written
     {
         report
-            .mistake(place, "nothing is looked for in the answer to this")
+            .mistake(place, "the answer to this is not checked")
             .help("add what the answer must contain, such as receive = \"+PONG\"");
     }
     for (len, field_place, name) in lengths(health) {
         match (len, name) {
             (0, "send") => {
-                let found = report.mistake(field_place, "nothing would be sent");
-                found.help("where the server speaks first, `receive` alone is enough");
+                let found =
+                    report.mistake(field_place, "`send` is empty, so nothing would be sent");
+                found.help("if the server speaks first, write only `receive`");
             }
             (0, _) => {
                 let found = report.mistake(field_place, "every answer contains an empty text");
                 found.help("write what the answer must contain");
             }
             (len, "receive") if len > MAX_LOOKED_AT => {
-                let what =
-                    format!("only the first {MAX_LOOKED_AT} bytes of an answer are looked at");
+                let what = format!("only the first {MAX_LOOKED_AT} bytes of an answer are checked");
                 report
                     .mistake(field_place, what)
-                    .label(format!("this has {len}"));
+                    .label(format!("this has {len} bytes"));
             }
             _ => {}
         }
@@ -211,7 +217,7 @@ fn check_request(health: &HealthTable, report: &mut Report) {
     if method.is_some_and(|it| it.0 == "HEAD") && health.body.written {
         report
             .mistake(&health.body.place, "an answer to HEAD has no body")
-            .related(&health.method.place, "asked for here");
+            .related(&health.method.place, "HEAD is chosen here");
     }
     if let Some(Text(body)) = &health.body.value
         && body.is_empty()
@@ -240,7 +246,7 @@ fn check_server_name(health: &HealthTable, report: &mut Report) {
         report
             .mistake(
                 &health.host.place,
-                format!("`{host}` is no server name of TLS"),
+                format!("`{host}` is not a valid server name for TLS"),
             )
             .help("write a name without a port, such as host = \"db.example.com\"");
     }
@@ -254,20 +260,20 @@ fn check_probe_times(health: &HealthTable, report: &mut Report) {
         report
             .mistake(
                 &health.interval.place,
-                "probes this often would be a load of their own",
+                "probes this frequent would load the endpoints",
             )
             .help("write 10ms or more");
     } else if timeout.0 > interval.0 {
         let found = report.mistake(
             &health.timeout.place,
-            "a probe may take longer than the time to the next one",
+            "the timeout of a probe is longer than the interval",
         );
         found.help(format!(
             "write {:?} or less, or a longer `interval`",
             interval.0
         ));
         if health.interval.written {
-            found.related(&health.interval.place, "the next one comes after this");
+            found.related(&health.interval.place, "the interval is here");
         }
     }
 }

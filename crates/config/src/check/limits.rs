@@ -19,9 +19,9 @@ pub(super) fn check(file: &File, report: &mut Report) {
             report
                 .mistake(
                     &bound.entries.place,
-                    "`entries` are keys, and this bandwidth is that of each response",
+                    "`entries` needs `key`: without it each response has its own bandwidth",
                 )
-                .help("add the key that responses share it by, as in key = \"client\"");
+                .help("add a key to share the bandwidth by, as in key = \"client\"");
         }
     }
 }
@@ -33,9 +33,9 @@ fn check_user(limit: &LimitTable, report: &mut Report) {
         report
             .mistake(
                 &limit.key.place,
-                "`{user}` is not known before the limits are asked",
+                "`{user}` is not known when limits are checked",
             )
-            .help("limit by \"client\": so nobody can try many passwords");
+            .help("limit by \"client\", which also limits guessing of passwords");
     }
 }
 
@@ -49,7 +49,7 @@ fn check_bound(limit: &LimitTable, report: &mut Report) {
         ("delay", limit.delay.written, &limit.delay.place),
     ] {
         if is_written {
-            let what = format!("`{key}` is of a limit by rate, and this one is by `concurrent`");
+            let what = format!("`{key}` needs `rate`, but this limit has `concurrent`");
             report
                 .mistake(place, what)
                 .help("write two limits: limit = [{ rate = … }, { concurrent = … }]");
@@ -67,7 +67,7 @@ fn check_prefixes(limit: &LimitTable, report: &mut Report) {
         ("prefix_v6", limit.prefix_v6.written, &limit.prefix_v6.place),
     ] {
         if is_written {
-            let what = format!("`{key}` is of a limit by `client`, and this one has another key");
+            let what = format!("`{key}` needs key = \"client\", but this limit has another key");
             report.mistake(place, what).help("leave it out");
         }
     }

@@ -22,7 +22,7 @@ fn check_action(route: &Route, report: &mut Report) {
     if route.mirror.written && !has_upstream && !report.is_syntax_broken() {
         report
             .mistake(&route.mirror.place, "`mirror` without `upstream`")
-            .help("`mirror` copies requests that go to an `upstream` or a `split`; this route has neither");
+            .help("`mirror` copies requests to an `upstream` or a `split`; this route has neither");
     }
 }
 
@@ -34,8 +34,8 @@ fn check_mirror(mirror: &MirrorTable, route: &Route, names: &Names<'_>, report: 
         && *part == 0.0
     {
         report
-            .mistake(place, "no request is in a share of 0")
-            .help("0.01 is one in a hundred; leave `mirror` out to copy none");
+            .mistake(place, "a share of 0 matches no request")
+            .help("0.01 is one in a hundred; to copy none, leave `mirror` out");
     }
     let Some(upstream) = &mirror.upstream.value else {
         return;
@@ -51,7 +51,7 @@ fn check_mirror(mirror: &MirrorTable, route: &Route, names: &Names<'_>, report: 
                 &upstream.place,
                 format!("`{name}` gets each of these requests twice"),
             )
-            .related(&own.place, "it answers them here")
+            .related(&own.place, "it is the route's upstream")
             .help("name another upstream, or leave `mirror` out");
     }
 }

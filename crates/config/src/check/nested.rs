@@ -19,20 +19,20 @@ fn check_below(wanted: &Match, depth: usize, report: &mut Report) {
             report
                 .mistake(
                     &inner.place,
-                    format!("conditions stand in one another more than {MAX_DEPTH} times"),
+                    format!("conditions are nested more than {MAX_DEPTH} levels deep"),
                 )
-                .help("write several routes in place of one");
+                .help("write several routes instead of one");
             continue;
         }
         if inner.takes_everything() && !report.is_syntax_broken() {
             let what = match key {
-                "not" => "every request shows this, so no request takes the route",
-                "any" => "every request shows this, so `any` asks for nothing",
-                _ => "this asks for nothing",
+                "not" => "every request meets this condition, so the route matches none",
+                "any" => "every request meets this condition, so `any` has no effect",
+                _ => "this condition is empty",
             };
             report
                 .mistake(&inner.place, what)
-                .help("write what a request must show, or leave it out");
+                .help("write a condition, or leave it out");
         }
         check_below(inner, depth + 1, report);
     }

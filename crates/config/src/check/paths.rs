@@ -27,11 +27,11 @@ pub(super) fn check(route: &written::Route, report: &mut Report) {
             .warning(
                 &wanted.path.place,
                 format!(
-                    "no request takes this route by `{path}`: some servers read that as \
-                     `{reading}`, so it is refused as ambiguous"
+                    "`{path}` matches no request: some servers read it as `{reading}`, so such \
+                     requests are refused as ambiguous"
                 ),
             )
-            .help("list both: the route then takes the path in either reading");
+            .help("list both paths: the route then matches either reading");
     }
 }
 
@@ -57,14 +57,15 @@ pub(super) fn check_prefixes(routes: &[written::Route], report: &mut Report) {
             }
             let (title, help) = if text.ends_with('*') {
                 (
-                    format!("`{text}` matches nothing below `{stem}/`: `*` does not cross `/`"),
+                    format!("`{text}` matches nothing below `{stem}/`: `*` does not match `/`"),
                     format!("did you mean [\"{stem}\", \"{stem}/*\"]?"),
                 )
             } else {
                 (
-                    format!("`{text}` is that path alone, and nothing below it"),
+                    format!("`{text}` matches only that path, and nothing below it"),
                     format!(
-                        "write \"{stem}/*\" for all that begins with `{text}`, or [\"{stem}\", \"{text}\"] for the page alone"
+                        "write \"{stem}/*\" for all paths that begin with `{text}`, or \
+                         [\"{stem}\", \"{text}\"] for the page alone"
                     ),
                 )
             };

@@ -21,11 +21,14 @@ pub(super) fn check(file: &File, report: &mut Report) {
         if route.upstreams().next().is_none() && route.actions().iter().any(|it| it.is_written) {
             report
                 .mistake(place, "`sticky` without `upstream`")
-                .help("it keeps a client at an endpoint; this route asks none");
+                .help("it keeps a client at an endpoint, but this route has no upstream");
         } else if !sticky.0.keys.written && !has_state_file {
             report
-                .warning(place, "the key of this cookie is lost with the process: after a restart, clients are balanced anew")
-                .help("write `keys`, or a `state_file` in [server]: the key is kept beside it");
+                .warning(
+                    place,
+                    "the key of this cookie is lost on a restart: clients then go to new endpoints",
+                )
+                .help("write `keys`, or a `state_file` in [server]: the key is stored beside it");
         }
         check_table(&sticky.0, report);
         check_others(route, file, report);
@@ -38,7 +41,7 @@ fn check_table(table: &StickyTable, report: &mut Report) {
         report
             .mistake(
                 &table.max_age.place,
-                "a browser counts in whole seconds, and would not keep the cookie",
+                "a browser counts in whole seconds, and would not keep this cookie",
             )
             .help("write 1s or more, or leave `max_age` out");
     }
@@ -67,9 +70,12 @@ fn check_others(route: &Route, file: &File, report: &mut Report) {
         report
             .warning(
                 &route.sticky.place,
-                format!("the cookie `{cookie}` stands for endpoints of two upstreams: each ends the client's session at the other"),
+                format!(
+                    "two upstreams share the cookie `{cookie}`: each would replace the cookie of \
+                    the other"
+                ),
             )
             .related(&other.sticky.place, "the other is here")
-            .help("give each upstream a cookie of its own name");
+            .help("give each upstream a cookie with its own name");
     }
 }

@@ -55,7 +55,9 @@ pub(crate) fn look_up_names(file: &File, report: &mut Report) {
         };
         report
             .warning(place, format!("look up `{name}`: {error}"))
-            .help("the running process looks for it again and again; until then it is no endpoint");
+            .help(
+                "the running process looks it up again and again; until then it is not an endpoint",
+            );
     }
 }
 

@@ -34,7 +34,7 @@ fn check_listener(name: &str, listener: &ListenerTable, file: &File, report: &mu
         report
             .warning(
                 &listener.protocol.place,
-                format!("no route takes the connections of `{name}`: they are closed"),
+                format!("no route matches the connections of `{name}`, so they are closed"),
             )
             .help(format!(
                 "add one:\n[[route]]\nmatch = {{ listener = \"{name}\" }}\nupstream = \"NAME\""
@@ -64,7 +64,7 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
                 .mistake(
                     action.place,
                     format!(
-                        "`{}` answers requests, and this route has connections of TCP",
+                        "`{}` answers HTTP requests, but this route takes TCP connections",
                         action.key
                     ),
                 )
@@ -75,7 +75,7 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
         report
             .mistake(
                 &route.cache.place,
-                "`cache` stores responses to requests, and this route has connections of TCP",
+                "`cache` stores HTTP responses, but this route takes TCP connections",
             )
             .help("leave it out");
     }
@@ -83,15 +83,15 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
         report
             .mistake(
                 &route.auth.place,
-                "`auth` is of requests, and this route has connections of TCP",
+                "`auth` checks HTTP requests, but this route takes TCP connections",
             )
-            .help("`allow` and `deny` go by the address of a client");
+            .help("for TCP, use `allow` and `deny` with client addresses");
     }
     if route.mirror.written && all_speak(ClientProtocol::Tcp) {
         report
             .mistake(
                 &route.mirror.place,
-                "`mirror` copies requests, and this route has connections of TCP",
+                "`mirror` copies HTTP requests, but this route takes TCP connections",
             )
             .help("leave it out");
     }
@@ -99,15 +99,15 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
         report
             .mistake(
                 &route.limit.place,
-                "`limit` counts requests, and this route has connections of TCP",
+                "`limit` counts HTTP requests, but this route takes TCP connections",
             )
-            .help("`limits = { connections = N }` of a listener bounds connections");
+            .help("to limit connections, write `limits = { connections = N }` in the listener");
     }
     if route.bandwidth.written && all_speak(ClientProtocol::Tcp) {
         report
             .mistake(
                 &route.bandwidth.place,
-                "`bandwidth` paces responses, and this route has connections of TCP",
+                "`bandwidth` paces HTTP responses, but this route takes TCP connections",
             )
             .help("leave it out");
     }
@@ -115,7 +115,7 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
         report
             .mistake(
                 &route.compress.place,
-                "`compress` is of responses to requests, and this route has connections of TCP",
+                "`compress` is for HTTP responses, but this route takes TCP connections",
             )
             .help("leave it out");
     }
@@ -124,7 +124,7 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             report
                 .mistake(
                     place,
-                    format!("`{key}` changes requests, and this route has connections of TCP"),
+                    format!("`{key}` changes HTTP requests, but this route takes TCP connections"),
                 )
                 .help("leave it out");
         }
@@ -135,9 +135,9 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             report
                 .mistake(
                     place,
-                    format!("`{key}` is of requests, and this route has connections of TCP"),
+                    format!("`{key}` is for HTTP requests, but this route takes TCP connections"),
                 )
-                .help("of a connection, `listener`, `client`, `sni`, `alpn` and `first_bytes` can be asked");
+                .help("TCP routes can match `listener`, `client`, `sni`, `alpn` and `first_bytes`");
         }
     }
     // The name that a client asks for is known too where its TLS ends.
@@ -149,9 +149,9 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             report
                 .mistake(
                     &sni.place,
-                    "no listener of this route has TLS, so no client names a server by it",
+                    "no listener of this route has TLS, so no client sends a server name",
                 )
-                .help("add `tls` to the listener; `host` is what a request asks for");
+                .help("add `tls` to the listener, or match the `host` of the request");
         }
     }
     for (key, is_written, place) in each.iter().flat_map(|it| of_connections(it)) {
@@ -159,9 +159,9 @@ fn check_route(route: &Route, listeners: &[(String, &ListenerTable)], report: &m
             report
                 .mistake(
                     place,
-                    format!("`{key}` is of connections, and this route has requests of HTTP"),
+                    format!("`{key}` is for TCP connections, but this route takes HTTP requests"),
                 )
-                .help("it goes with a listener that has `protocol = \"tcp\"`");
+                .help("it needs a listener with `protocol = \"tcp\"`");
         }
     }
 }

@@ -84,16 +84,16 @@ fn check_protocol(upstream: &UpstreamTable, report: &mut Report) {
             report
                 .mistake(
                     &upstream.proxy_protocol.place,
-                    "a PROXY header tells of one client, and a connection of HTTP/2 is of many",
+                    "a PROXY header names one client, but an HTTP/2 connection carries many",
                 )
                 .related(place, "HTTP/2 is chosen here")
-                .help("leave one of the two out; `forward` tells endpoints of the client too");
+                .help("leave out one of them; the headers of `forward` also name the client");
         }
         Some(EndpointProtocol::Either) if !matches!(upstream.tls.value, Some(Switch::On(_))) => {
             report
                 .mistake(
                     place,
-                    "`auto` asks in the TLS handshake, and this upstream has no `tls`",
+                    "`auto` negotiates in the TLS handshake, but this upstream has no `tls`",
                 )
                 .help(
                     "add `tls = true`, or write \"h2\" for endpoints that speak HTTP/2 without TLS",
@@ -113,7 +113,7 @@ fn check_lane_use(upstream: &Named<Name, UpstreamTable>, file: &File, report: &m
         if !file.route.value.iter().flatten().any(uses) && !report.is_syntax_broken() {
             report.warning(
                 &lane.place,
-                format!("no route is kept to the lane `{}`", lane.name),
+                format!("no route uses the lane `{}`", lane.name),
             );
         }
     }
@@ -127,7 +127,7 @@ fn check_balance(upstream: &UpstreamTable, report: &mut Report) {
             report
                 .mistake(
                     &upstream.fair.place,
-                    format!("`{word}` has no options named `fair`"),
+                    format!("the balancer `{word}` has no `fair` options"),
                 )
                 .help("leave out `fair`, or write balance = \"fair\"");
         }
@@ -136,8 +136,11 @@ fn check_balance(upstream: &UpstreamTable, report: &mut Report) {
             let with_key: Vec<_> = with_key.map(|it| format!("\"{}\"", it.word())).collect();
             let with_key = alternatives(&with_key);
             report
-                .mistake(&upstream.key.place, format!("`{word}` goes by no key"))
-                .help(format!("leave out `key`, or balance by {with_key}"));
+                .mistake(
+                    &upstream.key.place,
+                    format!("the balancer `{word}` uses no key"),
+                )
+                .help(format!("leave out `key`, or set `balance` to {with_key}"));
         }
     }
     let Some(fair) = &upstream.fair.value else {
@@ -146,8 +149,8 @@ fn check_balance(upstream: &UpstreamTable, report: &mut Report) {
     let mode = fair.weight_mode.value;
     if fair.status.written && mode.is_some_and(|it| it != WeightMode::Peak) {
         report
-            .mistake(&fair.status.place, "a status that is never answered")
-            .help("`fair` refuses with weight_mode = \"peak\" alone");
+            .mistake(&fair.status.place, "this status is never sent")
+            .help("`fair` refuses requests only with weight_mode = \"peak\"");
     }
 }
 
@@ -160,11 +163,11 @@ fn check_queue(upstream: &UpstreamTable, report: &mut Report) {
         let mode = upstream.fair.value.as_ref().map(|it| &it.weight_mode.place);
         let found = report.mistake(
             &upstream.queue.place,
-            "a queue for a balancer that refuses rather than let requests wait",
+            "weight_mode = \"peak\" refuses requests, so a queue is never used",
         );
-        found.help("leave out `queue`, or take another `weight_mode`");
+        found.help("leave out `queue`, or choose another `weight_mode`");
         if let Some(mode) = mode {
-            found.related(mode, "peak refuses");
+            found.related(mode, "`peak` is chosen here");
         }
     }
     let is_fifo = queue.discipline.value == Some(Discipline::Fifo);
@@ -174,8 +177,8 @@ fn check_queue(upstream: &UpstreamTable, report: &mut Report) {
             .help("leave out `target`, or write discipline = \"adaptive-lifo\" or \"codel\"");
     } else if queue.target.value.is_some_and(|it| it.0.is_zero()) {
         report
-            .mistake(&queue.target.place, "no queue stands for less than 0")
-            .help("write the longest wait that is nothing unusual, such as \"100ms\"");
+            .mistake(&queue.target.place, "a `target` of 0 is always exceeded")
+            .help("write the longest wait that is normal, such as \"100ms\"");
     }
     check_sharing(queue, report);
     if let Some(answer) = &queue.answer.value {
@@ -189,15 +192,15 @@ fn check_sharing(queue: &QueueTable, report: &mut Report) {
     };
     let place = &queue.fair_by.place;
     if queue.max.value.map(Bounded::get) == Some(0) {
-        let found = report.mistake(place, "nobody shares a queue in which nobody waits");
+        let found = report.mistake(place, "`fair_by` needs a queue, but `max` is 0");
         found
-            .help("leave out `fair_by`, or write the most requests that may wait, as in max = 1000")
+            .help("leave out `fair_by`, or allow requests to wait, as in max = 1000")
             .related(&queue.max.place, "no queue");
     }
     if queue.discipline.value == Some(Discipline::AdaptiveLifo) {
         let found = report.mistake(
             place,
-            "keys can't be served in turn where whoever came last is served first",
+            "`fair_by` serves keys in turn, but this discipline serves the newest request first",
         );
         found
             .help("leave out `discipline`, or write discipline = \"codel\"")
@@ -206,9 +209,12 @@ fn check_sharing(queue: &QueueTable, report: &mut Report) {
     if let RequestKey::Text(text) = key
         && let Some(name) = text.captures().next()
     {
-        let what = format!("`{{capture:{name}}}` is of a route's path, and a queue has no route");
+        let what = format!(
+            "`{{capture:{name}}}` belongs to the path of one route, but all routes share the queue"
+        );
         report.mistake(place, what).help(
-            "write \"client\", or a text that every request has, such as \"{header:X-Api-Key}\"",
+            "write \"client\", or a text that works for every route, such as \
+             \"{header:X-Api-Key}\"",
         );
     }
 }
@@ -225,7 +231,7 @@ fn check_weights(
         report
             .mistake(
                 &upstream.endpoints.place,
-                format!("every endpoint of `{name}` has weight 0, so that none gets a request"),
+                format!("every endpoint of `{name}` has weight 0, so none gets a request"),
             )
             .help("give one of them a larger `weight`");
     }
@@ -266,7 +272,7 @@ fn check_names(endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
                     "an endpoint with an address and a service",
                 )
                 .related(&it.srv.place, "the service")
-                .help("the records of the service name the addresses: leave out `address`");
+                .help("the DNS records of the service give the addresses: leave out `address`");
         }
         // The effective configuration may write the default.
         let weight = it.weight.value.map(Bounded::get);
@@ -274,7 +280,7 @@ fn check_names(endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
             report
                 .mistake(
                     &it.weight.place,
-                    "the records of a service have weights of their own",
+                    "the DNS records of a service give the weights",
                 )
                 .help("leave out `weight`");
         }
@@ -294,7 +300,10 @@ fn check_names(endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
         ];
         for (key, _, place) in of_names.into_iter().filter(|(_, is_said, _)| *is_said) {
             report
-                .mistake(place, format!("`{key}` is for a name that is looked up"))
+                .mistake(
+                    place,
+                    format!("`{key}` applies only to names that are looked up"),
+                )
                 .help(format!("leave out `{key}`"));
         }
     }
@@ -306,9 +315,9 @@ fn check_tiers(endpoints: &[Placed<ShortEndpoint>], report: &mut Report) {
         let tier = it.tier.value.map(Bounded::get);
         if it.backup.value == Some(true) && it.tier.written && tier == Some(0) {
             report
-                .mistake(&it.tier.place, "a backup is of tier 1 or later")
-                .related(&it.backup.place, "it is one by this")
-                .help("leave out `tier`, or `backup`");
+                .mistake(&it.tier.place, "a backup has tier 1 or higher")
+                .related(&it.backup.place, "`backup` is here")
+                .help("leave out `tier` or `backup`");
         }
     }
 }
@@ -327,10 +336,8 @@ fn check_loops(endpoints: &[Placed<ShortEndpoint>], file: &File, report: &mut Re
         if let Some((_, bind)) = binds().find(|(bind, _)| leads_to(bind)) {
             report
                 .warning(&address.place, "this endpoint is the proxy itself")
-                .related(bind, "a request that is sent there comes back here")
-                .help(
-                    "name the server behind the proxy; a request that comes back is answered 508",
-                );
+                .related(bind, "requests sent there come back to this listener")
+                .help("name the server behind the proxy; requests that loop are answered 508");
         }
     }
 }
@@ -375,9 +382,9 @@ fn check_lanes(upstream: &UpstreamTable, endpoints: &[Placed<ShortEndpoint>], re
         report
             .mistake(
                 &upstream.lanes.place,
-                "a lane is a part of the slots, and an endpoint has any number of them",
+                "`lanes` divides the slots of an upstream, but an endpoint has no limit of slots",
             )
-            .related(&endpoint.place, "this one has no `max_in_flight`")
+            .related(&endpoint.place, "this endpoint has no `max_in_flight`")
             .help("give every endpoint a `max_in_flight`, or leave out `lanes`");
         return;
     }
@@ -396,11 +403,11 @@ fn check_lanes(upstream: &UpstreamTable, endpoints: &[Placed<ShortEndpoint>], re
             report
                 .mistake(
                     place,
-                    format!("the lane `{}` is wider than its upstream", lane.name),
+                    format!("the lane `{}` has more slots than its upstream", lane.name),
                 )
-                .label(format!("{width} of {slots} slots"))
+                .label(format!("{width}, but the upstream has {slots} slots"))
                 .help(format!(
-                    "`max_in_flight` of all endpoints adds up to {slots}; a lane is a part of that"
+                    "write at most {slots}, which is the sum of `max_in_flight` of all endpoints"
                 ));
         }
     }
@@ -423,7 +430,7 @@ fn check_probed_port(
     if let Some(endpoint) = endpoints.iter().find(is_unix) {
         report
             .mistake(&health.port.place, "a Unix socket has no port")
-            .related(&endpoint.place, "this endpoint is one")
+            .related(&endpoint.place, "this endpoint is a Unix socket")
             .help("leave out `port`");
     }
 }

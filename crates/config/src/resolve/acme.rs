@@ -49,9 +49,9 @@ pub(super) fn acme(
                     .is_none_or(|it| it.acme.value.is_none())
         };
         if file.acme.written && !listeners.clone().any(is_mistaken) {
-            report
-                .warning(&table.place, "no listener orders certificates by ACME")
-                .help("add it to the `tls` of one: tls = { acme = \"admin@example.com\" }");
+            report.warning(&table.place, "no listener uses ACME").help(
+                "add `acme` to the `tls` of a listener: tls = { acme = \"admin@example.com\" }",
+            );
         }
         return Some(None);
     }
@@ -61,7 +61,7 @@ pub(super) fn acme(
         report
             .mistake(
                 &other.place,
-                "a second e-mail address: all listeners share an account",
+                "a second e-mail address for ACME: all listeners share one account",
             )
             .related(&email?.place, "the first one");
     }
@@ -215,7 +215,7 @@ fn look_at_program(path: &Path, place: &SourcePlace, report: &mut Report) {
     let shown = path.display();
     let why = match std::fs::metadata(path) {
         Err(error) => error.to_string(),
-        Ok(found) if !found.is_file() => "it is no file".to_owned(),
+        Ok(found) if !found.is_file() => "it is not a file".to_owned(),
         Ok(_) => match rustix::fs::access(path, Access::EXEC_OK) {
             Ok(()) => return,
             Err(error) => {
@@ -258,7 +258,7 @@ fn names_on_demand(table: &OnDemandTable, report: &mut Report) -> Option<OnDeman
         report
             .mistake(
                 &table.place,
-                "`on_demand` does not say which names may have a certificate",
+                "`on_demand` needs `names` or `ask`: which names may have a certificate",
             )
             .help("write { names = \"*.example.com\" } or { ask = \"http://127.0.0.1:9000/allowed\" }");
         return None;
@@ -293,9 +293,11 @@ fn dns_updates(
                 return None;
             }
             if fields.iter().any(|(written, _)| *written) {
-                report.mistake(&table.place, "`dns` is a name server with its key, or a program")
+                report.mistake(&table.place, "`dns` is either a name server with its key, or a \
+                    program")
             } else {
-                report.mistake(&table.place, "`dns` does not say who writes the records")
+                report.mistake(&table.place, "`dns` needs `server` or `hook`: what writes the \
+                    records")
             }
             .help("write { server = \"10.0.0.53\", key_file = \"acme.key\" } or { hook = \"PROGRAM\" }");
             None
@@ -315,14 +317,20 @@ fn challenges(table: &AcmeTable, file: &File, report: &mut Report) -> Option<Vec
                 report
                     .mistake(
                         &it.place,
-                        "no listener answers `http-01`: that comes by plain HTTP",
+                        "no listener answers `http-01`, which arrives by plain HTTP",
                     )
                     .help("add one:\n[[listener]]\nbind = \":80\"\nredirect_to_https = true");
             }
             if it.value == Challenge::Dns01 && !table.dns.written {
                 report
-                    .mistake(&it.place, "nobody writes the records of `dns-01`")
-                    .help("say who, in `dns` of `[acme]`");
+                    .mistake(
+                        &it.place,
+                        "`dns-01` needs `dns`: what writes its DNS records",
+                    )
+                    .help(
+                        "add to `[acme]`: dns = { server = \"10.0.0.53\", key_file = \"acme.key\" \
+                        } or dns = { hook = \"PROGRAM\" }",
+                    );
             }
         }
         return Some(chosen.0.iter().map(|it| it.value).collect());
@@ -362,11 +370,8 @@ pub(super) fn names(
         for it in &written.0 {
             if it.value.0.starts_with("*.") && !has_dns {
                 report
-                    .mistake(
-                        &it.place,
-                        "a certificate for all names below one takes `dns-01`",
-                    )
-                    .help("say who writes its records, in `dns` of `[acme]`");
+                    .mistake(&it.place, "a wildcard certificate needs `dns-01`")
+                    .help("add `dns` to `[acme]`, which writes its DNS records");
             }
         }
         return written.0.iter().map(|it| it.value.0.clone()).collect();
@@ -393,15 +398,15 @@ pub(super) fn names(
     for name in &wildcards {
         left_out(
             name,
-            "that takes `dns-01`",
-            "say who writes its records, in `dns` of `[acme]`, or write the `names` of `acme`",
+            "a wildcard certificate needs `dns-01`",
+            "add `dns` to `[acme]`, which writes its DNS records, or list the `names` of `acme`",
         );
     }
     for name in &no_names {
         left_out(
             name,
-            "it is no name of the DNS",
-            "write the `names` of `acme`, or give it a certificate of your own",
+            "it is not a DNS name",
+            "list the `names` of `acme`, or add a certificate of your own for it",
         );
     }
     let has_none = names.is_empty() && wildcards.is_empty() && no_names.is_empty();
@@ -409,9 +414,13 @@ pub(super) fn names(
         report
             .mistake(
                 &table.place,
-                "no route of this listener has a host, so no name is known to order a certificate for",
+                "no route of this listener has a host, so it is not known for which names to \
+                 order certificates",
             )
-            .help("add `match = { host = \"www.example.com\" }` to a route, or write names here: acme = { names = [\"www.example.com\"] }");
+            .help(
+                "add `match = { host = \"www.example.com\" }` to a route, or list the names here: \
+                acme = { names = [\"www.example.com\"] }",
+            );
     }
     names
 }

@@ -46,7 +46,7 @@ pub(super) fn read_files(
                     report
                         .warning(
                             place,
-                            format!("there is no user in {path}: nobody can log in"),
+                            format!("there is no user in {path}, so nobody can log in"),
                         )
                         .help(format!("add one: `htpasswd -B {path} USER`"));
                 }
@@ -77,7 +77,7 @@ fn report_unusable(
         ReadError::Unreadable(error) => {
             let found = report_unreadable(path, place, error, report);
             if error.kind() == ErrorKind::NotFound {
-                found.help(format!("make it: `htpasswd -cB {} USER`", path.display()));
+                found.help(format!("create it: `htpasswd -cB {} USER`", path.display()));
             }
         }
         ReadError::Line(line) => {

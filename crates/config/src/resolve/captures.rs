@@ -38,7 +38,7 @@ pub(super) fn path_regexes(
                 format!("no regular expression of this route's path has a group `{name}`"),
             )
             .help(format!(
-                "as in: match = {{ path = {{ regex = \"^/u/{group}\" }} }}"
+                "add one, as in: match = {{ path = {{ regex = \"^/u/{group}\" }} }}"
             ));
     }
     are_known.then_some(regexes)

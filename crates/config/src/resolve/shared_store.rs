@@ -26,8 +26,11 @@ pub(super) fn resolve(
     if table.ca.written {
         if store.tls.is_none() {
             report
-                .mistake(&table.ca.place, "without TLS nobody vouches for the server")
-                .related(&table.url.place, "its URL")
+                .mistake(
+                    &table.ca.place,
+                    "`ca` verifies the certificate of the server, but its URL has no TLS",
+                )
+                .related(&table.url.place, "the URL")
                 .help("write the URL with `rediss://`, or leave `ca` out");
         }
         let ca = paths(&table.ca, surroundings.folder, report)?;
@@ -78,16 +81,20 @@ pub(super) fn encrypted(
             encrypt_with,
         })),
         (Some(_), None) => {
-            let what = format!("{secrets} stored at a server only encrypted, and there is no key");
+            let what =
+                format!("{secrets} stored at a server only in encrypted form, but there is no key");
             report.mistake(&shared.place, what).help(
-                "make one, copy it to each machine, and name it: `(umask 077; openssl rand 32 > \
+                "create one, copy it to each machine, and name it: `(umask 077; openssl rand 32 > \
                  cluster.key)` and encrypt_with = \"cluster.key\"",
             );
             None
         }
         (None, Some(_)) => {
             report
-                .warning(&encrypt_with.place, "nothing is stored at a server")
+                .warning(
+                    &encrypt_with.place,
+                    "`encrypt_with` has no effect without `shared`",
+                )
                 .help("name the server with `shared`, or leave this out");
             Some(None)
         }

@@ -25,7 +25,7 @@ pub(super) fn resolve(
         report
             .mistake(
                 &table.lifetime.place,
-                "clients keep no ticket for more than 7 days",
+                "clients keep tickets for 7 days at most",
             )
             .help("write \"7d\" or less");
     }
@@ -47,7 +47,10 @@ fn shared(
     let shared = shared_store::encrypted(server, key, "keys of tickets are", surroundings, report)?;
     if shared.is_some() && table.keys.written {
         report
-            .mistake(&table.shared.place, "keys are in files or at a server")
+            .mistake(
+                &table.shared.place,
+                "keys are either in files or at a server",
+            )
             .related(&table.keys.place, "the files")
             .help("leave `keys` out, or `shared`");
     }
@@ -67,7 +70,7 @@ fn keys(
         report
             .warning(
                 &table.rotation.place,
-                "keys from files are replaced by their files, not by time",
+                "keys from files change when their files change, not by time",
             )
             .related(&table.keys.place, "the files")
             .help("leave `rotation` out");

@@ -46,7 +46,10 @@ pub(super) fn listeners(
         if written.is_empty() && acme.is_some_and(|it| it.table().is_none()) {
             report
                 .mistake(&table.certificates.place, "there is no certificate")
-                .help("write where one is: certificates = [{ chain = \"site.pem\", key = \"site.key\" }], or have them ordered: acme = \"admin@example.com\"");
+                .help(
+                    "name its files: certificates = [{ chain = \"site.pem\", key = \"site.key\" \
+                    }], or order it by ACME: acme = \"admin@example.com\"",
+                );
         }
         let sources = written.iter().map(|it| source(it, surroundings, report));
         let sources: Vec<_> = sources.collect();
@@ -63,14 +66,14 @@ pub(super) fn listeners(
                 report
                     .warning(
                         &path.place,
-                        "whoever reads this file can decrypt all connections",
+                        "anyone who can read this file can decrypt all connections",
                     )
-                    .help("take it out once the fault is found");
+                    .help("remove it when you have found the fault");
                 let absolute = absolute(&path.value.0, &path.place, surroundings.folder, report);
                 let found = absolute.as_ref().and_then(|it| std::fs::metadata(it).ok());
                 let is_no_file = |it: Metadata| it.is_dir() || it.file_type().is_fifo();
                 if surroundings.lookup != NameLookup::Skip && found.is_some_and(is_no_file) {
-                    report.mistake(&path.place, "a folder or a pipe takes no secrets");
+                    report.mistake(&path.place, "write a regular file, not a folder or a pipe");
                 }
                 absolute.map(Some)
             }
@@ -91,7 +94,7 @@ pub(super) fn listeners(
                 report
                     .mistake(
                         &table.early_data.place,
-                        "early data comes before the certificate of the client",
+                        "early data arrives before the certificate of the client",
                     )
                     .help("leave out `early_data` or `client`");
             }
@@ -99,7 +102,8 @@ pub(super) fn listeners(
                 report
                     .mistake(
                         &table.early_data.place,
-                        "early data may be a copy, and nobody knows what comes of it over TCP",
+                        "early data can be replayed, and over TCP Evenkeel cannot tell whether \
+                         that is safe",
                     )
                     .help("leave it out, or set protocol = \"http\"");
             }
@@ -221,12 +225,9 @@ fn check_sockets(it: &UpstreamTable, report: &mut Report) {
         let is_socket = |it: &&Placed<EndpointAddress>| matches!(&it.value.destination, Destination::Address(at) if at.is_unix());
         if let Some(socket) = address.filter(is_socket) {
             report
-                .mistake(
-                    &socket.place,
-                    "no certificate is for the path of a Unix socket",
-                )
-                .related(&it.tls.place, "TLS, without a name")
-                .help("say which name certificates have: tls = { name = \"app.internal\" }");
+                .mistake(&socket.place, "no certificate can name a Unix socket")
+                .related(&it.tls.place, "this TLS has no `name`")
+                .help("write the name in the certificates: tls = { name = \"app.internal\" }");
         }
     }
 }
@@ -249,19 +250,19 @@ fn trust(
                 &table.crl.place
             };
             report
-                .mistake(place, "nobody vouches for what is not verified")
-                .related(&verify.place, "nothing is verified")
-                .help("leave one of the two out");
+                .mistake(place, "this has no effect, because `verify` is false")
+                .related(&verify.place, "verification is off")
+                .help("remove one of them");
         } else if table.pins.value.as_ref().is_some_and(Vec::is_empty) {
             report
                 .warning(
                     &verify.place,
-                    "certificates of endpoints are not verified: whoever is between can read \
-                     and change everything",
+                    "certificates of endpoints are not verified: anyone on the network path can \
+                     read and change all traffic",
                 )
                 .help(
-                    "name the file of the authority, or of the endpoint's own certificate: \
-                     ca = \"FILE\"",
+                    "name the file of the authority, or of a self-signed certificate: ca = \
+                     \"FILE\"",
                 );
         }
         return Some(Trust::Unverified);
@@ -270,7 +271,7 @@ fn trust(
         if table.crl.written {
             report
                 .mistake(&table.crl.place, "lists of revoked certificates need `ca`")
-                .help("name the file of the authority whose list it is: ca = \"FILE\"");
+                .help("name the file of the authority that issued the list: ca = \"FILE\"");
         } else if is_looked_at && let Err(error) = Authorities::system_once() {
             report
                 .mistake(place, error.to_string())
@@ -328,7 +329,7 @@ fn look(source: &Source, place: &SourcePlace, report: &mut Report) {
                         "the certificate in {path} is not valid yet: it will be in {hours} hours"
                     ),
                 )
-                .help("clients refuse it until then: is the clock of this machine right?");
+                .help("clients refuse it until then; check the clock of this machine");
         }
         let Some(left) = certificate.ends_soon(now) else {
             continue;

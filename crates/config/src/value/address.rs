@@ -21,16 +21,21 @@ impl FromText for CollectorUrl {
     const PATTERN: Option<&'static str> = Some("^http://");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = Fault::new(format!("`{text}` is no URL of a collector"));
+        let fault = Fault::new(format!("`{text}` is not a valid URL of a collector"));
         let Some(rest) = text.strip_prefix("http://") else {
             return Err(if text.starts_with("https://") {
-                fault.help("only `http` is spoken: send to a collector on this machine, and let that go on with TLS")
+                fault.help(
+                    "only `http` is supported: send to a collector on this machine, which can \
+                    forward with TLS",
+                )
             } else {
                 fault.help("write it as in \"http://127.0.0.1:4318\"")
             });
         };
         if !rest.bytes().all(|it| it.is_ascii_graphic() && it != b'#') {
-            return Err(fault.help("no spaces, no `#`, and %XX for what is not ASCII"));
+            return Err(
+                fault.help("write no spaces and no `#`, and %XX for characters outside ASCII")
+            );
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if authority.contains('@') {
@@ -71,7 +76,7 @@ pub struct Bind(pub Address);
 impl FromText for Bind {
     const FORM: &'static str = "an address, such as `\"0.0.0.0:8080\"`, `\"[::]:80\"`, `\":8080\"` or `\"unix:/run/x.sock\"`";
     const SEVERAL: Option<&'static str> =
-        Some("an address has a `[[listener]]` of its own: write one for each");
+        Some("a listener has one address: write one `[[listener]]` for each");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         if let Some(path) = text.strip_prefix("unix:") {
@@ -80,18 +85,18 @@ impl FromText for Bind {
         if let Ok(address) = text.parse() {
             return Ok(Self(Address::Tcp(address)));
         }
-        let fault = Fault::new(format!("`{text}` is no address to listen on"));
+        let fault = Fault::new(format!("`{text}` is not a valid address to listen on"));
         if text.contains("${") || text.contains("{{") || text.contains("{$") {
             return Err(fault.help(
-                "no variable is expanded in a value: `--set listener.0.bind=:8080` or \
-                 EVENKEEL_LISTENER__0__BIND=:8080 sets it",
+                "variables are not expanded in values: set it with `--set listener.0.bind=:8080` \
+                 or EVENKEEL_LISTENER__0__BIND=:8080",
             ));
         }
         let mut options = text.split_whitespace().skip(1);
         if text.starts_with("https://") || options.any(|it| matches!(it, "ssl" | "tls" | "crt")) {
             return Err(fault.help(
-                "write the address alone, and beside it \
-                 tls = { certificates = [{ chain = \"FILE\", key = \"FILE\" }] }",
+                "write only the address, and add tls = { certificates = [{ chain = \"FILE\", key \
+                 = \"FILE\" }] }",
             ));
         }
         if let Some(meant) = with_brackets(text) {
@@ -132,7 +137,7 @@ impl FromText for Bind {
     }
 }
 
-const IPV4_HELP: &str = "each of the four numbers of an IPv4 address is 0 to 255";
+const IPV4_HELP: &str = "an IPv4 address has four numbers from 0 to 255";
 
 /// Whether a text is an address in the form that stands before a port.
 fn is_ip(text: &str) -> bool {
@@ -247,10 +252,10 @@ fn destination(text: &str) -> Result<Destination, Fault> {
     if let Some(path) = text.strip_prefix("unix:") {
         return unix_path(path).map(Destination::Address);
     }
-    let fault = Fault::new(format!("`{text}` is no address of an endpoint"));
+    let fault = Fault::new(format!("`{text}` is not a valid address of an endpoint"));
     if let Ok(address) = text.parse::<SocketAddr>() {
         return match address.port() {
-            0 => Err(fault.help("nothing can be reached at port 0")),
+            0 => Err(fault.help("the port cannot be 0")),
             _ => Ok(Destination::Address(Address::Tcp(address))),
         };
     }
@@ -288,7 +293,7 @@ fn destination(text: &str) -> Result<Destination, Fault> {
     {
         return Err(fault.help(match endpoint_options(options) {
             Some(keys) => format!("write a table: {{ address = \"{address}\"{keys} }}"),
-            None => format!("options go into a table: {{ address = \"{address}\", … }}"),
+            None => format!("write options in a table: {{ address = \"{address}\", … }}"),
         }));
     }
     if let Some((address, _)) = text.split_once('/')
@@ -369,7 +374,7 @@ impl FromText for ServiceName {
         if is_service && text.len() < 254 && labels.all(is_label) {
             return Ok(Self(text.to_owned()));
         }
-        let fault = Fault::new(format!("`{text}` is no name of a service"));
+        let fault = Fault::new(format!("`{text}` is not a valid name of a service"));
         Err(fault.help("write service, protocol and domain, as in \"_http._tcp.app.internal\""))
     }
 }
@@ -388,7 +393,7 @@ impl FromText for ResolverAddress {
         match text.parse::<SocketAddr>() {
             Ok(address) if address.port() > 0 => Ok(Self(address)),
             _ => {
-                let fault = Fault::new(format!("`{text}` is no address of a name server"));
+                let fault = Fault::new(format!("`{text}` is not a valid address of a name server"));
                 Err(fault.help("write an IP address, as in \"10.0.0.2\" or \"10.0.0.2:5353\""))
             }
         }

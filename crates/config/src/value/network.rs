@@ -18,17 +18,18 @@ impl FromText for Client {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         text.parse().map(Self).map_err(|error| {
-            let fault = Fault::new(format!("`{text}` is no address or network"));
+            let fault = Fault::new(format!("`{text}` is not a valid address or network"));
             match error {
                 NetworkError::Address if matches!(text, "all" | "any" | "*") => fault.help(
-                    "everybody is [\"0.0.0.0/0\", \"::/0\"]; with `allow`, all others are denied anyway",
+                    "all addresses are [\"0.0.0.0/0\", \"::/0\"]; with `allow`, all others are \
+                     denied anyway",
                 ),
                 NetworkError::Address => match networks_between(text) {
                     Some(networks) => fault.help(format!("write networks: [{networks}]")),
                     None => fault.help("write it as in \"10.0.0.1\" or \"10.0.0.0/8\""),
                 },
                 NetworkError::PrefixLen => fault
-                    .help("after `/` stands the number of bits: at most 32 for IPv4, 128 for IPv6"),
+                    .help("write the number of bits after `/`: at most 32 for IPv4, 128 for IPv6"),
             }
         })
     }
@@ -39,8 +40,8 @@ impl FromText for Client {
         let network = text.parse::<Network>().ok()?.to_string();
         let first = network.split('/').next()?.parse::<IpAddr>().ok()?;
         (first != address).then(|| {
-            Fault::new(format!("`{text}` is the whole network `{network}`")).help(format!(
-                "write \"{network}\" for the network, \"{address}\" for the one address"
+            Fault::new(format!("`{text}` means the whole network `{network}`")).help(format!(
+                "write \"{network}\" for the network, or \"{address}\" for the single address"
             ))
         })
     }
@@ -112,12 +113,12 @@ impl FromText for Peer {
         "an address or network, such as `\"10.0.0.0/8\"` or `\"::1\"`, or `\"unix\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = || Fault::new(format!("`{text}` is no address or network"));
+        let fault = || Fault::new(format!("`{text}` is not a valid address or network"));
         match text {
             "unix" => Ok(Self::Unix),
             "*" | "all" | "any" => Err(fault().help(
-                "name the proxies in front, as in \"10.0.0.0/8\": with all addresses any \
-                 client could claim any address",
+                "list only the proxies in front, as in \"10.0.0.0/8\": otherwise any client could \
+                 claim any address",
             )),
             "private_ranges" | "private" => Err(fault().help(
                 "write the networks: [\"10.0.0.0/8\", \"172.16.0.0/12\", \"192.168.0.0/16\", \

@@ -21,32 +21,32 @@ impl FromText for Host {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         HostPattern::new(text).map(Self).map_err(|error| {
-            let fault = Fault::new(format!("`{text}` is no pattern of a host"));
+            let fault = Fault::new(format!("`{text}` is not a valid host pattern"));
             match error {
                 _ if regex_like::kind(text).is_some() => fault.help(format!(
-                    "write a regular expression as {}; as text a host is {}",
+                    "write a regular expression as {}; a plain host is {}",
                     regex_like::as_table(text),
                     examples(Self::FORM)
                 )),
                 PatternError::HostWildcard if text == "*" => {
-                    fault.help("leave out `host` to match every host")
+                    fault.help("to match every host, leave out `host`")
                 }
                 PatternError::HostWildcard => {
-                    fault.help("a wildcard stands in front, as in \"*.example.com\"")
+                    fault.help("a wildcard must come first, as in \"*.example.com\"")
                 }
                 _ if text.contains(':') => {
-                    fault.help("write the host alone, without a port or scheme")
+                    fault.help("write only the host, without port or scheme")
                 }
-                _ if !text.is_ascii() => fault.help("write it in its ASCII form (xn--…)"),
+                _ if !text.is_ascii() => fault.help("write its ASCII form (xn--…)"),
                 _ => fault.help("write it as in \"example.com\" or \"*.example.com\""),
             }
         })
     }
 
     fn doubt(text: &str) -> Option<Fault> {
-        let fault = Fault::new(format!("no host is `{text}`"));
+        let fault = Fault::new(format!("`{text}` matches no host"));
         if text == "_" {
-            return Some(fault.help("leave out `host` to match every host"));
+            return Some(fault.help("to match every host, leave out `host`"));
         }
         let domain = text.strip_prefix('.')?;
         Some(fault.help(format!(
@@ -65,14 +65,15 @@ impl FromText for Path {
 
     fn from_text(text: &str) -> Result<Self, Fault> {
         PathPattern::new(text).map(Self).map_err(|error| {
-            let fault = Fault::new(format!("`{text}` is no pattern of a path"));
+            let fault = Fault::new(format!("`{text}` is not a valid path pattern"));
             match error {
                 _ if regex_like::kind(text).is_some() => fault.help(path_help(text)),
                 PatternError::QueryInPath => fault
                     .help("a path has no query; match that with `query = { name = \"value\" }`"),
                 PatternError::TooLong => fault.help(too_long()),
                 _ if text.starts_with('*') => fault.help(format!(
-                    "`*` stays within a segment, `**` crosses `/`: did you mean `\"*{text}\"`?"
+                    "`*` matches within a segment, `**` also matches `/`: did you mean \
+                     `\"*{text}\"`?"
                 )),
                 _ => fault.help(format!("a path begins with `/`: \"/{text}\"")),
             }
@@ -82,7 +83,7 @@ impl FromText for Path {
     fn doubt(text: &str) -> Option<Fault> {
         let what = match regex_like::kind(text)? {
             Foreign::Regex => format!("`{text}` looks like a regular expression"),
-            Foreign::Placeholder => format!("the placeholder in `{text}` stands for itself"),
+            Foreign::Placeholder => format!("the placeholder in `{text}` is matched literally"),
         };
         Some(Fault::new(what).help(path_help(text)))
     }
@@ -114,7 +115,7 @@ fn path_help(text: &str) -> String {
         [only] => format!(": did you mean {only}?"),
         all => format!(": did you mean [{}]?", all.join(", ")),
     };
-    let as_text = format!("as text a path is {}{meant}", examples(Path::FORM));
+    let as_text = format!("a plain path is {}{meant}", examples(Path::FORM));
     match regex_like::kind(text) {
         Some(Foreign::Regex) => {
             let table = regex_like::as_table(text);
@@ -167,7 +168,7 @@ impl Setting for WantedValue {
     fn shape() -> Shape {
         Shape::AnyOf(vec![
             Shape::Text {
-                form: "text in which `*` stands for anything",
+                form: "text in which `*` matches anything",
                 pattern: None,
             },
             Shape::Integer {

@@ -64,12 +64,12 @@ pub(super) fn read_regex(node: &Node, case: Case, report: &mut Report) -> Option
         Err(error) => {
             let (what, help) = match error {
                 RegexError::Syntax(what) => (
-                    format!("`{text}` is no regular expression: {what}"),
+                    format!("`{text}` is not a valid regular expression: {what}"),
                     advice(&what),
                 ),
                 RegexError::TooLarge => (
-                    format!("`{text}` takes more than 1 MiB of memory"),
-                    "write smaller counts: `{1,1000}` stands for a thousand copies".to_owned(),
+                    format!("`{text}` needs more than 1 MiB of memory"),
+                    "write smaller counts: `{1,1000}` makes a thousand copies".to_owned(),
                 ),
             };
             report.mistake(&place, what).help(help);
@@ -81,12 +81,12 @@ pub(super) fn read_regex(node: &Node, case: Case, report: &mut Report) -> Option
 /// Advice on syntax that this engine does not support.
 fn advice(what: &str) -> String {
     let advice = if what.contains("look-around") || what.contains("backreference") {
-        "every search takes linear time: there are no look-arounds and no back-references. \
-         Write a second condition, such as `not`"
+        "look-arounds and back-references are not supported, because every search takes linear \
+         time; write a second condition, such as `not`"
     } else if what.contains("Unicode") || what.contains("UTF-8") {
-        "expressions are over bytes: write bytes and classes of ASCII"
+        "expressions match bytes: write bytes and ASCII classes"
     } else {
-        "the syntax is that of Rust's `regex`: https://docs.rs/regex/latest/regex/#syntax"
+        "the syntax is described at https://docs.rs/regex/latest/regex/#syntax"
     };
     advice.to_owned()
 }

@@ -14,11 +14,11 @@ impl FromText for Window {
                                 `\"mon-fri 08:00-18:00\"` or `\"22:00-06:00 Europe/Berlin\"`";
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = || Fault::new(format!("`{text}` is no time of day"));
+        let fault = || Fault::new(format!("`{text}` is not a valid time of day"));
         let hours: Hours = text.parse().map_err(|error| match error {
             TimeError::NoHours => fault().help("write it as in \"22:00-06:00\""),
             TimeError::Day => {
-                fault().help("days stand in front, as in \"mon-fri 08:00-18:00\" or \"sat,sun …\"")
+                fault().help("days come first, as in \"mon-fri 08:00-18:00\" or \"sat,sun …\"")
             }
             TimeError::Empty => fault().help("the whole day is \"00:00-24:00\""),
         })?;
@@ -27,7 +27,7 @@ impl FromText for Window {
             None => TimeZone::try_system().unwrap_or(TimeZone::UTC),
             Some("UTC") => TimeZone::UTC,
             Some(name) => TimeZone::get(name).map_err(|_| {
-                Fault::new(format!("this machine knows no time zone `{name}`")).help(
+                Fault::new(format!("the time zone `{name}` is unknown on this machine")).help(
                     "write a name of the time zone database, as in \"Europe/Berlin\"; Debian's \
                      package for it is `tzdata`",
                 )

@@ -31,9 +31,10 @@ impl Setting for Balance {
 }
 
 choice!(WeightMode {
-    "default" => WeightMode::Default, "its share of the traffic while none is idle";
-    "idle" => WeightMode::Idle, "the number of exchanges below which it counts as idle";
-    "peak" => WeightMode::Peak, "the most exchanges that it takes; where all have theirs, a request is refused";
+    "default" => WeightMode::Default, "the endpoint's share of the traffic while none is idle";
+    "idle" => WeightMode::Idle, "the number of exchanges below which the endpoint counts as idle";
+    "peak" => WeightMode::Peak, "the most exchanges that the endpoint takes; when all endpoints \
+        are full, requests are refused";
 });
 
 choice!(BalanceKey {
@@ -42,25 +43,29 @@ choice!(BalanceKey {
 });
 
 choice!(Discipline {
-    "fifo" => Discipline::Fifo, "who came first";
-    "adaptive-lifo" => Discipline::AdaptiveLifo, "who came first; who came last while the queue stands for longer than its target";
-    "codel" => Discipline::Codel, "who came first; while the queue stands for longer than its target, who has waited for longer than that is answered at once";
+    "fifo" => Discipline::Fifo, "the oldest request first";
+    "adaptive-lifo" => Discipline::AdaptiveLifo, "the oldest request first; the newest first \
+        while waits exceed the target";
+    "codel" => Discipline::Codel, "the oldest request first; while waits exceed the target, \
+        requests that waited longer than the target are refused at once";
 });
 
 choice!(ResolveTo {
-    "each" => ResolveTo::Each, "each of its addresses is an endpoint, named by the address; `localhost` is one";
-    "one" => ResolveTo::One, "one, at the first of its addresses";
+    "each" => ResolveTo::Each, "each of its addresses is an endpoint, named by the address; \
+        `localhost` is a single endpoint";
+    "one" => ResolveTo::One, "one endpoint, at the first of its addresses";
 });
 
 choice!(Family {
-    "4" => Family::Ipv4, "those of IPv4";
-    "6" => Family::Ipv6, "those of IPv6";
-    "both" => Family::Both, "those of both";
+    "4" => Family::Ipv4, "IPv4 addresses";
+    "6" => Family::Ipv6, "IPv6 addresses";
+    "both" => Family::Both, "both";
 });
 
 choice!(Initial {
-    "down" => Initial::Down, "it gets no requests; the first probe decides alone, whatever `rise` and `fall` say";
-    "up" => Initial::Up, "it gets requests; the first probe counts as any other";
+    "down" => Initial::Down, "it gets no requests until the first probe, which decides alone, \
+        whatever `rise` and `fall` are";
+    "up" => Initial::Up, "it gets requests; the first probe counts like any other";
 });
 
 choice!(ProbeProtocol {
@@ -75,14 +80,15 @@ choice!(ProbeProtocol {
 });
 
 choice!(Adopt {
-    "off" => Adopt::Off, "the client's is passed on like any field, and nothing is made of it";
-    "keep" => Adopt::Keep, "the client's where it is well-formed, else a new one";
+    "off" => Adopt::Off, "the client's is passed on like any header, and otherwise ignored";
+    "keep" => Adopt::Keep, "the client's if it is well-formed, else a new one";
     "new" => Adopt::New, "always a new one; the client's is not passed on";
 });
 
 choice!(ClientProtocol {
     "http" => ClientProtocol::Http, "HTTP/1.0, 1.1 and HTTP/2";
-    "tcp" => ClientProtocol::Tcp, "any: a route is chosen for each connection, and its bytes go both ways as they are";
+    "tcp" => ClientProtocol::Tcp, "any protocol: a route is chosen for each connection, and its \
+        bytes are copied both ways";
 });
 
 choice!(EndpointProtocol {
@@ -96,69 +102,74 @@ choice!(EndpointProtocol {
 pub struct GrpcCode(pub u32);
 
 choice!(GrpcCode {
-    "CANCELLED" => GrpcCode(1), "the caller gave up";
-    "UNKNOWN" => GrpcCode(2), "no more is known; many servers answer with it where their code has failed";
-    "INVALID_ARGUMENT" => GrpcCode(3), "the request makes no sense";
-    "DEADLINE_EXCEEDED" => GrpcCode(4), "it took too long";
-    "NOT_FOUND" => GrpcCode(5), "what was asked for is not there";
-    "ALREADY_EXISTS" => GrpcCode(6), "what was to be made is there already";
-    "PERMISSION_DENIED" => GrpcCode(7), "the caller may not";
-    "RESOURCE_EXHAUSTED" => GrpcCode(8), "something is used up";
-    "FAILED_PRECONDITION" => GrpcCode(9), "the system is in no state for it";
-    "ABORTED" => GrpcCode(10), "it met another call";
-    "OUT_OF_RANGE" => GrpcCode(11), "it reached beyond the end";
-    "UNIMPLEMENTED" => GrpcCode(12), "the server has no such method";
-    "INTERNAL" => GrpcCode(13), "something is broken";
-    "UNAVAILABLE" => GrpcCode(14), "the server can't serve now";
+    "CANCELLED" => GrpcCode(1), "the caller cancelled";
+    "UNKNOWN" => GrpcCode(2), "unknown error; many servers send it when their code fails";
+    "INVALID_ARGUMENT" => GrpcCode(3), "the request is invalid";
+    "DEADLINE_EXCEEDED" => GrpcCode(4), "the call took too long";
+    "NOT_FOUND" => GrpcCode(5), "the requested entity does not exist";
+    "ALREADY_EXISTS" => GrpcCode(6), "the entity to create already exists";
+    "PERMISSION_DENIED" => GrpcCode(7), "the caller is not allowed to";
+    "RESOURCE_EXHAUSTED" => GrpcCode(8), "a resource is exhausted";
+    "FAILED_PRECONDITION" => GrpcCode(9), "the system is not in the required state";
+    "ABORTED" => GrpcCode(10), "the call conflicted with another one";
+    "OUT_OF_RANGE" => GrpcCode(11), "the call went past the valid range";
+    "UNIMPLEMENTED" => GrpcCode(12), "the server does not have this method";
+    "INTERNAL" => GrpcCode(13), "an internal error";
+    "UNAVAILABLE" => GrpcCode(14), "the server is currently unavailable";
     "DATA_LOSS" => GrpcCode(15), "data is lost";
-    "UNAUTHENTICATED" => GrpcCode(16), "the caller is not known";
+    "UNAUTHENTICATED" => GrpcCode(16), "the caller is not authenticated";
 });
 
 choice!(UnknownName {
     "default" => UnknownName::Default, "the first certificate";
-    "refuse" => UnknownName::Refuse, "the alert `unrecognized_name`, and no connection";
+    "refuse" => UnknownName::Refuse, "the connection is refused with the alert `unrecognized_name`";
 });
 
 choice!(ClientAuthMode {
     "required" => ClientAuthMode::Required, "a client without a certificate is refused";
-    "optional" => ClientAuthMode::Optional, "a client may have none; a route asks for one by `client_certificate`";
+    "optional" => ClientAuthMode::Optional, "a client may have none; a route can require one with \
+        `client_certificate`";
 });
 
 choice!(CodedRequests {
-    "pass" => CodedRequests::Pass, "they go on";
-    "refuse" => CodedRequests::Refuse, "they are refused (415), as by an upstream that takes plain bodies alone";
+    "pass" => CodedRequests::Pass, "they are passed on";
+    "refuse" => CodedRequests::Refuse, "they are refused (415), for upstreams that take only \
+        uncompressed bodies";
 });
 
 choice!(Challenge {
-    "http-01" => Challenge::Http01, "by plain HTTP on port 80 of the name";
-    "tls-alpn-01" => Challenge::TlsAlpn01, "by a TLS handshake on port 443 of the name";
-    "dns-01" => Challenge::Dns01, "by a record in the DNS: see `dns`";
+    "http-01" => Challenge::Http01, "by plain HTTP on port 80";
+    "tls-alpn-01" => Challenge::TlsAlpn01, "by a TLS handshake on port 443";
+    "dns-01" => Challenge::Dns01, "by a DNS record: see `dns`";
 });
 
 choice!(UntilIssued {
-    "refuse" => UntilIssued::Refuse, "no connection: the alert `unrecognized_name`";
-    "self-signed" => UntilIssued::SelfSigned, "a certificate that nobody vouches for";
+    "refuse" => UntilIssued::Refuse, "the connection is refused with the alert `unrecognized_name`";
+    "self-signed" => UntilIssued::SelfSigned, "a self-signed certificate";
 });
 
 choice!(Preset {
     "modern" => Preset::Modern, "TLS 1.3 alone";
-    "intermediate" => Preset::Intermediate, "TLS 1.3, and 1.2 with forward secrecy: what every client of today takes";
+    "intermediate" => Preset::Intermediate, "TLS 1.3, and 1.2 with forward secrecy: all current \
+        clients support it";
 });
 
 choice!(HalfClose {
     "auto" => HalfClose::Auto, "an HTTP/1.1 client that keeps its connection has left; with HTTP/1.0 or `Connection: close` it has left if it closes later than 100 ms after its request, else it is served";
-    "serve" => HalfClose::Serve, "it is served; one that has left holds its slot until its answer comes";
+    "serve" => HalfClose::Serve, "it is served; if it has left, it holds its slot until its \
+        answer comes";
     "abort" => HalfClose::Abort, "it has left";
 });
 
 choice!(HeaderVersion {
     "v1" => HeaderVersion::V1, "a line of text with the addresses";
-    "v2" => HeaderVersion::V2, "binary; beside the addresses it has the host of the first request (authority), its id where it has one (unique id), and a checksum (CRC32C)";
+    "v2" => HeaderVersion::V2, "binary; also carries the host of the first request (authority), \
+        its id if it has one (unique id), and a checksum (CRC32C)";
 });
 
 choice!(Scheme {
     "http" => Scheme::Http, "a plain connection";
-    "https" => Scheme::Https, "TLS, which a trusted proxy took off";
+    "https" => Scheme::Https, "TLS that a trusted proxy terminated";
 });
 
 /// A family of fields that tell of the client.
@@ -176,11 +187,11 @@ choice!(Forwarding {
 });
 
 choice!(Level {
-    "error" => Level::Error, "what keeps the program from its work";
-    "warn" => Level::Warn, "what an operator should look at";
+    "error" => Level::Error, "failures that stop the program from working";
+    "warn" => Level::Warn, "problems that an operator should look at";
     "info" => Level::Info, "changes of state";
     "debug" => Level::Debug, "single probes and the like";
-    "trace" => Level::Trace, "what libraries say of their work";
+    "trace" => Level::Trace, "details from libraries";
 });
 
 choice!(EventFormat {

@@ -52,7 +52,7 @@ options! {
         /// A Redis or Valkey server through which machines without a shared folder share
         /// certificates: its URL, or a table. `storage` is then a local copy. Everything stored
         /// there is encrypted with the key of `encrypt_with`.
-        shared: Shared = Optional("shared with none") => by_hand,
+        shared: Shared = Optional("no shared server") => by_hand,
         /// A file with the key of the cluster: at least 32 random bytes, the same on each
         /// machine. It encrypts everything stored at the server.
         encrypt_with: Placed<FilePath> = Optional("nothing is stored at a server") => by_hand,
@@ -63,7 +63,7 @@ options! {
         dns: DnsTable = Optional("no `dns-01`") => by_hand,
         /// Certificates for names that are not known beforehand. The first client that asks for
         /// a name starts the order, and waits for the certificate.
-        on_demand: OnDemandTable = Optional("names of listeners alone") => by_hand,
+        on_demand: OnDemandTable = Optional("only names of listeners") => by_hand,
         /// The answer to a client whose name has no certificate yet.
         until_issued: UntilIssued = Default("'refuse'"),
     }
@@ -120,13 +120,13 @@ options! {
     /// The writer of the DNS records for `dns-01`.
     pub struct DnsTable as "`dns`" {
         /// The name server that takes updates (RFC 2136).
-        server: ResolverAddress = Optional("`hook` in place of it"),
+        server: ResolverAddress = Optional("`hook` instead"),
         /// A file with the key that signs updates (TSIG), as `tsig-keygen` writes it. No output
         /// shows it.
-        key_file: Placed<FilePath> = Optional("`hook` in place of it"),
+        key_file: Placed<FilePath> = Optional("`hook` instead"),
         /// A program: `PROGRAM present NAME VALUE` writes a TXT record, and `PROGRAM
         /// cleanup NAME VALUE` removes it. An exit status other than 0 is a failure.
-        hook: Placed<FilePath> = Optional("`server` in place of it"),
+        hook: Placed<FilePath> = Optional("`server` instead"),
     }
 }
 
@@ -135,7 +135,7 @@ options! {
     pub struct OnDemandTable as "`on_demand`" {
         /// Names for which certificates may be ordered. `*.example.com` stands for all names
         /// below `example.com`: anyone can then start orders for any number of names.
-        names: OneOrMore<Placed<CertificateName>> = Optional("none without a question"),
+        names: OneOrMore<Placed<CertificateName>> = Optional("none without asking"),
         /// A URL to ask about any other name: `GET URL?domain=NAME`. The status 200 allows the
         /// name; 404 or another 4xx refuses it. After 429, another status, or 5 seconds without
         /// an answer, the name is refused for a moment.

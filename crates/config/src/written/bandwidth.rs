@@ -18,12 +18,12 @@ options! {
         rate: ByteRateText = Required => by_hand,
         /// Bytes that may be sent at once after a pause. The bytes of a quarter of a second
         /// count at least.
-        burst as burst_bytes: Size = Depends(burst_default, "those of a quarter of a second"),
+        burst as burst_bytes: Size = Depends(burst_default, "the bytes of a quarter of a second"),
         /// The responses that share the rate. `client` stands for all responses to one client's
         /// address (to one IPv6 network of 64 bits); a text with variables, such as
         /// `{header:X-Api-Key}`, makes the key. A response whose text comes out empty is not
         /// limited.
-        key: RequestKeyText = Optional("each response has the rate to itself"),
+        key: RequestKeyText = Optional("each response has the whole rate"),
         /// Keys to remember, of 16 bytes each. When there are more, the keys that have sent the
         /// least are forgotten.
         entries: Bounded<u32, 8, 10_000_000> = Default("100000"),
@@ -62,17 +62,18 @@ impl FromText for ByteRateText {
         Some(r"^[0-9]+(\.[0-9]+)? ?(B|KB|MB|GB|KiB|MiB|GiB)? */ *s$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = |help: String| Fault::new(format!("`{text}` is no rate of bytes")).help(help);
+        let fault =
+            |help: String| Fault::new(format!("`{text}` is not a valid rate of bytes")).help(help);
         let form = "write a size, `/` and `s`, as in \"2MiB/s\" or \"500KB/s\"";
         if text.to_ascii_lowercase().contains("bit") || text.ends_with("bps") {
             return Err(fault(
-                "a rate is in bytes: a megabit a second is \"125KB/s\"".to_owned(),
+                "a rate is in bytes, not bits: one megabit per second is \"125KB/s\"".to_owned(),
             ));
         }
         let Some((size, unit)) = text.split_once('/') else {
             return Err(match ByteSize::from_text(text) {
                 Ok(ByteSize(bytes)) if bytes >= LEAST => {
-                    fault(format!("so many in which time? \"{}/s\"", text.trim()))
+                    fault(format!("add a unit of time: \"{}/s\"", text.trim()))
                 }
                 _ => fault(form.to_owned()),
             });
@@ -85,8 +86,10 @@ impl FromText for ByteRateText {
         }
         if bytes < LEAST {
             return Err(
-                Fault::new(format!("`{text}` is less than a response can be paced at"))
-                    .help("the least is \"1KiB/s\"; to refuse all requests of a route: answer = { status = 403 }"),
+                Fault::new(format!("`{text}` is below the lowest possible bandwidth")).help(
+                    "write at least \"1KiB/s\"; to refuse all requests of a route: answer = { \
+                        status = 403 }",
+                ),
             );
         }
         Ok(Self(bytes))

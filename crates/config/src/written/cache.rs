@@ -33,10 +33,10 @@ options! {
         /// that.
         memory as memory_bytes: Size<usize> = Default("'64MiB'"),
         /// Files for the responses that memory has no room for.
-        disk: CacheDiskTable = Optional("memory alone") => by_hand,
+        disk: CacheDiskTable = Optional("memory only") => by_hand,
         /// A Redis or Valkey server through which several processes share their responses: its
         /// URL, or a table.
-        shared: Shared = Optional("shared with none") => by_hand,
+        shared: Shared = Optional("no shared server") => by_hand,
     }
 }
 

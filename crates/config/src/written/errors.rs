@@ -28,9 +28,9 @@ options! {
     } {
         /// The file with the page, at most 1 MiB: an absolute path, or one from the folder of
         /// the configuration file. The file is read when the configuration is loaded.
-        file: FilePath = Optional("`body` or `upstream` says") => by_hand,
+        file: FilePath = Optional("unless `body` or `upstream` is written") => by_hand,
         /// The text of the page, instead of `file`.
-        body: Text = Optional("`file` or `upstream` says") => by_hand,
+        body: Text = Optional("unless `file` or `upstream` is written") => by_hand,
         /// The upstream to ask for the page, instead of `file`. Each worker asks at most once
         /// a second, however many errors there are. If the upstream sends no page, its last
         /// page is the answer, or else a short text.
@@ -41,7 +41,8 @@ options! {
         timeout: Timeout = Depends(page_timeout_default, "`2s`, with `upstream`") => by_hand,
         /// Value of `Content-Type`. If the page comes from an upstream, the upstream's own
         /// value goes first.
-        content_type: FieldValue = Depends(page_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
+        content_type: FieldValue = Depends(page_type_default, "by the file's extension; \
+            `\"text/plain; charset=utf-8\"` without `file`"),
         /// Status code, instead of the error's.
         status: Bounded<u16, 200, 599> = Optional("that of the error"),
         /// Further header fields: name to value.
@@ -129,7 +130,7 @@ impl FromText for Errors {
             Some(it) if STATUSES.contains(it.start()) && STATUSES.contains(it.end()) => {
                 Ok(Errors::Statuses(it))
             }
-            Some(_) => Err(Fault::new(format!("`{text}` is no error"))
+            Some(_) => Err(Fault::new(format!("`{text}` is not an error"))
                 .help("errors have the statuses 400 to 599")),
             None => {
                 let words = words().map(End::word);
@@ -137,7 +138,7 @@ impl FromText for Errors {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("write {}", Self::FORM),
                 };
-                Err(Fault::new(format!("`{text}` is no error")).help(help))
+                Err(Fault::new(format!("`{text}` is not an error")).help(help))
             }
         }
     }

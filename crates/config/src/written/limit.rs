@@ -23,7 +23,8 @@ options! {
         /// How many requests in how much time, such as `10/s`, `600/m` or `5000/h`.
         rate: RateText = RequiredWithout("concurrent") => by_hand,
         /// How many requests may come at once after a pause.
-        burst: Bounded<u32, 1, 1_000_000_000> = Depends(burst_default, "those of a second, at least 1") => by_hand,
+        burst: Bounded<u32, 1, 1_000_000_000> = Depends(burst_default, "the requests of one \
+            second, at least 1") => by_hand,
         /// In place of `rate`: how many requests may be in flight at once.
         concurrent: Bounded<u32, 1, 1_000_000> = Optional("no limit") => by_hand,
         /// How long a request above the rate may wait, in the order of arrival, before it is
@@ -138,12 +139,12 @@ impl FromText for RateText {
     const PATTERN: Option<&'static str> = Some(r"^[0-9]+ */ *(s|m|h|d)$");
 
     fn from_text(text: &str) -> Result<Self, Fault> {
-        let fault = |help| Fault::new(format!("`{text}` is no rate")).help(help);
+        let fault = |help| Fault::new(format!("`{text}` is not a valid rate")).help(help);
         let form = "write a number, `/` and a unit (s, m, h or d), as in \"10/s\" or \"600/m\"";
         let Some((count, unit)) = text.split_once('/') else {
             return Err(match text.trim().parse::<u32>() {
                 Ok(count) => fault(&*format!(
-                    "so many in which time? \"{count}/s\" or \"{count}/m\""
+                    "add a unit of time: \"{count}/s\" or \"{count}/m\""
                 )),
                 Err(_) => fault(form),
             });
@@ -158,7 +159,7 @@ impl FromText for RateText {
         }
         if u64::from(count) > MOST_PER_SECOND * seconds {
             return Err(
-                Fault::new(format!("`{text}` is more than a limit can count"))
+                Fault::new(format!("`{text}` is above the highest possible rate"))
                     .help(format!("the most is {MOST_PER_SECOND}/s")),
             );
         }

@@ -64,7 +64,7 @@ options! {
         /// Proxies in front that name their client in a header of the PROXY protocol, version 1
         /// or 2. That client is then the client everywhere: in conditions, keys, logs and
         /// `X-Forwarded-For`.
-        proxy_protocol: ProxyProtocol = Optional("the header is taken from nobody") => by_hand,
+        proxy_protocol: ProxyProtocol = Optional("no peer may send the header") => by_hand,
         /// Proxies that are trusted to name the client: addresses, networks, and
         /// `"unix"` for every peer on a Unix socket. In a request from one of them,
         /// `X-Forwarded-For` (else `Forwarded`) is read from the right up to the first address

@@ -59,7 +59,8 @@ options! {
         slower_than: DurationValue = Optional("as above"),
         /// The part of the other requests to log, from 0 to 1: requests that neither `only` nor
         /// `slower_than` selects.
-        sample: Part = Optional("as above; where the conditions are not, as with the global one"),
+        sample: Part = Optional("as above; if the global log has another `only` or `slower_than`, \
+            as the global default"),
     }
 }
 

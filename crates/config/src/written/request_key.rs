@@ -36,15 +36,17 @@ impl FromText for RequestKeyText {
         }
         let key = Expression::read(text)?;
         if key.is_constant() {
-            return Err(
-                Fault::new(format!("`{text}` is the same for every request")).help(
-                    "write \"client\", or a text with variables, such as \"{header:X-Api-Key}\"; \"{route}\" takes all requests of a route together",
-                ),
-            );
+            return Err(Fault::new(format!(
+                "`{text}` has no variable, so it is the same for every request"
+            ))
+            .help(
+                "write \"client\", or a text with variables, such as \"{header:X-Api-Key}\"; \
+                     \"{route}\" counts all requests of a route together",
+            ));
         }
         match key.needs_response() {
             Some(variable) => Err(Fault::new(format!(
-                "`{{{}}}` is not known before there is a response",
+                "`{{{}}}` is not known until there is a response",
                 variable.word()
             ))),
             None => Ok(Self(RequestKey::Text(key))),

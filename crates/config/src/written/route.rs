@@ -84,9 +84,9 @@ macro_rules! route {
                 deny: OneOrMore<Placed<ClientItem>> = Optional("nobody"),
                 /// How clients authenticate. Clients that do not get 401 `unauthorized`. See
                 /// [who may use a route](authentication.md).
-                auth: Boxed<AuthTable> = Optional("not at all"),
+                auth: Boxed<AuthTable> = Optional("no authentication"),
                 /// A cookie that keeps a client at the endpoint that answered it first.
-                sticky: ShortSticky = Optional("balanced each time"),
+                sticky: ShortSticky = Optional("each request is balanced"),
                 /// How often requests may come, by client or another key: a table, or a list of
                 /// tables. A request has to pass each limit of a list.
                 limit: OneOrMore<LimitTable> = Optional("no limit"),
@@ -162,7 +162,8 @@ options! {
         /// the configuration file. The file is read when the configuration is loaded.
         file: FilePath = Optional("`body` says") => by_hand,
         /// Value of `Content-Type`.
-        content_type: FieldValue = Depends(answer_type_default, "by the end of the file's name; `\"text/plain; charset=utf-8\"` without `file`"),
+        content_type: FieldValue = Depends(answer_type_default, "by the file's extension; \
+            `\"text/plain; charset=utf-8\"` without `file`"),
         /// Further header fields: name to value, such as `Retry-After`.
         headers: Map<AnswerField, FieldValue> = Default("{}"),
     }

@@ -30,7 +30,7 @@ options! {
         rotation: Timeout = Default("'12h'"),
         /// A Redis or Valkey server through which machines share the keys that they make: its
         /// URL, or a table. Keys are stored there only encrypted, with `encrypt_with`.
-        shared: Shared = Optional("shared with none") => by_hand,
+        shared: Shared = Optional("no shared server") => by_hand,
         /// A file with the key of the cluster: at least 32 random bytes, the same on each
         /// machine. It encrypts everything stored at the server.
         encrypt_with: Placed<FilePath> = Optional("nothing is stored at a server") => by_hand,

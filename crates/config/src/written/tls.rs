@@ -169,12 +169,12 @@ options! {
     /// A certificate, or a folder of certificates.
     pub struct CertificateTable as "a certificate" {
         /// A PEM file with the certificate first, then its issuers.
-        chain: Placed<FilePath> = Optional("`folder` in place of it"),
+        chain: Placed<FilePath> = Optional("`folder` instead"),
         /// A PEM file with the certificate's key. No output shows it.
         key: Placed<FilePath> = Optional("in the file of `chain`"),
         /// A folder of certificates: `NAME.pem` with chain and key, `NAME.crt` with
         /// `NAME.key`, and folders with `fullchain.pem` and `privkey.pem`.
-        folder: Placed<FolderPath> = Optional("`chain` in place of it"),
+        folder: Placed<FolderPath> = Optional("`chain` instead"),
     }
 }
 
@@ -194,7 +194,8 @@ impl CertificateTable {
             (None, None, Some(from)) => Some(Source::Folder(path(&from.value.0, &from.place)?)),
             (chain, key, Some(from)) => {
                 let other = chain.as_ref().or(key.as_ref());
-                let found = report.mistake(&from.place, "a certificate is a file or in a folder");
+                let found =
+                    report.mistake(&from.place, "a certificate is either a file or in a folder");
                 if let Some(other) = other {
                     found.related(&other.place, "the file");
                 }
@@ -205,7 +206,7 @@ impl CertificateTable {
             }
             (None, _, None) => {
                 report
-                    .mistake(&self.place, "this says of no certificate where it is")
+                    .mistake(&self.place, "this entry names no certificate")
                     .help(
                         "write `chain = \"FILE\"` with `key = \"FILE\"`, or `folder = \"FOLDER\"`",
                     );

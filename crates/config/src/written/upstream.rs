@@ -189,7 +189,7 @@ options! {
         /// `{header:X-Api-Key}`, makes the key. If the text comes out empty, the client's
         /// address is the key. Keys are served in turn, one request each. In a full queue, a
         /// new request replaces the newest request of the key that has the most.
-        fair_by: RequestKeyText = Optional("one line for all"),
+        fair_by: RequestKeyText = Optional("all requests share one line"),
         /// How long the queue may exist before the discipline changes its order.
         target: DurationValue = Depends(target_default, "`\"100ms\"`; `fifo` has none") => by_hand,
         /// The answer when the queue is full or the wait too long.
@@ -292,7 +292,7 @@ options! {
         /// How many endpoints a name with several addresses makes.
         resolve: ResolveTo = Default("'each'") => by_hand,
         /// The family of addresses to use of a name.
-        family: Family = Optional("those of IPv4, or of IPv6 where there are none") => by_hand,
+        family: Family = Optional("IPv4 addresses, or IPv6 addresses if there are none") => by_hand,
         /// Share of the traffic relative to the other endpoints; 0 gets no traffic.
         weight: Bounded<u32, 0, { MAX_WEIGHT as i64 }> = Default("1"),
         /// The endpoint gets requests only while no endpoint of a lower tier takes any, or
@@ -401,7 +401,7 @@ impl Setting for Key {
                     report
                         .mistake(&node.place, format!("unknown word `{text}`"))
                         .label(format!("expected {}", Self::shape().words()))
-                        .help("a table names what to go by, as in { header = \"X-User\" }")
+                        .help("write a table with the header, as in { header = \"X-User\" }")
                         .propose_word(text, &words.iter().map(|it| it.word).collect::<Vec<_>>());
                     return None;
                 }
@@ -566,7 +566,7 @@ options! {
         /// the configuration file. The file is read when the configuration is loaded.
         file: FilePath = Optional("a short text that says why") => by_hand,
         /// Value of `Content-Type`.
-        content_type: FieldValue = Depends(content_type_default, "by the end of the file's name") => by_hand,
+        content_type: FieldValue = Depends(content_type_default, "by the file's extension") => by_hand,
     }
 }
 

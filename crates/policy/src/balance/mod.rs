@@ -209,7 +209,7 @@ macro_rules! balancers {
 
 balancers! {
     "adaptive" => adaptive::Adaptive,
-    "least exchanges in flight, by weights that are learned from the time to the first byte";
+    "least exchanges in flight, with weights learned from the time to the first byte";
     "least-connections" => least_connections::LeastConnections,
     "least exchanges in flight by weight, idle endpoints in turn by weight";
     "shortest-queue" => shortest_queue::ShortestQueue,
@@ -221,15 +221,16 @@ balancers! {
     "two-choices" => two_choices::TwoChoices,
     "the less loaded of two at random";
     "peak-ewma" => peak_ewma::PeakEwma,
-    "of two at random the one that should answer first";
+    "of two at random, the one expected to answer first";
     "fair" => fair::Fair(options: FairOptions),
-    "as upstream_fair does; see `fair`";
+    "like nginx's upstream_fair module; see `fair`";
     "first" => first::First,
     "the first endpoint with room, in order";
     "carp" => carp::Carp,
     "the same `key` to the same endpoint";
     "consistent-hash" => consistent_hash::ConsistentHash,
-    "the same `key` to the same endpoint, unless that has a quarter more than its due, one exchange at least";
+    "the same `key` to the same endpoint, unless that is overloaded: a quarter, and at least one \
+     exchange, above its share";
 }
 
 impl Balance {

@@ -114,10 +114,11 @@ impl NetworkSet {
                     what: format!("`{}{more}` is {what}", shown.escape_ascii()),
                 }
             };
-            let text = std::str::from_utf8(line).map_err(|_| bad("no address or network"))?;
+            let text =
+                std::str::from_utf8(line).map_err(|_| bad("not a valid address or network"))?;
             networks.push(text.parse::<Network>().map_err(|error| match error {
-                NetworkError::Address => bad("no address or network"),
-                NetworkError::PrefixLen => bad("no network: too many bits behind `/`"),
+                NetworkError::Address => bad("not a valid address or network"),
+                NetworkError::PrefixLen => bad("not a network: too many bits after `/`"),
             })?);
         }
         Ok(networks.into_iter().collect())
@@ -238,7 +239,11 @@ mod tests {
     #[test]
     fn a_broken_line_is_named() {
         for (text, number, what) in [
-            ("10.0.0.1\nnonsense # x\n", 2, "`nonsense` is no address"),
+            (
+                "10.0.0.1\nnonsense # x\n",
+                2,
+                "`nonsense` is not a valid address",
+            ),
             ("\n\n10.0.0.0/33", 3, "too many bits"),
             ("10.0.0.1, 10.0.0.2", 1, "`10.0.0.1, 10.0.0.2`"),
         ] {
@@ -247,10 +252,13 @@ mod tests {
             assert!(bad.what.contains(what), "{}", bad.what);
         }
         let bad = NetworkSet::parse(b"\xff\x1b").unwrap_err();
-        assert_eq!(bad.what, r"`\xff\x1b` is no address or network");
+        assert_eq!(bad.what, r"`\xff\x1b` is not a valid address or network");
         let bad = NetworkSet::parse(&[b'a'; 1000]).unwrap_err();
         let shown = "a".repeat(MAX_SHOWN);
-        assert_eq!(bad.what, format!("`{shown}…` is no address or network"));
+        assert_eq!(
+            bad.what,
+            format!("`{shown}…` is not a valid address or network")
+        );
     }
 
     fn networks() -> impl Strategy<Value = Network> {

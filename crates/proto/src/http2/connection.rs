@@ -374,7 +374,7 @@ impl<R: Role> Core<R> {
         let wanted = &PREFACE[PREFACE.len() - self.preface_left..];
         let len = wanted.len().min(input.len());
         if wanted[..len] != input[..len] {
-            return Err(protocol("something else in the place of the preface"));
+            return Err(protocol("no preface at the beginning"));
         }
         *input = &input[len..];
         self.preface_left -= len;
@@ -442,7 +442,7 @@ impl<R: Role> Core<R> {
             return Ok(());
         }
         Err(protocol(
-            "a frame that does not belong to the block of fields",
+            "a frame inside a block of fields that does not belong to it",
         ))
     }
 
@@ -458,10 +458,10 @@ impl<R: Role> Core<R> {
         );
         let may_be_both = matches!(head.kind, FrameKind::WindowUpdate | FrameKind::Unknown);
         if !may_be_both && is_of_connection != (head.stream == 0) {
-            return Err(protocol("a frame at a stream that it is not for"));
+            return Err(protocol("a frame on a stream that does not allow it"));
         }
         if !self.has_settings && head.kind != FrameKind::Settings {
-            return Err(protocol("another frame than SETTINGS first"));
+            return Err(protocol("the first frame is not SETTINGS"));
         }
         match head.kind {
             FrameKind::Data => self.begin_content(head, payload),
@@ -470,7 +470,7 @@ impl<R: Role> Core<R> {
             FrameKind::Priority => self.take_priority(head, payload),
             FrameKind::RstStream => self.take_reset(head, payload),
             FrameKind::Settings => self.take_settings(head, payload),
-            FrameKind::PushPromise => Err(protocol("PUSH_PROMISE that nobody allows")),
+            FrameKind::PushPromise => Err(protocol("PUSH_PROMISE, which is not allowed")),
             FrameKind::Ping => self.take_ping(head, payload),
             FrameKind::GoAway => self.take_go_away(payload),
             FrameKind::WindowUpdate => self.take_window(head, payload),

@@ -258,23 +258,27 @@ fn what_is_wrong_is_said_and_no_secret_is() {
     let second = good.chain.rfind("-----BEGIN").unwrap();
     let reversed = format!("{}{}", &good.chain[second..], &good.chain[..second]);
     let cases = [
-        ("", &good.key, "site.pem: has no certificate in it"),
-        ("text", &good.key, "site.pem: has no certificate in it"),
+        ("", &good.key, "site.pem: contains no certificate"),
+        ("text", &good.key, "site.pem: contains no certificate"),
         (
             &good.chain[..good.chain.len() - 30],
             &good.key,
-            "site.pem: is no whole PEM",
+            "site.pem: is not complete PEM",
         ),
         (
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
             &good.key,
             "site.pem: certificate 1 in it cannot be parsed",
         ),
-        (&good.chain, &String::new(), "site.key: has no private key"),
+        (
+            &good.chain,
+            &String::new(),
+            "site.key: contains no private key",
+        ),
         (
             &good.chain,
             &good.key[..cut].to_owned(),
-            "site.key: is no whole PEM",
+            "site.key: is not complete PEM",
         ),
         (
             &good.chain,
@@ -284,12 +288,12 @@ fn what_is_wrong_is_said_and_no_secret_is() {
         (
             &good.chain,
             &read_back("enc1"),
-            "site.key: has an encrypted private key",
+            "site.key: contains an encrypted private key",
         ),
         (
             &good.chain,
             &read_back("enc2"),
-            "site.key: has an encrypted private key",
+            "site.key: contains an encrypted private key",
         ),
         (
             &good.chain,
@@ -351,10 +355,10 @@ fn pipes_folders_and_missing_files_are_not_waited_for() {
     let pipe = temp.join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from(0o600)).unwrap();
     for (key, expected) in [
-        (pipe, "is no file, but a folder, a pipe or a device"),
+        (pipe, "is not a file, but a folder, a pipe or a device"),
         (
             temp.path().to_owned(),
-            "is no file, but a folder, a pipe or a device",
+            "is not a file, but a folder, a pipe or a device",
         ),
         (temp.join("missing"), "cannot be read: No such file"),
     ] {
@@ -455,7 +459,7 @@ fn a_staple_is_sent_while_it_is_valid_and_another_one_is_said() {
         for _ in 0..2 {
             // Said each time, though nothing has changed.
             let (certificates, troubles) = read(&folder(temp.path()), Some(&before));
-            let text = "site.pem.ocsp: is no OCSP response in DER that says";
+            let text = "site.pem.ocsp: is not an OCSP response in DER that says";
             assert!(troubles[0].text.contains(text), "{troubles:?}");
             assert!(!certificates.all()[0].has_staple(now));
             assert!(
@@ -524,7 +528,7 @@ fn a_broken_pair_keeps_the_last_good_one() {
         // Half of the key file, which is reported at each read.
         fs::write(&key, &new.key[..new.key.len() / 2]).unwrap();
         let (third, troubles) = read(&sources, Some(&second));
-        assert!(troubles[0].is_kept && troubles[0].text.contains("no whole PEM"));
+        assert!(troubles[0].is_kept && troubles[0].text.contains("not complete PEM"));
         let (fourth, again) = read(&sources, Some(&third));
         assert_eq!(again, troubles);
         assert_eq!(serial(&fourth), serial(&first));

@@ -346,7 +346,7 @@ fn the_systems_authorities_are_those_of_openssls_variable() {
     assert!(seen(&path).contains("found Authorities { roots: 2, crls: 0, .. }"));
     let none = seen(&temp.join("missing"));
     assert!(
-        none.contains("none: the system trusts no authority that can be read: "),
+        none.contains("none: the system has no readable trusted authorities: "),
         "{none}"
     );
 }

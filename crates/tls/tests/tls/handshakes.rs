@@ -260,8 +260,8 @@ fn authorities_are_checked_when_they_are_read() {
             .unwrap_err()
             .to_string()
     };
-    assert!(error(&[empty], &[]).ends_with("empty.pem: has no certificate in it"));
-    let text = "ca.pem: has no certificate revocation list in it";
+    assert!(error(&[empty], &[]).ends_with("empty.pem: contains no certificate"));
+    let text = "ca.pem: contains no certificate revocation list";
     assert!(error(&ca, &ca).ends_with(text));
     let text = "broken.pem: a certificate revocation list in it cannot be parsed";
     assert!(error(&ca, &[broken]).ends_with(text));

@@ -34,7 +34,7 @@ fn a_secret_opens_by_its_key_and_under_its_name_alone() {
     }
     let error = key("short", &[1; 31]).unwrap_err().to_string();
     assert!(
-        error.ends_with("short: has 31 bytes: a key has at least 32"),
+        error.ends_with("short: has 31 bytes, but a key needs at least 32"),
         "{error}"
     );
     assert_eq!(format!("{one:?}"), "SealingKey { .. }");

@@ -164,7 +164,7 @@ fn keys_come_from_files_and_the_first_seals() {
     );
     let short = file("short", vec![7; 47]);
     let error = FileKeys::read(&[one.clone(), short]).unwrap_err();
-    let text = "short: has 47 bytes: a file of ticket keys has 48 or 80";
+    let text = "short: has 47 bytes, but a file of ticket keys has 48 or 80";
     assert!(error.to_string().ends_with(text), "{error}");
     let same = FileKeys::read(&[one.clone(), two.clone()]).unwrap();
     assert_eq!(same, FileKeys::read(&[one.clone(), two.clone()]).unwrap());

@@ -76,7 +76,7 @@ fn text(view: &CertificatesView) -> String {
             is_kept,
         } = trouble;
         let kept = if *is_kept {
-            "; what was read before stays in use"
+            "; the previous version stays in use"
         } else {
             ""
         };
@@ -100,7 +100,8 @@ fn text(view: &CertificatesView) -> String {
         text.push_str(&format!("\nserver {server} is {state}{why}\n"));
         if figures.keys_differ && *up {
             text.push_str(
-                "machines with another key wait for this one: give all the same `encrypt_with`\n",
+                "machines with another key wait for this one: give all machines the same \
+                 `encrypt_with`\n",
             );
         }
     }

@@ -83,7 +83,7 @@ fn moment(at: SystemTime) -> String {
 
 fn errors_text(views: &[FailureView<'_>]) -> String {
     if views.is_empty() {
-        return "no exchange has failed or was refused\n".to_owned();
+        return "no exchange failed or was refused\n".to_owned();
     }
     let mut text = String::new();
     for view in views {

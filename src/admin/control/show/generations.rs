@@ -81,7 +81,8 @@ fn generations_text(views: &[GenerationView]) -> String {
             let time = span(Duration::from_millis(unconfirmed.reverts_in_ms));
             let _ = writeln!(
                 text,
-                "generation {} waits to be confirmed: configuration {} comes back in {time}",
+                "generation {} waits for `evenkeel confirm`: without it, configuration {} comes \
+                 back in {time}",
                 view.figures.generation, unconfirmed.reverts_to
             );
         }

@@ -86,7 +86,7 @@ impl Writer {
                 Err(error) => {
                     // The next object meets the same error, if it stays, and pauses.
                     drain.left = 0;
-                    tracing::debug!("cache: a record was not kept: {error}");
+                    tracing::debug!("cache: a response was not stored on the disk: {error}");
                 }
             }
         }

@@ -70,8 +70,8 @@ impl Writer {
             Ok(Loaded::InPart) => {
                 self.shared.counters.damaged.add(1);
                 tracing::warn!(
-                    "cache: segment {segment} of {} is damaged: older ones are removed, \
-                     because removals may be missing",
+                    "cache: segment {segment} of {} is damaged: older segments are removed, \
+                     because marks of removed responses may be missing",
                     self.folder
                 );
                 for older in std::mem::take(&mut self.unloaded) {
@@ -81,8 +81,8 @@ impl Writer {
             Err(error) => {
                 self.shared.counters.failed_reads.add(1);
                 tracing::warn!(
-                    "cache: segment {segment} of {} can't be read: {error}; it is left out, as \
-                     are older ones",
+                    "cache: segment {segment} of {} can't be read: {error}; it is skipped, and so \
+                     are older segments",
                     self.folder
                 );
                 self.unloaded.clear();

@@ -269,13 +269,11 @@ impl Writing {
             // Standard output.
             None => {}
             Some(Ok(lost)) => {
-                tracing::info!("{name}: opened anew");
+                tracing::info!("{name}: reopened");
                 self.count(lost);
             }
             Some(Err(error)) => {
-                tracing::error!(
-                    "{name}: it can't be opened anew, so the old file goes on: {error}"
-                );
+                tracing::error!("{name}: can't be reopened, so the old file is used: {error}");
             }
         }
     }
@@ -433,7 +431,7 @@ impl LogWriter {
                 thread.join();
             } else {
                 // A pipe without a reader must not keep the process alive.
-                tracing::error!("access log: what waits to be written is lost");
+                tracing::error!("access log: waiting lines are lost");
                 let unsettled = thread.queue.unsettled();
                 self.lost.fetch_add(unsettled, Ordering::Relaxed);
             }

@@ -52,7 +52,7 @@ fn an_endpoint_that_refuses_http2_is_not_said_to_lack_http1() {
         let endpoint = super::over_tls::choosing(trusted.serving(&["http/1.1"]));
         let proxy = trusted.before("h2", &endpoint);
         assert_refused(&proxy.client().get("/").unwrap(), words::UPSTREAM_TLS);
-        assert_said(&proxy, "it speaks no protocol that was offered (ALPN)");
+        assert_said(&proxy, "it supports none of the offered protocols (ALPN)");
     });
 }
 

@@ -155,7 +155,7 @@ const ANSWERS: &[(&str, Script, &str)] = &[
             server.go_away(0, ErrorCode::EnhanceYourCalm)?;
             Err(io::ErrorKind::Other.into())
         },
-        "HTTP/2: it was asked too much (ENHANCE_YOUR_CALM)",
+        "HTTP/2: it reports excessive load (ENHANCE_YOUR_CALM)",
     ),
     (
         "a broken frame",

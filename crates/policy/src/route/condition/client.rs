@@ -58,7 +58,7 @@ impl Ask for Client {
             let (name, len) = (it.name(), it.set().len());
             match it.mistake() {
                 None => format!("file {name} ({len} networks)"),
-                Some(mistake) => format!("file {name} ({len} networks of before: {mistake})"),
+                Some(mistake) => format!("file {name} (the previous {len} networks: {mistake})"),
             }
         });
         networks.chain(files).collect()

@@ -240,7 +240,9 @@ impl Role for Client {
 
     fn take_setting(core: &mut Connection, setting: Setting) -> Result<(), Fatal> {
         match setting {
-            Setting::EnablePush(true) => return Err(protocol("a server that allows a push")),
+            Setting::EnablePush(true) => {
+                return Err(protocol("SETTINGS of a server that enable push"));
+            }
             Setting::MaxConcurrentStreams(max) => core.role.peer_max_streams = Some(max),
             Setting::EnableConnectProtocol(it) => core.role.allows_extended_connect = it,
             _ => {}

@@ -290,7 +290,7 @@ impl<R: Role> Core<R> {
         self.has_settings = true;
         let mut event = None;
         for setting in settings {
-            let why = "SETTINGS with a value that can't be";
+            let why = "SETTINGS with an invalid value";
             match Setting::read(*setting).map_err(|code| fatal(code, why))? {
                 Setting::InitialWindowSize(window) => {
                     self.change_windows(window)?;
@@ -390,7 +390,7 @@ impl<R: Role> Core<R> {
         if self.idle_frames.spend(self.now_ms) {
             return Ok(());
         }
-        let why = "too many frames that bring nothing";
+        let why = "too many frames without content";
         Err(fatal(ErrorCode::EnhanceYourCalm, why))
     }
 

@@ -240,7 +240,7 @@ impl<R: Role> Core<R> {
     /// Answers a frame. A peer that asks and does not read is not answered for ever.
     pub(super) fn reply(&mut self, kind: FrameKind, payload: &[u8]) -> Result<(), Fatal> {
         if self.replies > REPLIES_MAX {
-            let why = "answers that nobody reads";
+            let why = "too many answers that the peer does not read";
             return Err(fatal(ErrorCode::EnhanceYourCalm, why));
         }
         self.replies += HEAD_LEN + payload.len();
