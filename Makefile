@@ -26,6 +26,8 @@ RELEASE_TOOLS := $(BUILD_TOOLS) profdata ab nghttp openssl
 BENCH_TOOLS := $(RELEASE_TOOLS) nginx nginx-stream haproxy fonts
 POLICY_TOOLS := $(BUILD_TOOLS) nginx nginx-fair haproxy fonts
 PACKAGE_TOOLS := $(RELEASE_TOOLS) cargo-deb cargo-generate-rpm cargo-cyclonedx cross umoci
+PACKAGE_TEST_TOOLS := cargo-deb lintian mmdebstrap rpm qemu umoci crun curl
+CHECK_TOOLS := cargo-deny cargo-machete
 PICTURE_TOOLS := $(BUILD_TOOLS) chromium fonts pngquant venv
 
 .PHONY: help demo quick test test-http2 it crash cache-crash cache-pauses cache-scale hit-ratios loom miri check format lint rustdoc supply-chain release bench bench-files bench-policies simulate many-hosts changes fuzz docs screenshots packages test-packages setup
@@ -131,7 +133,7 @@ release: ## Build target/optimised/evenkeel, laid out by a profile of itself at 
 	@scripts/release
 
 supply-chain: ## Check licences and sources of dependencies, and that each is used
-	@scripts/need $(BUILD_TOOLS) cargo-deny cargo-machete
+	@scripts/need $(BUILD_TOOLS) $(CHECK_TOOLS)
 	@echo "check: cargo deny, cargo machete"
 	@cargo deny --log-level error check bans licenses sources
 	@cargo machete
@@ -142,7 +144,7 @@ packages: ## Build .deb, .rpm, .tar.gz and container image for amd64 and arm64 (
 	@scripts/packages $(ARGS)
 
 test-packages: ## Install and run what `make packages` built, as root
-	@scripts/need cargo-deb lintian mmdebstrap rpm qemu umoci crun curl
+	@scripts/need $(PACKAGE_TEST_TOOLS)
 	@scripts/test-packages
 
 bench: ## Compare with the bare relay, nginx and HAProxy (ARGS="--quick --case 1k-64")
@@ -235,5 +237,5 @@ screenshots: ## Take the pictures of the status page that the documentation show
 	@.venv/bin/python scripts/screenshots target/$(PROFILE)/evenkeel docs/images
 
 setup: ## Install everything that any target needs
-	@scripts/need $(TEST_TOOLS) $(PICTURE_TOOLS) $(BENCH_TOOLS) $(POLICY_TOOLS) cargo-fuzz miri
+	@scripts/need $(TEST_TOOLS) $(PICTURE_TOOLS) $(BENCH_TOOLS) $(POLICY_TOOLS) $(PACKAGE_TOOLS) $(PACKAGE_TEST_TOOLS) $(CHECK_TOOLS) mdbook cargo-fuzz miri
 	@echo "setup: everything is there"

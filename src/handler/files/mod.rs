@@ -15,6 +15,7 @@ use evenkeel_proto::Method;
 use evenkeel_proto::coding::Coding;
 use evenkeel_proto::http1::write::Persistence;
 use evenkeel_proto::representation::{Conditions, Precondition, Ranges};
+use rustix::io::Errno;
 
 use super::proxy::forward;
 use super::{Handler, Plan, RedirectStep, RequestFacts};
@@ -428,6 +429,10 @@ async fn from_disk<T>(
     }
 }
 
+/// Why files are not opened by a call that is older or not allowed.
+const NO_OPENAT2: &str = "the system call openat2 is missing: it needs Linux 5.6, and a systemd \
+                          unit without RestrictSUIDSGID=";
+
 fn failure_of(
     request: &FileRequest<'_>,
     context: &Context,
@@ -444,6 +449,10 @@ fn failure_of(
         Missing::NoMemory => Failure::AnswerMemory,
         Missing::NoRoot(error) => {
             request.complain(context, None, &std::io::Error::from(error));
+            Failure::FileFailed
+        }
+        Missing::Failed(Errno::NOSYS) => {
+            request.complain(context, Some(path), &NO_OPENAT2);
             Failure::FileFailed
         }
         Missing::Failed(error) => {
