@@ -39,7 +39,11 @@ pub fn run(options: InitOptions) -> Result<(), Failed> {
         show(&report);
         complain("nothing was written")
     })?;
-    let outcome = written::new_file(&file, text.as_bytes(), force);
+    let outcome = if force && file.exists() {
+        written::replace(&file, text.as_bytes())
+    } else {
+        written::new_file(&file, text.as_bytes())
+    };
     outcome.map_err(|error| complain(&format!("write {shown}: {error}")))?;
     let option = option(&file);
     print(&format!(
@@ -68,7 +72,7 @@ fn introduction(file: &Path) -> String {
     } else {
         whole.with_file_name("evenkeel.sock")
     };
-    let control = if socket.as_os_str().len() <= MAX_SOCKET_PATH {
+    let control = if socket.as_os_str().len() <= config::MAX_SOCKET_PATH {
         let socket = oneline::quoted(&socket.to_string_lossy());
         format!(
             "[server]\n\
@@ -88,9 +92,6 @@ fn introduction(file: &Path) -> String {
          {control}"
     )
 }
-
-/// Longest path of a Unix socket, in bytes (unix(7)).
-const MAX_SOCKET_PATH: usize = 107;
 
 /// What is to be served.
 enum Site {
@@ -168,22 +169,24 @@ fn site(options: InitOptions) -> Result<Site, Failed> {
     if example.check().is_err() {
         return Err(complain("nothing was written"));
     }
-    let mut asker = Asker {
+    let mut asker = Prompter {
         input: io::stdin().lock(),
         output: io::stderr(),
     };
-    asker
-        .site(front)
-        .map_err(|error| complain(&format!("{error}; nothing was written")))
+    let site = asker.site(front).and_then(|mut site| {
+        *site.compress() = options.compress || asker.agrees("Compress responses?")?;
+        Ok(site)
+    });
+    site.map_err(|error| complain(&format!("{error}; nothing was written")))
 }
 
 /// Asks for one thing after the other.
-struct Asker<R, W> {
+struct Prompter<R, W> {
     input: R,
     output: W,
 }
 
-impl<R: BufRead, W: Write> Asker<R, W> {
+impl<R: BufRead, W: Write> Prompter<R, W> {
     /// Asks for the whole site, each question until its answer can be used.
     ///
     /// # Errors
@@ -256,7 +259,6 @@ impl<R: BufRead, W: Write> Asker<R, W> {
                 }
             }
         }
-        *site.compress() = self.agrees("Compress responses?")?;
         Ok(site)
     }
 
@@ -332,7 +334,7 @@ mod tests {
     /// The configuration that these answers make, and the questions.
     fn answered(answers: &str) -> (io::Result<Site>, String) {
         let mut output = Vec::new();
-        let mut asker = Asker {
+        let mut asker = Prompter {
             input: answers.as_bytes(),
             output: &mut output,
         };
@@ -367,13 +369,9 @@ mod tests {
 
     #[test]
     fn a_folder() {
-        let (site, _) = answered("2\n/no/such/folder\nsrc\n\n127.0.0.1:9000\nyes\nyes\n");
+        let (site, _) = answered("2\n/no/such/folder\nsrc\n\n127.0.0.1:9000\nyes\n");
         let text = site.unwrap().line().unwrap().text;
-        for part in [
-            "bind = \"127.0.0.1:9000\"",
-            "/index.html",
-            "compress = true",
-        ] {
+        for part in ["bind = \"127.0.0.1:9000\"", "/index.html"] {
             assert!(text.contains(part), "{text}");
         }
     }

@@ -9,7 +9,7 @@ mod oneline;
 mod top;
 mod written;
 
-use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use evenkeel::config::{self, Colour, Config, Loaded, NameLookup, Report};
 use evenkeel::explain::{
     self,
-    asked::{Asked, AskedConnection, NoRequest},
+    asked::{ExplainedConnection, ExplainedRequest, NoRequest},
 };
 use evenkeel::observe::events::{self, EventLog};
 use evenkeel::runtime::{Audience, ConfigSource, Load, Refusal, Rejected, Reloaded};
@@ -290,17 +290,7 @@ fn fmt_file(file: &Path, is_check: bool) -> Result<(), Failed> {
     let shown = file.display();
     let is_stdin = file == Path::new("-");
     let bytes = if is_stdin {
-        let mut bytes = Vec::new();
-        let most = config::MAX_FILE_BYTES + 1;
-        let mut input = std::io::stdin().take(most);
-        input.read_to_end(&mut bytes).and_then(|_| {
-            let is_long = bytes.len() as u64 == most;
-            if is_long {
-                Err(ErrorKind::FileTooLarge.into())
-            } else {
-                Ok(bytes)
-            }
-        })
+        config::read_at_most(std::io::stdin(), config::MAX_FILE_BYTES)
     } else {
         config::read_regular_file(file, config::MAX_FILE_BYTES)
     };
@@ -330,16 +320,16 @@ fn fmt_file(file: &Path, is_check: bool) -> Result<(), Failed> {
 }
 
 /// The request, or the connection of TCP, that is asked about.
-fn asked(request: &cli::ExplainRequest) -> Result<Asked, NoRequest> {
-    let connection = AskedConnection {
+fn asked(request: &cli::ExplainRequest) -> Result<ExplainedRequest, NoRequest> {
+    let connection = ExplainedConnection {
         server_name: request.sni.clone().unwrap_or_default(),
         protocols: request.alpn.clone(),
         first_bytes: request.first_bytes.clone().unwrap_or_default(),
     };
     if request.method == "TCP" {
-        Asked::connection(&request.url, connection)
-    } else if connection == AskedConnection::default() {
-        Asked::new(&request.method, &request.url, &request.headers)
+        ExplainedRequest::connection(&request.url, connection)
+    } else if connection == ExplainedConnection::default() {
+        ExplainedRequest::new(&request.method, &request.url, &request.headers)
     } else {
         cli::wrong_call(
             "--sni, --alpn and --first-bytes are for connections: write TCP as the method",
@@ -349,7 +339,7 @@ fn asked(request: &cli::ExplainRequest) -> Result<Asked, NoRequest> {
 
 fn explain(source: &cli::Source, request: cli::ExplainRequest) -> Result<(), Failed> {
     let asked = asked(&request).unwrap_or_else(|error| cli::wrong_call(&error.to_string()));
-    let asked = Asked {
+    let asked = ExplainedRequest {
         client: request.client,
         listener: request.listener,
         endpoint: request.endpoint,

@@ -191,8 +191,8 @@ fn folder(path: &Path) -> Result<String, String> {
 /// The path from the root. A link in it stays: it may lead to another version tomorrow.
 fn whole(path: &Path) -> String {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let is_current = |it: &std::path::Component<'_>| *it == std::path::Component::CurDir;
-    let whole: PathBuf = whole.components().filter(|it| !is_current(it)).collect();
+    // Without a `/` at its end.
+    let whole: PathBuf = whole.components().collect();
     whole.to_string_lossy().into_owned()
 }
 

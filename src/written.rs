@@ -5,14 +5,11 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Writes a file that is not there yet; with `replaces`, also over a regular one that is.
+/// Writes a file that is not there yet.
 ///
 /// # Errors
 /// It is there, or can't be written: what was there stays.
-pub fn new_file(path: &Path, bytes: &[u8], replaces: bool) -> io::Result<()> {
-    if replaces && path.exists() {
-        return replace(path, bytes);
-    }
+pub fn new_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
     let outcome = file.write_all(bytes).and_then(|()| file.sync_all());
     if outcome.is_err() {

@@ -8,8 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use evenkeel_testkit::TempDir;
-use toml::Spanned;
-use toml::de::{DeString, DeTable, DeValue};
+use toml::de::DeTable;
 
 fn evenkeel(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
@@ -339,28 +338,9 @@ fn fmt_changes_white_space_alone() {
     assert!(stderr(&output).starts_with("evenkeel: read nowhere.toml: "));
 }
 
-/// The values of a document without their places.
-fn values(table: &DeTable<'_>) -> String {
-    let of = |(name, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
-        format!("{}: {}", name.get_ref(), value_of(value.get_ref()))
-    };
-    table.iter().map(of).collect::<Vec<_>>().join("\n")
-}
-
-fn value_of(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::Table(table) => format!("{{{}}}", values(table)),
-        DeValue::Array(items) => {
-            let items = items.iter().map(|it| value_of(it.get_ref()));
-            format!("[{}]", items.collect::<Vec<_>>().join(", "))
-        }
-        value => format!("{value:?}"),
-    }
-}
-
-/// What the file says stays: only its white space changes.
+/// Each file that is TOML can be formatted; `fmt` compares its result with the file itself.
 #[test]
-fn fmt_keeps_what_configurations_say() {
+fn fmt_takes_what_is_toml() {
     let dir = TempDir::new().unwrap();
     let copy = dir.join("a.toml");
     let folders = ["examples", "packaging", "crates/config/tests/config"];
@@ -376,15 +356,16 @@ fn fmt_keeps_what_configurations_say() {
             continue;
         };
         std::fs::write(&copy, &text).unwrap();
-        if !evenkeel(&["fmt", copy.to_str().unwrap()]).status.success() {
-            continue;
-        }
-        let after = std::fs::read_to_string(&copy).unwrap();
-        let values = |text: &str| values(DeTable::parse(text).unwrap().get_ref());
-        assert_eq!(values(&text), values(&after), "{}", file.display());
-        let comments = |text: &str| text.matches('#').count();
-        assert_eq!(comments(&text), comments(&after), "{}", file.display());
-        formatted += 1;
+        let is_toml = DeTable::parse(&text).is_ok();
+        let output = evenkeel(&["fmt", copy.to_str().unwrap()]);
+        assert_eq!(
+            output.status.success(),
+            is_toml,
+            "{}: {}",
+            file.display(),
+            stderr(&output)
+        );
+        formatted += usize::from(is_toml);
     }
     assert!(formatted > 50, "{formatted}");
 }

@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use evenkeel_testkit::TempDir;
 use evenkeel_testkit::deadline::within;
-use evenkeel_testkit::process::repository;
+use evenkeel_testkit::process::{repository, run};
 
 use crate::setup::{program, test};
 
 /// Standard output of a command that has to succeed.
-fn said(command: &mut Command) -> String {
-    let output = command.output().unwrap();
+fn said(command: Command) -> String {
+    let shown = format!("{command:?}");
+    let output = run(command, Duration::from_secs(100)).unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(
         output.status.success(),
-        "{command:?}: {}{}",
+        "{shown}: {}{}",
         text(&output.stdout),
         text(&output.stderr)
     );
@@ -29,7 +30,8 @@ fn the_unit_is_right_and_hardened() {
         let packaging = repository().join("packaging");
         let mut command = Command::new("systemd-analyze");
         command.args(["security", "--offline=yes", "--threshold=25"]);
-        said(command.arg(packaging.join("evenkeel.service")));
+        command.arg(packaging.join("evenkeel.service"));
+        said(command);
 
         // It looks for the program, which is at another place here.
         let dir = TempDir::new().unwrap();
@@ -42,7 +44,8 @@ fn the_unit_is_right_and_hardened() {
         let mut command = Command::new("systemd-analyze");
         command.args(["verify", "--recursive-errors=one"]);
         let units = ["evenkeel.service", "evenkeel.socket"].map(|it| dir.join(it));
-        let output = command.args(units).output().unwrap();
+        command.args(units);
+        let output = run(command, Duration::from_secs(30)).unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         let ours: Vec<_> = told.lines().filter(|it| it.contains("evenkeel.")).collect();
         assert!(ours.is_empty(), "{told}");
@@ -54,10 +57,11 @@ fn the_configurations_of_packages_are_fine() {
     test(|| {
         for name in ["evenkeel.toml", "container.toml"] {
             let file = repository().join("packaging").join(name);
-            let mut check = Command::new(program());
-            said(check.args(["check", "--offline", "--config"]).arg(&file));
-            let mut fmt = Command::new(program());
-            said(fmt.args(["fmt", "--check"]).arg(&file));
+            for arguments in [&["check", "--offline", "--config"][..], &["fmt", "--check"]] {
+                let mut command = Command::new(program());
+                command.args(arguments).arg(&file);
+                said(command);
+            }
         }
     });
 }
@@ -78,11 +82,8 @@ fn the_deb_holds_what_it_should() {
             version,
         ]);
         let program = format!("amd64={}", program());
-        said(
-            build
-                .args(["--program", &program])
-                .current_dir(repository()),
-        );
+        build.args(["--program", &program]);
+        said(build);
         let name = format!("target/packages/evenkeel_{version}-1_amd64.deb");
         let deb = repository().join(name);
         look_into(&deb);
@@ -91,8 +92,9 @@ fn the_deb_holds_what_it_should() {
 }
 
 fn look_into(deb: &Path) {
-    let dpkg = |option: &str| said(Command::new("dpkg-deb").arg(option).arg(deb));
-    let contents = dpkg("--contents");
+    let mut command = Command::new("dpkg-deb");
+    command.arg("--contents").arg(deb);
+    let contents = said(command);
     for (mode, path) in [
         ("-rwxr-xr-x", "./usr/bin/evenkeel"),
         ("-rw-r--r--", "./etc/evenkeel/evenkeel.toml"),
@@ -129,12 +131,9 @@ fn look_into(deb: &Path) {
         );
     }
     let dir = TempDir::new().unwrap();
-    said(
-        Command::new("dpkg-deb")
-            .arg("--control")
-            .arg(deb)
-            .arg(dir.path()),
-    );
+    let mut command = Command::new("dpkg-deb");
+    command.arg("--control").arg(deb).arg(dir.path());
+    said(command);
     let conffiles = std::fs::read_to_string(dir.join("conffiles")).unwrap();
     let mut conffiles: Vec<_> = conffiles.lines().collect();
     conffiles.sort_unstable();
@@ -143,6 +142,8 @@ fn look_into(deb: &Path) {
         ["/etc/evenkeel/evenkeel.toml", "/etc/logrotate.d/evenkeel"]
     );
     for script in ["postinst", "prerm", "postrm"] {
-        said(Command::new("sh").arg("-n").arg(dir.join(script)));
+        let mut command = Command::new("sh");
+        command.arg("-n").arg(dir.join(script));
+        said(command);
     }
 }

@@ -23,7 +23,7 @@ pub(super) enum Kinds {
 /// It can't be read, is of another kind, or is longer.
 pub(super) fn read_up_to(path: &Path, kinds: Kinds, max: u64) -> io::Result<Vec<u8>> {
     match kinds {
-        Kinds::Any => read(File::open(path)?, max),
+        Kinds::Any => read_at_most(File::open(path)?, max),
         Kinds::Regular => read_regular_file(path, max),
     }
 }
@@ -43,7 +43,7 @@ pub fn read_regular_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let options = options.read(true).custom_flags(flags.bits() as i32);
     let file = options.open(path)?;
     require_regular(&file.metadata()?)?;
-    read(file, max)
+    read_at_most(file, max)
 }
 
 fn require_regular(found: &Metadata) -> io::Result<()> {
@@ -56,9 +56,13 @@ fn require_regular(found: &Metadata) -> io::Result<()> {
     }
 }
 
-fn read(file: File, max: u64) -> io::Result<Vec<u8>> {
+/// Reads an input to its end. Blocks.
+///
+/// # Errors
+/// It can't be read, or has more than `max` bytes.
+pub fn read_at_most(input: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(max + 1).read_to_end(&mut bytes)?;
+    input.take(max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max {
         let text = format!("it is larger than {} MiB", max >> 20);
         Err(io::Error::new(io::ErrorKind::FileTooLarge, text))

@@ -71,7 +71,7 @@ pub use diagnostics::{Colour, Report};
 pub use diff::{Change, ChangeKind, Subject, diff};
 pub use docs::reference;
 pub use evenkeel_policy::route::BalanceKey;
-pub use input::read_regular_file;
+pub use input::{read_at_most, read_regular_file};
 pub use level::Level;
 pub use load::{LOCAL_FILE, Loaded, control_socket, load, load_again, load_text};
 pub use location::{Location, LocationPart, Variable as LocationVariable};
@@ -81,6 +81,7 @@ pub use schema::schema;
 pub use secret::without_passwords;
 pub use source_files::MAX_FILE_BYTES;
 pub use surroundings::NameLookup;
+pub use value::MAX_SOCKET_PATH;
 pub use variable::{Expression, ExpressionPart, Known, Variable};
 pub use written::{
     Acme, Bandwidth, Buffer, CacheStore, Caching, ClientCertificates, ClientTimeouts, Compression,

@@ -20,7 +20,8 @@ use evenkeel_tls::client::NoPin;
 
 pub(super) use address::port_help;
 pub use address::{
-    Bind, CollectorUrl, Destination, EndpointAddress, ResolverAddress, ServiceName, SocketPath,
+    Bind, CollectorUrl, Destination, EndpointAddress, MAX_SOCKET_PATH, ResolverAddress,
+    ServiceName, SocketPath,
 };
 pub use network::{ClientItem, Peer};
 pub(super) use pattern::too_long;

@@ -196,18 +196,16 @@ fn with_port(address: &str, port: u16) -> String {
     }
 }
 
+/// Longest path of a Unix socket, in bytes: `sockaddr_un` has room for a NUL too (unix(7)).
+pub const MAX_SOCKET_PATH: usize = 107;
+
 fn unix_path(path: &str) -> Result<Address, Fault> {
-    /// Bytes in `sockaddr_un`, the final NUL among them.
-    const MAX_LEN: usize = 108;
     if path.is_empty() {
         return Err(Fault::new("the path of the socket is missing")
             .help("write it after `unix:`, as in \"unix:/run/app.sock\""));
     }
-    if path.len() >= MAX_LEN {
-        let what = format!(
-            "the path of the socket is longer than {} bytes",
-            MAX_LEN - 1
-        );
+    if path.len() > MAX_SOCKET_PATH {
+        let what = format!("the path of the socket is longer than {MAX_SOCKET_PATH} bytes");
         return Err(Fault::new(what));
     }
     Ok(Address::Unix(PathBuf::from(path)))
