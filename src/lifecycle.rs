@@ -22,13 +22,13 @@ pub(crate) enum Phase {
     Drain {
         /// When to stop waiting.
         deadline: Instant,
-        manner: Manner,
+        manner: DrainMode,
     },
 }
 
 /// The treatment of connections of a draining process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum DrainMode {
     /// Idle ones are closed at once.
     Ending,
     /// Another process has the addresses.

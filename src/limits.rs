@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::in_flight::{CountedAt, Entering, InFlightTable};
-use evenkeel_policy::limit::{Allowance, LimitTable, Standing, Verdict};
+use evenkeel_policy::limit::{Allowance, LimitTable, Quota, Verdict};
 
 use crate::config::{Config, Limit, LimitBound};
 
@@ -36,7 +36,7 @@ enum Table {
 
 /// The verdict of a limit on a request.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked {
+pub enum LimitVerdict {
     /// It passes.
     Passes,
     /// It passes, and counts as in flight until this place is given back by [`InFlight`].
@@ -46,7 +46,7 @@ pub enum Asked {
     /// The request is refused.
     Refused {
         /// The rest of its key's allowance.
-        standing: Standing,
+        standing: Quota,
         /// Time after which it would pass; zero if it is unknown.
         retry_after: Duration,
     },
@@ -60,7 +60,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// A request that a limit has [counted](Asked::Counts).
+    /// A request that a limit has [counted](LimitVerdict::Counts).
     pub fn new(limit: &Arc<RouteLimit>, place: CountedAt) -> Self {
         InFlight {
             limit: limit.clone(),
@@ -135,24 +135,24 @@ impl RouteLimit {
     }
 
     /// Asks whether a request of this key may come now, and counts it unless it is refused.
-    pub fn ask(&self, key: &[u8], now: Instant) -> Asked {
+    pub fn ask(&self, key: &[u8], now: Instant) -> LimitVerdict {
         match &self.table {
             Table::Rate(table) => match table.take(key, now) {
-                Verdict::Allowed { .. } => Asked::Passes,
-                Verdict::Delayed { wait, .. } => Asked::Waits(wait),
+                Verdict::Allowed { .. } => LimitVerdict::Passes,
+                Verdict::Delayed { wait, .. } => LimitVerdict::Waits(wait),
                 Verdict::Refused {
                     standing,
                     retry_after,
-                } => Asked::Refused {
+                } => LimitVerdict::Refused {
                     standing,
                     retry_after,
                 },
             },
             Table::InFlight { most, table } => match table.enter(key, *most) {
-                Entering::Counted(place) => Asked::Counts(place),
-                Entering::NotCounted => Asked::Passes,
-                Entering::Refused => Asked::Refused {
-                    standing: Standing {
+                Entering::Counted(place) => LimitVerdict::Counts(place),
+                Entering::NotCounted => LimitVerdict::Passes,
+                Entering::Refused => LimitVerdict::Refused {
+                    standing: Quota {
                         remaining: 0,
                         next: Duration::ZERO,
                     },
@@ -163,10 +163,10 @@ impl RouteLimit {
     }
 
     /// The rest of this key's allowance. `next` is zero for a limit on requests in flight.
-    pub fn standing(&self, key: &[u8], now: Instant) -> Standing {
+    pub fn standing(&self, key: &[u8], now: Instant) -> Quota {
         match &self.table {
             Table::Rate(table) => table.standing(key, now),
-            Table::InFlight { most, table } => Standing {
+            Table::InFlight { most, table } => Quota {
                 remaining: most.saturating_sub(table.in_flight(key)),
                 next: Duration::ZERO,
             },

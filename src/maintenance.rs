@@ -32,18 +32,18 @@ struct Switch {
 
 /// The object of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum MaintenanceTarget {
     /// A route.
     Route,
     /// An upstream.
     Upstream,
 }
 
-impl fmt::Display for Of {
+impl fmt::Display for MaintenanceTarget {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Of::Route => "route",
-            Of::Upstream => "upstream",
+            MaintenanceTarget::Route => "route",
+            MaintenanceTarget::Upstream => "upstream",
         })
     }
 }
@@ -84,7 +84,12 @@ impl Maintenance {
     ///
     /// # Errors
     /// The configuration has none of this name.
-    pub fn switch(&self, of: Of, name: &str, is_on: bool) -> Result<bool, UnknownName> {
+    pub fn switch(
+        &self,
+        of: MaintenanceTarget,
+        name: &str,
+        is_on: bool,
+    ) -> Result<bool, UnknownName> {
         let mut switches = self.switches(of).iter();
         let switch = switches.find(|it| it.name == name).ok_or(UnknownName)?;
         self.is_used.fetch_or(is_on, Relaxed);
@@ -92,7 +97,7 @@ impl Maintenance {
     }
 
     /// Whether there is one of this name.
-    pub fn has(&self, of: Of, name: &str) -> bool {
+    pub fn has(&self, of: MaintenanceTarget, name: &str) -> bool {
         self.switches(of).iter().any(|it| it.name == name)
     }
 
@@ -110,18 +115,21 @@ impl Maintenance {
 
     /// Switches on the maintenance that another process had.
     pub fn restore(&self, under: &UnderMaintenance) {
-        let routes = under.routes.iter().map(|it| (Of::Route, it));
-        let upstreams = under.upstreams.iter().map(|it| (Of::Upstream, it));
+        let routes = under.routes.iter().map(|it| (MaintenanceTarget::Route, it));
+        let upstreams = under
+            .upstreams
+            .iter()
+            .map(|it| (MaintenanceTarget::Upstream, it));
         for (of, name) in routes.chain(upstreams) {
             // The configuration may have another name by now.
             let _ = self.switch(of, name, true);
         }
     }
 
-    fn switches(&self, of: Of) -> &[Switch] {
+    fn switches(&self, of: MaintenanceTarget) -> &[Switch] {
         match of {
-            Of::Route => &self.routes,
-            Of::Upstream => &self.upstreams,
+            MaintenanceTarget::Route => &self.routes,
+            MaintenanceTarget::Upstream => &self.upstreams,
         }
     }
 }

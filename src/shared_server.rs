@@ -28,7 +28,7 @@ use tokio_rustls::TlsConnector;
 use crate::config::{SharedPlace, SharedStore, Trust};
 
 pub use standing::SharedServerFigures;
-pub(crate) use standing::{ANSWER_TIME, CONNECT_TIME, Fault, Standing, within};
+pub(crate) use standing::{ANSWER_TIME, CONNECT_TIME, Fault, ServerHealth, within};
 
 /// The first pause, and the longest. Each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

@@ -34,7 +34,7 @@ use crate::observe::access_log::{AccessLog, Layout};
 use crate::observe::counters::Counters;
 use crate::observe::outlets::Outlets;
 use crate::observe::sessions::ListenerId;
-use crate::upstream::{SharedUpstream, Slot, Upstream, Wanted, shared_upstreams};
+use crate::upstream::{SharedUpstream, Slot, SlotCriteria, Upstream, shared_upstreams};
 
 const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4000);
 
@@ -176,7 +176,7 @@ fn worker_of(config: &Arc<Config>, shared: &[Arc<SharedUpstream>]) -> Worker {
 
 fn acquire<'a>(upstream: &'a Upstream, tried: &[Tried]) -> Slot<'a> {
     let now = clock::now();
-    let wanted = Wanted {
+    let wanted = SlotCriteria {
         key: 0,
         pinned_to: None,
         lane: None,

@@ -51,12 +51,12 @@ pub struct FileWatch {
     pace: Pace,
     told: Arc<Notify>,
     /// `None` while it is being looked at.
-    looked: Option<Looked>,
+    looked: Option<LastLook>,
 }
 
 /// The result of the last look.
 #[derive(Debug)]
-struct Looked {
+struct LastLook {
     listening: Listening,
     seen: Seen,
 }
@@ -195,7 +195,7 @@ impl FileWatch {
     }
 
     /// Looks again until no file was written just now, or for long enough.
-    async fn settled(&self, mut looked: Looked) -> Looked {
+    async fn settled(&self, mut looked: LastLook) -> LastLook {
         for _ in 0..LONGEST_UNQUIET {
             if !looked.seen.is_fresh(self.pace.quiet) {
                 break;
@@ -208,12 +208,12 @@ impl FileWatch {
     }
 
     /// Looks at everything, or at all but the `contents` of folders.
-    async fn look(&self, mut listening: Listening, contents: Option<Contents>) -> Looked {
+    async fn look(&self, mut listening: Listening, contents: Option<Contents>) -> LastLook {
         let paths = self.paths.clone();
         let looked = tokio::task::spawn_blocking(move || {
             listening.follow(folders_of(&paths));
             let seen = Seen::now(&paths, contents);
-            Looked { listening, seen }
+            LastLook { listening, seen }
         });
         match looked.await {
             Ok(looked) => looked,

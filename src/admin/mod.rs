@@ -30,9 +30,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::machine::{self, Obstacle};
 use crate::discovery::Discovery;
-use crate::lifecycle::{Manner, Phase};
+use crate::lifecycle::{DrainMode, Phase};
 use crate::net::Address;
-use crate::net::given::{GivenSockets, SocketCopies};
+use crate::net::given::{InheritedSockets, SocketCopies};
 use crate::net::listen::{self, AcceptTurns, Accepting, BoundListener, Listener, Peer, SocketFile};
 use crate::observe::figures::{CurrentSources, Figures, Sources};
 use crate::observe::limits::{self, CountsBegin, LimitWatch};
@@ -68,7 +68,7 @@ struct Admin {
 
 /// The party that work aside is for.
 #[derive(Debug, Clone, Copy)]
-enum Asker {
+enum Requester {
     /// The status page, in all its forms.
     Page,
     /// The control socket.
@@ -134,7 +134,7 @@ pub(crate) const STATUS_PAGE: &str = "";
 /// The same as for [`listen::bind`], with the socket in the error's text.
 pub(crate) fn bind(
     config: &crate::config::Config,
-    given: &mut GivenSockets,
+    given: &mut InheritedSockets,
     control_of_another: Option<&Address>,
 ) -> io::Result<(Sockets, SocketFiles)> {
     let named = |what: &str, address: &Address, error: io::Error| {
@@ -312,13 +312,13 @@ impl Turns {
     /// Work that has begun still runs to its end, and keeps its turn until then.
     async fn aside<T: Send + 'static>(
         &self,
-        asker: Asker,
+        asker: Requester,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         let turn = match asker {
-            Asker::Page => &self.page,
-            Asker::Control => &self.control,
-            Asker::Watch => &self.watch,
+            Requester::Page => &self.page,
+            Requester::Control => &self.control,
+            Requester::Watch => &self.watch,
         };
         let turn = turn.clone().acquire_owned().await;
         let done = tokio::task::spawn_blocking(move || {
@@ -348,7 +348,7 @@ impl Admin {
     /// Runs work of milliseconds on a thread beside this one: see [`Turns::aside`].
     async fn aside<T: Send + 'static>(
         self: &Arc<Self>,
-        asker: Asker,
+        asker: Requester,
         work: impl FnOnce(&Admin) -> T + Send + 'static,
     ) -> T {
         let admin = self.clone();
@@ -366,7 +366,7 @@ impl Admin {
                 watch.look(&admin.sources(), Instant::now());
                 watch
             };
-            watch = self.aside(Asker::Watch, look).await;
+            watch = self.aside(Requester::Watch, look).await;
         }
     }
 
@@ -380,7 +380,7 @@ impl Admin {
                 let phase = *admin.phase.borrow();
                 admin.monitor.look(&admin.sources(), phase);
             };
-            self.aside(Asker::Watch, look).await;
+            self.aside(Requester::Watch, look).await;
         }
     }
 
@@ -394,7 +394,7 @@ impl Admin {
             let Phase::Drain { manner, .. } = phase else {
                 return false;
             };
-            matches!(manner, Manner::HandedOver { .. })
+            matches!(manner, DrainMode::HandedOver { .. })
         };
         let mut phase = self.phase.clone();
         if phase.wait_for(is_handed_over).await.is_err() {
@@ -476,10 +476,10 @@ mod tests {
         let turns = Turns::default();
         let (finish, may_finish) = std::sync::mpsc::channel();
         runtime.block_on(async {
-            let long = turns.aside(Asker::Page, move || may_finish.recv());
+            let long = turns.aside(Requester::Page, move || may_finish.recv());
             let others = async {
-                assert_eq!(turns.aside(Asker::Control, || 1).await, 1);
-                assert_eq!(turns.aside(Asker::Watch, || 2).await, 2);
+                assert_eq!(turns.aside(Requester::Control, || 1).await, 1);
+                assert_eq!(turns.aside(Requester::Watch, || 2).await, 2);
                 finish.send(()).unwrap();
             };
             let (long, ()) = tokio::join!(long, others);

@@ -11,14 +11,14 @@ use crate::observe::figures::Sources;
 /// An operator's order to purge.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PurgeOrder<'a> {
-    pub what: What<'a>,
+    pub what: PurgeScope<'a>,
     pub strength: Strength,
     /// All caches, if there are none.
     pub cache: Option<&'a str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What<'a> {
+pub(super) enum PurgeScope<'a> {
     Everything,
     Url(Url<'a>),
     Prefix(Url<'a>),
@@ -44,10 +44,10 @@ impl<'a> PurgeOrder<'a> {
     /// The words are not an order, or a URL has no host.
     pub fn parse(words: &[&'a str]) -> Result<Self, String> {
         let (what, mut options) = match *words {
-            ["everything", ref options @ ..] => (What::Everything, options),
-            ["url", url, ref options @ ..] => (What::Url(Url::parse(url)?), options),
-            ["prefix", url, ref options @ ..] => (What::Prefix(Url::parse(url)?), options),
-            ["tag", tag, ref options @ ..] => (What::Tag(tag), options),
+            ["everything", ref options @ ..] => (PurgeScope::Everything, options),
+            ["url", url, ref options @ ..] => (PurgeScope::Url(Url::parse(url)?), options),
+            ["prefix", url, ref options @ ..] => (PurgeScope::Prefix(Url::parse(url)?), options),
+            ["tag", tag, ref options @ ..] => (PurgeScope::Tag(tag), options),
             _ => return Err(TAKES.to_owned()),
         };
         let mut parsed = PurgeOrder {
@@ -117,13 +117,13 @@ impl<'a> Url<'a> {
     }
 }
 
-impl std::fmt::Display for What<'_> {
+impl std::fmt::Display for PurgeScope<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            What::Everything => f.write_str("everything"),
-            What::Url(url) => write!(f, "url {}", url.text.escape_debug()),
-            What::Prefix(url) => write!(f, "prefix {}", url.text.escape_debug()),
-            What::Tag(tag) => write!(f, "tag {}", tag.escape_debug()),
+            PurgeScope::Everything => f.write_str("everything"),
+            PurgeScope::Url(url) => write!(f, "url {}", url.text.escape_debug()),
+            PurgeScope::Prefix(url) => write!(f, "prefix {}", url.text.escape_debug()),
+            PurgeScope::Tag(tag) => write!(f, "tag {}", tag.escape_debug()),
         }
     }
 }
@@ -161,14 +161,14 @@ impl PurgeOrder<'_> {
     /// Purges the cache with this index in the configuration.
     fn purge(&self, sources: &Sources, index: usize, cache: &Cache) {
         match self.what {
-            What::Everything => cache.purge(Purge::Everything, self.strength),
-            What::Tag(tag) => cache.purge(Purge::Tag(tag.as_bytes()), self.strength),
-            What::Prefix(url) => {
+            PurgeScope::Everything => cache.purge(Purge::Everything, self.strength),
+            PurgeScope::Tag(tag) => cache.purge(Purge::Tag(tag.as_bytes()), self.strength),
+            PurgeScope::Prefix(url) => {
                 let key = url.key(&KeyRules::default(), cache);
                 cache.purge(Purge::Prefix(&key), self.strength);
             }
             // Routes may have different parameters in their keys.
-            What::Url(url) => {
+            PurgeScope::Url(url) => {
                 let routes = sources.config.routes.iter();
                 let caching = routes.filter_map(|it| it.cache.as_ref());
                 let caching = caching.filter(|it| it.store == index);
@@ -204,16 +204,22 @@ mod tests {
         };
         use Strength::{Hard, Soft};
         for (said, expected) in [
-            (&["everything"][..], words(What::Everything, Hard, None)),
-            (&["tag", "a", "soft"], words(What::Tag("a"), Soft, None)),
+            (
+                &["everything"][..],
+                words(PurgeScope::Everything, Hard, None),
+            ),
+            (
+                &["tag", "a", "soft"],
+                words(PurgeScope::Tag("a"), Soft, None),
+            ),
             (
                 &["tag", "a", "cache", "b", "soft"],
-                words(What::Tag("a"), Soft, Some("b")),
+                words(PurgeScope::Tag("a"), Soft, Some("b")),
             ),
             (
                 &["url", "http://h:1/p?q"],
                 words(
-                    What::Url(url("http://h:1/p?q", Scheme::Http, "h:1", "/p?q")),
+                    PurgeScope::Url(url("http://h:1/p?q", Scheme::Http, "h:1", "/p?q")),
                     Hard,
                     None,
                 ),
@@ -221,7 +227,7 @@ mod tests {
             (
                 &["prefix", "https://h"],
                 words(
-                    What::Prefix(url("https://h", Scheme::Https, "h", "")),
+                    PurgeScope::Prefix(url("https://h", Scheme::Https, "h", "")),
                     Hard,
                     None,
                 ),
@@ -229,7 +235,7 @@ mod tests {
             (
                 &["url", "HTTP://h/p#part"],
                 words(
-                    What::Url(url("HTTP://h/p#part", Scheme::Http, "h", "/p")),
+                    PurgeScope::Url(url("HTTP://h/p#part", Scheme::Http, "h", "/p")),
                     Hard,
                     None,
                 ),

@@ -31,7 +31,7 @@ use evenkeel_cache::{Key, Object, Request, Secret, vary};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use figures::Counters;
-use link::Looked;
+use link::LookupResult;
 use server::Failure;
 use value::{Hash, Names, Selected};
 
@@ -154,7 +154,7 @@ enum Ask {
         key: Hash,
         selected: Option<Selected>,
         until: tokio::time::Instant,
-        answer: oneshot::Sender<Looked>,
+        answer: oneshot::Sender<LookupResult>,
     },
     /// To remove the responses of a key.
     Remove(Removal),
@@ -276,18 +276,18 @@ impl Shared {
         let until = tokio::time::Instant::now() + self.tier.settings.timeout;
         let hash = value::hash(&key.bytes);
         let object = match self.look(hash, None, until).await {
-            Looked::Object(object) => object,
-            Looked::Missing(outcome) => return Err(outcome),
-            Looked::Names(names) => {
+            LookupResult::Object(object) => object,
+            LookupResult::Missing(outcome) => return Err(outcome),
+            LookupResult::Names(names) => {
                 let selector = vary::selector_of(&names.names, request);
                 let selected = Selected {
                     nonce: names.nonce,
                     selector: value::hash(&selector),
                 };
                 match self.look(hash, Some(selected), until).await {
-                    Looked::Object(object) => object,
-                    Looked::Names(_) => return Err(Outcome::Foreign),
-                    Looked::Missing(outcome) => return Err(outcome),
+                    LookupResult::Object(object) => object,
+                    LookupResult::Names(_) => return Err(Outcome::Foreign),
+                    LookupResult::Missing(outcome) => return Err(outcome),
                 }
             }
         };
@@ -305,7 +305,7 @@ impl Shared {
         key: Hash,
         selected: Option<Selected>,
         until: tokio::time::Instant,
-    ) -> Looked {
+    ) -> LookupResult {
         let (answer, answered) = oneshot::channel();
         let ask = Ask::Look {
             key,
@@ -315,8 +315,10 @@ impl Shared {
         };
         match self.asks.try_send(ask) {
             // The thread drops the sender when the connection ends.
-            Ok(()) => answered.await.unwrap_or(Looked::Missing(Outcome::Down)),
-            Err(_) => Looked::Missing(Outcome::Full),
+            Ok(()) => answered
+                .await
+                .unwrap_or(LookupResult::Missing(Outcome::Down)),
+            Err(_) => LookupResult::Missing(Outcome::Full),
         }
     }
 

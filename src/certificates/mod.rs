@@ -27,7 +27,7 @@ pub use acme::{Acme, AcmeServerFigures};
 pub use evenkeel_acme::finish_clean_ups;
 use expiry::Warned;
 pub use figures::{CertificateCounts, CertificateFigures, CertificateTrouble, OrderedFigures};
-use of_files::OfFiles;
+use of_files::FileBacked;
 pub use tickets::{Followed as FollowedTickets, TicketFigures, Tickets};
 pub use upstream::{Alpn, EndpointTls, UpstreamTls, has_chosen_http2};
 pub use watch::CertificateWatch;
@@ -168,7 +168,7 @@ impl ServedTls {
     }
 }
 
-impl OfFiles for ServedTls {
+impl FileBacked for ServedTls {
     fn look(&self) {
         self.read_again();
         self.warn_of_ends();

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::watching::WatchedPaths;
 
 /// TLS whose files may change.
-pub(super) trait OfFiles: fmt::Debug + Send + Sync {
+pub(super) trait FileBacked: fmt::Debug + Send + Sync {
     /// Reads changed files again, uses them, and warns of certificates that end. Blocks.
     fn look(&self);
 

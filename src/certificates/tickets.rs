@@ -13,7 +13,7 @@ use evenkeel_tls::{FileKeys, Lifetimes, TicketKeys};
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::of_files::OfFiles;
+use super::of_files::FileBacked;
 use crate::config::{self, EncryptedStore};
 use crate::shared_server::SharedServerFigures;
 use crate::watching::WatchedPaths;
@@ -164,7 +164,7 @@ impl Tickets {
     }
 }
 
-impl OfFiles for Tickets {
+impl FileBacked for Tickets {
     fn look(&self) {
         let settings = self.followed().settings.clone();
         let read = FileKeys::read(&settings.keys);

@@ -18,7 +18,7 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 
-use super::of_files::OfFiles;
+use super::of_files::FileBacked;
 use super::paths_of;
 use crate::config::{self, EndpointProtocol, Trust};
 use crate::net::connect::reason;
@@ -30,12 +30,12 @@ use crate::watching::WatchedPaths;
 pub struct UpstreamTls {
     upstream: String,
     settings: config::UpstreamTls,
-    made: RwLock<Made>,
+    made: RwLock<TlsState>,
 }
 
 /// The values that were made of the files.
 #[derive(Debug)]
-struct Made {
+struct TlsState {
     authorities: Option<Authorities>,
     /// The certificate that is shown; empty where there is none.
     shown: Arc<Certificates>,
@@ -56,7 +56,7 @@ impl UpstreamTls {
         if let Some(same) = before.filter(|it| it.settings == *settings) {
             return Some(same.clone());
         }
-        let made = Made::read(settings, None);
+        let made = TlsState::read(settings, None);
         let tls = UpstreamTls {
             upstream: config.name.clone(),
             settings: settings.clone(),
@@ -71,7 +71,7 @@ impl UpstreamTls {
         &self.settings
     }
 
-    fn made(&self) -> RwLockReadGuard<'_, Made> {
+    fn made(&self) -> RwLockReadGuard<'_, TlsState> {
         self.made.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,11 +91,11 @@ impl UpstreamTls {
     }
 }
 
-impl OfFiles for UpstreamTls {
+impl FileBacked for UpstreamTls {
     fn look(&self) {
         let (made, new, has_changed) = {
             let before = self.made();
-            let made = Made::read(&self.settings, Some(&before));
+            let made = TlsState::read(&self.settings, Some(&before));
             let troubles = made.troubles.iter();
             let new = troubles.filter(|it| !before.troubles.contains(it));
             let new: Vec<_> = new.cloned().collect();
@@ -125,10 +125,10 @@ impl OfFiles for UpstreamTls {
     }
 }
 
-impl Made {
+impl TlsState {
     /// Reads the files. A file that can't be read, or has not changed, keeps its value of
     /// `before`.
-    fn read(settings: &config::UpstreamTls, before: Option<&Made>) -> Self {
+    fn read(settings: &config::UpstreamTls, before: Option<&TlsState>) -> Self {
         let mut troubles = Vec::new();
         let read = match &settings.trust {
             Trust::Unverified => Ok(None),
@@ -152,7 +152,7 @@ impl Made {
             && authorities == before.authorities
             && is_same(&shown, &before.shown)
         {
-            return Made {
+            return TlsState {
                 authorities,
                 shown: before.shown.clone(),
                 config: before.config.clone(),
@@ -173,7 +173,7 @@ impl Made {
         {
             troubles.push(why.clone());
         }
-        Made {
+        TlsState {
             authorities,
             shown,
             config,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::of_files::OfFiles;
+use super::of_files::FileBacked;
 use super::{Acme, ServedTls, Tickets, UpstreamTls};
 use crate::watching::{FileWatch, Pace, WatchedFolders, WatchedPaths};
 
@@ -24,7 +24,7 @@ const PACE: Pace = Pace {
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Each of a configuration.
-type Each = Vec<Arc<dyn OfFiles>>;
+type Each = Vec<Arc<dyn FileBacked>>;
 
 /// Has certificates read again whose files change, and others ordered.
 #[derive(Debug)]
@@ -169,16 +169,16 @@ fn each(
     tickets: &Arc<Tickets>,
 ) -> Each {
     let served = served.iter().flatten().cloned();
-    let served = served.map(|it| -> Arc<dyn OfFiles> { it });
-    let upstreams = upstreams.map(|it| -> Arc<dyn OfFiles> { it });
+    let served = served.map(|it| -> Arc<dyn FileBacked> { it });
+    let upstreams = upstreams.map(|it| -> Arc<dyn FileBacked> { it });
     let tickets = tickets.has_files().then(|| tickets.clone());
-    let tickets = tickets.map(|it| -> Arc<dyn OfFiles> { it });
+    let tickets = tickets.map(|it| -> Arc<dyn FileBacked> { it });
     served.chain(upstreams).chain(tickets).collect()
 }
 
 /// Calls `each` with all of them on a thread beside this one, and gives the paths of their files
 /// then. `None` where the process is ending.
-async fn aside(all: Each, each: fn(&dyn OfFiles)) -> Option<WatchedPaths> {
+async fn aside(all: Each, each: fn(&dyn FileBacked)) -> Option<WatchedPaths> {
     let work = move || {
         all.iter().for_each(|it| each(&**it));
         paths(&all)
@@ -186,7 +186,7 @@ async fn aside(all: Each, each: fn(&dyn OfFiles)) -> Option<WatchedPaths> {
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-fn paths(each: &[Arc<dyn OfFiles>]) -> WatchedPaths {
+fn paths(each: &[Arc<dyn FileBacked>]) -> WatchedPaths {
     let mut all = WatchedPaths::default();
     for one in each {
         let WatchedPaths {

@@ -17,7 +17,7 @@ use super::{ClientConnection, OpenConnection, http1, serve_connection};
 #[cfg(test)]
 use super::{http1::Served, http2, tcp};
 use crate::config::ClientProtocol;
-use crate::exchange::context::{ListenerSide, OfClient};
+use crate::exchange::context::{ClientQuota, ListenerSide};
 use crate::exchange::remote::Remote;
 use crate::exchange::{Client, Http1Side, Worker, answer, room};
 use crate::net::descriptors::Taker;
@@ -143,7 +143,7 @@ async fn admit(
         listener: listener.id(),
     };
     let of_client = listener.count_of_client(address_of(incoming.peer));
-    if matches!(of_client, OfClient::TooMany) || !take_place(worker, listener, need).await {
+    if matches!(of_client, ClientQuota::TooMany) || !take_place(worker, listener, need).await {
         counters.connections_refused.add(1);
         refuse(worker, listener, incoming, need);
         return Ok(None);
@@ -153,7 +153,7 @@ async fn admit(
         listener.open().remove();
     })?;
     let mut connection = connected(worker, stream, peer, listener);
-    if let OfClient::Counted(counted) = of_client {
+    if let ClientQuota::Counted(counted) = of_client {
         connection.client.counted = Some(counted);
     }
     Ok(Some(connection))

@@ -54,10 +54,10 @@ pub(super) async fn handshake(
     let mut proof = None;
     if let Some(served) = listener.ordering() {
         match proof_wanted(worker, &mut connection, served).await {
-            Ok(Wanted::Proof(wanted)) => proof = Some(wanted),
-            Ok(Wanted::Service) => {}
+            Ok(HandshakePurpose::Proof(wanted)) => proof = Some(wanted),
+            Ok(HandshakePurpose::Service) => {}
             // A reload may have come while it waited.
-            Ok(Wanted::LateService) => config = listener.tls().unwrap_or(config),
+            Ok(HandshakePurpose::LateService) => config = listener.tls().unwrap_or(config),
             Err(Refused::Gone) => return None,
             Err(Refused::For(failure)) => {
                 listener.counters().tls_failed.add(1);
@@ -167,7 +167,7 @@ enum Refused {
 }
 
 /// The purpose of a client's handshake.
-enum Wanted {
+enum HandshakePurpose {
     /// A certificate authority wants proof of a name: how that handshake goes.
     Proof(Arc<ServerConfig>),
     /// Anything else.
@@ -182,14 +182,14 @@ async fn proof_wanted(
     worker: &Worker,
     connection: &mut ClientConnection,
     served: Arc<ServedTls>,
-) -> Result<Wanted, Refused> {
+) -> Result<HandshakePurpose, Refused> {
     match asked_for(worker, connection).await? {
         Some((name, true)) => match served.acme() {
             Some(acme) => Ok(acme
                 .proof(&name)
                 .await
-                .map_or(Wanted::Service, Wanted::Proof)),
-            None => Ok(Wanted::Service),
+                .map_or(HandshakePurpose::Service, HandshakePurpose::Proof)),
+            None => Ok(HandshakePurpose::Service),
         },
         Some((name, false)) if served.may_demand(&name) => {
             let mut current = Some(served);
@@ -198,9 +198,9 @@ async fn proof_wanted(
                 let listener = &connection.client.listener;
                 current = listener.ordering().filter(|_| !is_over);
             }
-            Ok(Wanted::LateService)
+            Ok(HandshakePurpose::LateService)
         }
-        _ => Ok(Wanted::Service),
+        _ => Ok(HandshakePurpose::Service),
     }
 }
 

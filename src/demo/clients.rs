@@ -38,7 +38,7 @@ const LINES: usize = 4;
 
 /// The requests of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asking {
+pub enum ClientTraffic {
     /// They ask for /ping over a connection that they keep.
     Ping,
     /// The same, for one of [`PAGES`] pages, the first ones more often.
@@ -76,7 +76,11 @@ impl Clients {
     ///
     /// # Errors
     /// Their thread or its runtime can't be made.
-    pub fn start(to: SocketAddr, asking: Asking, origins: &[&'static str]) -> io::Result<Self> {
+    pub fn start(
+        to: SocketAddr,
+        asking: ClientTraffic,
+        origins: &[&'static str],
+    ) -> io::Result<Self> {
         let (sender, outcomes) = channel();
         let (running, stopped) = oneshot::channel();
         let origins = origins.to_vec();
@@ -132,7 +136,7 @@ fn page(random: &mut fastrand::Rng) -> u32 {
 
 struct Client {
     to: SocketAddr,
-    asking: Asking,
+    asking: ClientTraffic,
     origins: Vec<&'static str>,
     connection: Option<SendRequest<Empty<Bytes>>>,
 }
@@ -144,9 +148,11 @@ impl Client {
         loop {
             let asked = tokio::time::timeout(TIMEOUT, async {
                 match self.asking {
-                    Asking::Ping => self.ask("/ping").await,
-                    Asking::Pages => self.ask(&format!("/ping?page={}", page(&mut random))).await,
-                    Asking::Lines => self.send_lines().await,
+                    ClientTraffic::Ping => self.ask("/ping").await,
+                    ClientTraffic::Pages => {
+                        self.ask(&format!("/ping?page={}", page(&mut random))).await
+                    }
+                    ClientTraffic::Lines => self.send_lines().await,
                 }
             });
             let outcome = asked.await.ok().flatten().unwrap_or(Outcome::Failed);

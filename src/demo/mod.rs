@@ -22,7 +22,7 @@ use evenkeel_net::Address;
 use evenkeel_origin::{Origin, OriginHandle, OriginOptions, ServiceTime, Speaks};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
-use clients::{Asking, CACHE, CLIENTS, Clients};
+use clients::{CACHE, CLIENTS, ClientTraffic, Clients};
 use outage::Outage;
 use table::Table;
 
@@ -328,9 +328,9 @@ async fn show_load(
         rows.push(CACHE.to_owned());
     }
     let (rate, asking) = match scene {
-        Scene::Requests | Scene::Tls | Scene::Load => ("requests/s", Asking::Ping),
-        Scene::Cache => ("requests/s", Asking::Pages),
-        Scene::Tcp => ("connections/s", Asking::Lines),
+        Scene::Requests | Scene::Tls | Scene::Load => ("requests/s", ClientTraffic::Ping),
+        Scene::Cache => ("requests/s", ClientTraffic::Pages),
+        Scene::Tcp => ("connections/s", ClientTraffic::Lines),
     };
     let mut table = Table::new(rows, rate)?;
     let clients = Clients::start(address, asking, &names)?;

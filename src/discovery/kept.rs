@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 
 use super::changes::{self, Changes};
 use super::names::{Answer, Question, Target};
-use super::{Discovery, MAX_TTL, Said, State, file};
+use super::{Discovery, MAX_TTL, SourceState, State, file};
 use crate::config::{Endpoint, Family};
 use crate::observe::calendar::unix_time;
 
 /// The last answers of sources.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SourcesKept {
+pub struct SourcesSnapshot {
     names: Vec<Value>,
     files: BTreeMap<PathBuf, Value>,
 }
@@ -29,7 +29,7 @@ pub struct SourcesKept {
 /// The changes of operators to the lists of all upstreams, by name.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ChangesKept {
+pub struct ChangesSnapshot {
     /// The state file that these changes include.
     state_file: Option<PathBuf>,
     /// Includes lists without changes.
@@ -38,11 +38,11 @@ pub struct ChangesKept {
 
 /// The answer to a question.
 #[derive(Debug, Serialize, Deserialize)]
-struct NameKept {
+struct NameSnapshot {
     /// The host or the service.
     #[serde(flatten)]
     asked: AskedKept,
-    family: Option<FamilyKept>,
+    family: Option<FamilySnapshot>,
     targets: Vec<TargetKept>,
     ttl_ms: u64,
     read_unix_ms: u64,
@@ -59,7 +59,7 @@ enum AskedKept {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum FamilyKept {
+enum FamilySnapshot {
     Ipv4,
     Ipv6,
     Both,
@@ -78,9 +78,9 @@ struct TargetKept {
     host: Option<String>,
 }
 
-impl NameKept {
+impl NameSnapshot {
     /// `None` where nothing is to be kept: the address of this machine is found at once.
-    fn of(question: &Question, said: &Said<Answer>) -> Option<Self> {
+    fn of(question: &Question, said: &SourceState<Answer>) -> Option<Self> {
         let (asked, family) = match question {
             Question::Host { host, family } => (AskedKept::Host(host.clone()), family),
             Question::Service { service, family } => (AskedKept::Service(service.clone()), family),
@@ -95,12 +95,12 @@ impl NameKept {
             weight: target.weight,
             host: target.host.clone(),
         });
-        Some(NameKept {
+        Some(NameSnapshot {
             asked,
             family: family.map(|family| match family {
-                Family::Ipv4 => FamilyKept::Ipv4,
-                Family::Ipv6 => FamilyKept::Ipv6,
-                Family::Both => FamilyKept::Both,
+                Family::Ipv4 => FamilySnapshot::Ipv4,
+                Family::Ipv6 => FamilySnapshot::Ipv6,
+                Family::Both => FamilySnapshot::Both,
             }),
             targets: targets.collect(),
             ttl_ms: answer.ttl.as_millis() as u64,
@@ -109,11 +109,11 @@ impl NameKept {
         })
     }
 
-    fn said(self) -> (Question, Said<Answer>) {
+    fn said(self) -> (Question, SourceState<Answer>) {
         let family = self.family.map(|family| match family {
-            FamilyKept::Ipv4 => Family::Ipv4,
-            FamilyKept::Ipv6 => Family::Ipv6,
-            FamilyKept::Both => Family::Both,
+            FamilySnapshot::Ipv4 => Family::Ipv4,
+            FamilySnapshot::Ipv6 => Family::Ipv6,
+            FamilySnapshot::Both => Family::Both,
         });
         let question = match self.asked {
             AskedKept::Host(host) => Question::Host { host, family },
@@ -132,10 +132,10 @@ impl NameKept {
             absent: Vec::new(),
         };
         let due = Duration::from_millis(self.due_in_ms).min(MAX_TTL);
-        let said = Said {
+        let said = SourceState {
             last: Some((answer, wall(self.read_unix_ms))),
             due: Some(Instant::now() + due),
-            ..Said::default()
+            ..SourceState::default()
         };
         (question, said)
     }
@@ -158,17 +158,17 @@ fn listed(endpoints: &[Endpoint]) -> Value {
     endpoints.iter().map(item).collect()
 }
 
-impl SourcesKept {
+impl SourcesSnapshot {
     fn of(state: &State) -> Self {
         let names = state.answers.iter();
-        let names = names.filter_map(|(question, said)| NameKept::of(question, said));
+        let names = names.filter_map(|(question, said)| NameSnapshot::of(question, said));
         let files = state.files.iter().filter_map(|(path, said)| {
             let (endpoints, read) = said.last.as_ref()?;
             let read = unix_time(*read).as_millis() as u64;
             let kept = json!({ "endpoints": listed(endpoints), "read_unix_ms": read });
             Some((path.clone(), kept))
         });
-        SourcesKept {
+        SourcesSnapshot {
             names: names.map(|it| json!(it)).collect(),
             files: files.collect(),
         }
@@ -177,16 +177,16 @@ impl SourcesKept {
 
 impl Discovery {
     /// The last answers of all sources.
-    pub fn keep_sources(&self) -> SourcesKept {
-        SourcesKept::of(&self.state())
+    pub fn keep_sources(&self) -> SourcesSnapshot {
+        SourcesSnapshot::of(&self.state())
     }
 
     /// Goes on from the answers that sources gave to the process before. To be called before
     /// [`prepare`](Self::prepare).
-    pub fn restore_sources(&self, kept: &SourcesKept) {
+    pub fn restore_sources(&self, kept: &SourcesSnapshot) {
         let mut state = self.state();
         for name in &kept.names {
-            if let Ok(name) = NameKept::deserialize(name) {
+            if let Ok(name) = NameSnapshot::deserialize(name) {
                 let (question, said) = name.said();
                 if said
                     .last
@@ -202,23 +202,23 @@ impl Discovery {
                 continue;
             };
             let read = wall(file["read_unix_ms"].as_u64().unwrap_or_default());
-            let said = Said {
+            let said = SourceState {
                 last: Some((endpoints, read)),
-                ..Said::default()
+                ..SourceState::default()
             };
             state.files.insert(path.clone(), said);
         }
     }
 
     /// The changes of operators to lists.
-    pub fn keep_changes(&self) -> ChangesKept {
+    pub fn keep_changes(&self) -> ChangesSnapshot {
         let state = self.state();
         let upstreams = state.upstreams.iter().map(|(name, known)| {
             let changes = state.changes.get(name).cloned();
             let changes = changes.unwrap_or_else(|| Changes::of(known.listed.clone()));
             (name.clone(), changes)
         });
-        ChangesKept {
+        ChangesSnapshot {
             upstreams: upstreams.collect(),
             state_file: state.saved.as_ref().map(|it| it.path.clone()),
         }
@@ -226,7 +226,7 @@ impl Discovery {
 
     /// Has the changes of the process before hold, where a list is written as it was there. They
     /// include that process's view of the state file, which it has changed since. May block.
-    pub fn restore_changes(&self, kept: ChangesKept) {
+    pub fn restore_changes(&self, kept: ChangesSnapshot) {
         let mut state = self.state();
         let file = state.saved.as_mut();
         let file = file.filter(|it| Some(&it.path) == kept.state_file.as_ref());

@@ -61,7 +61,7 @@ impl State {
             let ttl = answer.map(|it| it.ttl.as_secs());
             let mut figures = match said {
                 Some(said) => said.figures(source.text(), kind, endpoints.len()),
-                None => super::Said::<Answer>::default().figures(source.text(), kind, 0),
+                None => super::SourceState::<Answer>::default().figures(source.text(), kind, 0),
             };
             figures.ttl_s = ttl;
             list.sources.push(figures);

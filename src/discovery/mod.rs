@@ -39,7 +39,7 @@ use by_hand::SavedFile;
 use changes::Changes;
 pub use changes::{AdminChange, EndpointChange, Keep, ListChange};
 pub use compared::OperatorChange;
-pub use kept::{ChangesKept, SourcesKept};
+pub use kept::{ChangesSnapshot, SourcesSnapshot};
 use list::List;
 use names::{Answer, Names, Question};
 
@@ -80,7 +80,7 @@ struct Failure {
 
 /// The answers of a source.
 #[derive(Debug, Clone)]
-struct Said<T> {
+struct SourceState<T> {
     /// Its last good answer.
     last: Option<(T, SystemTime)>,
     /// When it is asked next.
@@ -89,9 +89,9 @@ struct Said<T> {
     failing: Option<Failure>,
 }
 
-impl<T> Default for Said<T> {
+impl<T> Default for SourceState<T> {
     fn default() -> Self {
-        Said {
+        SourceState {
             last: None,
             due: None,
             failures: 0,
@@ -100,7 +100,7 @@ impl<T> Default for Said<T> {
     }
 }
 
-impl<T> Said<T> {
+impl<T> SourceState<T> {
     /// Notes an answer or a failure. Whether the source begins to fail, recovers, or fails in
     /// another way.
     fn note(&mut self, outcome: Result<T, Failure>) -> bool {
@@ -138,7 +138,7 @@ impl<T> Said<T> {
     }
 }
 
-impl Said<Answer> {
+impl SourceState<Answer> {
     /// Hosts of a service without an address in its last answer.
     fn absent(&self) -> &[String] {
         self.last.as_ref().map_or(&[], |(it, _)| &it.absent)
@@ -150,8 +150,8 @@ struct State {
     /// Name servers that replace the system's, if there are any.
     resolvers: Vec<SocketAddr>,
     upstreams: BTreeMap<String, Known>,
-    answers: HashMap<Question, Said<Answer>>,
-    files: HashMap<PathBuf, Said<Vec<Endpoint>>>,
+    answers: HashMap<Question, SourceState<Answer>>,
+    files: HashMap<PathBuf, SourceState<Vec<Endpoint>>>,
     /// The changes of operators, by upstream.
     changes: BTreeMap<String, Changes>,
     /// The state file, where the configuration names one.

@@ -28,7 +28,7 @@ use super::edits::{edit_request, set_request_fields};
 use super::identity::ROOM;
 use super::outcome::Outcome;
 use super::pace::{Pace, Verdict};
-use super::patience::Patience;
+use super::patience::ExchangeTimeouts;
 use super::proxy_header;
 use super::pump::{Pump, Unread, WaitsFor};
 use super::relay::Response;
@@ -43,7 +43,7 @@ use crate::net::stream::{Follow, Stream};
 use crate::observe::access_log::Phase;
 use crate::observe::counters::EndpointCounters;
 use crate::observe::sessions::Stage;
-use crate::upstream::{Bond, Slot};
+use crate::upstream::{PinReason, Slot};
 
 /// Most bytes that are read with a head where a long body is likely, so that the rest need not be
 /// copied.
@@ -237,7 +237,7 @@ enum BelongsTo {
     /// Any exchange.
     Pool,
     /// Exchanges of the same client.
-    Client(Bond),
+    Client(PinReason),
     /// None: the connection has named a client of a trusted proxy, and the proxy's next request
     /// may be of another client.
     Nobody,
@@ -249,7 +249,7 @@ impl BelongsTo {
     fn after_header(self, client: &Client) -> Self {
         match self {
             _ if client.relayed().is_some() => BelongsTo::Nobody,
-            BelongsTo::Pool => BelongsTo::Client(Bond::TellsClient),
+            BelongsTo::Pool => BelongsTo::Client(PinReason::TellsClient),
             _ => self,
         }
     }
@@ -266,7 +266,7 @@ enum Event {
 }
 
 /// The start of a response.
-enum Begun {
+enum ResponseStart {
     /// A head, and a part of the body, in a buffer.
     Response(Response, Buffer),
     /// A head of this length and the first bytes of the tunnel, in a buffer.
@@ -295,7 +295,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         let belongs_to = match (request.head.credentials, opened.origin) {
             (Credentials::OfRequest, Origin::Pinned(bond)) => BelongsTo::Client(bond),
             (Credentials::OfRequest, _) => BelongsTo::Pool,
-            _ => BelongsTo::Client(Bond::Authenticated),
+            _ => BelongsTo::Client(PinReason::Authenticated),
         };
         Sent {
             slot,
@@ -405,7 +405,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         }
     }
 
-    fn patience(&self) -> Patience {
+    fn patience(&self) -> ExchangeTimeouts {
         self.exchange.patience(self.slot.upstream())
     }
 
@@ -461,7 +461,7 @@ impl<'a, 'e> Sent<'a, 'e> {
         wheel.set(&self.exchange.timer, due);
     }
 
-    fn await_response(&mut self) -> impl Future<Output = Result<Begun, Attempt>> {
+    fn await_response(&mut self) -> impl Future<Output = Result<ResponseStart, Attempt>> {
         async move {
             let mut held = None;
             loop {
@@ -485,9 +485,9 @@ impl<'a, 'e> Sent<'a, 'e> {
                         }
                         match received {
                             Received::Final(response) => {
-                                return Ok(Begun::Response(response, buffer));
+                                return Ok(ResponseStart::Response(response, buffer));
                             }
-                            Received::Tunnel(len) => return Ok(Begun::Tunnel(len, buffer)),
+                            Received::Tunnel(len) => return Ok(ResponseStart::Tunnel(len, buffer)),
                             Received::Partial | Received::Interim(_) => {
                                 held = (!buffer.is_empty()).then_some(buffer);
                                 Ok(())

@@ -38,7 +38,7 @@ use crate::observe::sessions::{Routed, RoutedNames, Sessions};
 use crate::passwords::Passwords;
 use crate::upstream::{PinnedConnections, SharedUpstream, Upstream, UpstreamSides};
 
-pub(crate) use listener::{CountedConnection, OfClient};
+pub(crate) use listener::{ClientQuota, CountedConnection};
 pub use listener::{ListenerSide, ListenerSides, SharedListener};
 use pages::FetchedPages;
 pub use pages::{FetchPage, FetchedPage, WantedPage};

@@ -25,7 +25,7 @@ use crate::config::Proxying;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::observe::access_log::{Phase, Reason};
-use crate::upstream::{Chosen, Endpoint, NoSlot, Refusal, Slot, Upstream, Wanted};
+use crate::upstream::{Chosen, Endpoint, NoSlot, Refusal, Slot, SlotCriteria, Upstream};
 
 /// Forwards the request, and sends the client a response: an endpoint's, or a refusal with the
 /// reason. `key` is for balancers by key.
@@ -92,9 +92,9 @@ pub(super) fn wanted(
     upstream: &Upstream,
     proxying: &Proxying,
     key: u64,
-) -> Wanted {
+) -> SlotCriteria {
     let pinned = &exchange.context.pinned;
-    Wanted {
+    SlotCriteria {
         key,
         pinned_to: if pinned.is_empty() {
             sticky::session(exchange, upstream)
@@ -151,7 +151,7 @@ fn read_with_head<'a>(exchange: &Exchange<'a>) -> Result<RequestBody<'a>, End> {
 /// The same as for [`try_endpoints`].
 async fn read_ahead(
     exchange: &mut Exchange<'_>,
-    mut wanted: Wanted,
+    mut wanted: SlotCriteria,
     upstream: &Upstream,
     body: &RequestBody<'_>,
 ) -> Result<Outcome, Unanswered> {
@@ -185,7 +185,7 @@ async fn read_ahead(
 /// No response has begun.
 pub(super) fn try_endpoints<'u, A: Attempting, T>(
     exchange: &mut Exchange<'_>,
-    wanted: &Wanted,
+    wanted: &SlotCriteria,
     upstream: &'u Upstream,
     body: &RequestBody<'_>,
     finished: impl FnOnce(Slot<'u>, A::Done) -> T,
@@ -365,7 +365,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// The present time; for the first attempt, that of the request.
-    fn now(&mut self, wanted: &Wanted) -> Instant {
+    fn now(&mut self, wanted: &SlotCriteria) -> Instant {
         if std::mem::take(&mut self.is_first) {
             wanted.arrived
         } else {

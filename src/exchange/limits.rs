@@ -9,14 +9,14 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::limit::Standing;
+use evenkeel_policy::limit::Quota;
 
 use super::answer;
 use super::request_key::{Keyed, with_key};
 use super::variables::Values;
 use super::{Exchange, Gone, Outcome, box_cold};
 use crate::config::{LimitBound, Route};
-use crate::limits::{Asked, InFlight, RouteLimit};
+use crate::limits::{InFlight, LimitVerdict, RouteLimit};
 use crate::metrics::Counter;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
@@ -24,7 +24,7 @@ use crate::observe::counters::LimitCounters;
 
 /// The verdict of the route's limits on a request.
 #[derive(Debug, Clone, Copy)]
-enum Judged {
+enum RouteVerdict {
     /// Passes at once.
     Passes,
     /// Passes after this time.
@@ -34,7 +34,7 @@ enum Judged {
         /// Index of the limit among those of the route.
         limit: usize,
         /// The remaining quota of its key.
-        standing: Standing,
+        standing: Quota,
         /// Time until it would pass.
         retry_after: Duration,
     },
@@ -45,7 +45,7 @@ enum Judged {
 ///
 /// # Cancellation
 /// Safe: a request that leaves has still used its turn.
-pub(crate) fn held_up<'e>(
+pub(crate) fn pending_check<'e>(
     exchange: &'e mut Exchange<'_>,
     route: usize,
 ) -> Option<Pin<Box<dyn Future<Output = Option<Outcome>> + 'e>>> {
@@ -53,14 +53,14 @@ pub(crate) fn held_up<'e>(
         return None;
     }
     match judge(exchange, route) {
-        Judged::Passes => None,
+        RouteVerdict::Passes => None,
         judged => Some(box_cold(apply(exchange, judged))),
     }
 }
 
 /// Checks a request against the limits of its route, in order. The limits before a refusing one
 /// have counted it.
-fn judge(exchange: &mut Exchange<'_>, route: usize) -> Judged {
+fn judge(exchange: &mut Exchange<'_>, route: usize) -> RouteVerdict {
     let context = exchange.context;
     let limits = &context.generation().limits[route];
     let now = exchange.progress.arrived();
@@ -74,18 +74,18 @@ fn judge(exchange: &mut Exchange<'_>, route: usize) -> Judged {
             limit.ask(key, now)
         });
         match taken {
-            None | Some(Asked::Passes) => {}
-            Some(Asked::Counts(place)) => {
+            None | Some(LimitVerdict::Passes) => {}
+            Some(LimitVerdict::Counts(place)) => {
                 exchange.rare().in_flight.push(InFlight::new(limit, place));
             }
             Some(_) if limit.settings.dry_run => is_over_dry_run = true,
-            Some(Asked::Waits(wait)) => longest = longest.max(wait),
-            Some(Asked::Refused {
+            Some(LimitVerdict::Waits(wait)) => longest = longest.max(wait),
+            Some(LimitVerdict::Refused {
                 standing,
                 retry_after,
             }) => {
                 count(exchange, route, |it| &it.refused);
-                return Judged::Refused {
+                return RouteVerdict::Refused {
                     limit: index,
                     standing,
                     retry_after,
@@ -98,10 +98,10 @@ fn judge(exchange: &mut Exchange<'_>, route: usize) -> Judged {
     }
     if longest > Duration::ZERO {
         count(exchange, route, |it| &it.delayed);
-        Judged::Waits(longest)
+        RouteVerdict::Waits(longest)
     } else {
         count(exchange, route, |it| &it.allowed);
-        Judged::Passes
+        RouteVerdict::Passes
     }
 }
 
@@ -113,17 +113,17 @@ fn count(exchange: &Exchange<'_>, route: usize, counter: impl Fn(&LimitCounters)
 }
 
 /// Has a request wait for its turn, or refuses it. `None` where it continues.
-async fn apply(exchange: &mut Exchange<'_>, judged: Judged) -> Option<Outcome> {
+async fn apply(exchange: &mut Exchange<'_>, judged: RouteVerdict) -> Option<Outcome> {
     let end = match judged {
-        Judged::Passes => return None,
-        Judged::Waits(wait) => {
+        RouteVerdict::Passes => return None,
+        RouteVerdict::Waits(wait) => {
             exchange.set_timeout(wait);
             match exchange.while_client_stays(pending::<()>()).await {
                 Err(Gone::Client) => Failure::ClientGone,
                 _ => exchange.context.cut_off()?,
             }
         }
-        Judged::Refused {
+        RouteVerdict::Refused {
             limit,
             standing,
             retry_after,
@@ -136,7 +136,7 @@ async fn apply(exchange: &mut Exchange<'_>, judged: Judged) -> Option<Outcome> {
 async fn refuse(
     exchange: &mut Exchange<'_>,
     limit: usize,
-    standing: Standing,
+    standing: Quota,
     retry_after: Duration,
 ) -> Outcome {
     let end = End::Failure(Failure::RateLimited);
@@ -209,8 +209,8 @@ fn policy(index: usize, limit: &RouteLimit) -> String {
 
 /// A limit's item in `RateLimit`: the remaining quota, and the seconds until the next refill.
 /// They end no later than `Retry-After`, as §6 of the draft requires.
-fn service_limit(index: usize, limit: &RouteLimit, standing: Standing) -> String {
-    let Standing { remaining, next } = standing;
+fn service_limit(index: usize, limit: &RouteLimit, standing: Quota) -> String {
+    let Quota { remaining, next } = standing;
     let mut item = format!("{};r={remaining}", policy_name(index));
     if let LimitBound::Rate { .. } = limit.settings.bound {
         let _ = write!(item, ";t={}", whole_seconds(next));
@@ -238,7 +238,7 @@ pub(crate) fn standing_of(
     values: &Values<'_>,
     address: Option<IpAddr>,
     now: Instant,
-) -> Option<Standing> {
+) -> Option<Quota> {
     let standing = |key: &[u8]| limit.standing(key, now);
     let keyed = Keyed::of(&limit.settings);
     with_key(keyed, values, address, &mut Vec::new(), standing)

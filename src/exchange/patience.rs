@@ -9,7 +9,7 @@ use crate::upstream::Upstream;
 
 /// The timeouts of an exchange.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct ExchangeTimeouts {
     /// Up to the first byte of the response.
     pub first_byte: Duration,
     /// Between two parts of the response.
@@ -25,10 +25,10 @@ impl<'a> Exchange<'a> {
     }
 
     /// Its timeouts for an endpoint of this upstream.
-    pub(super) fn patience(&self, upstream: &Upstream) -> Patience {
+    pub(super) fn patience(&self, upstream: &Upstream) -> ExchangeTimeouts {
         let of_upstream = &upstream.config().timeouts;
         let own = self.waiting_route().and_then(|it| it.timeouts.as_deref());
-        Patience {
+        ExchangeTimeouts {
             first_byte: own
                 .and_then(|it| it.first_byte)
                 .unwrap_or(of_upstream.first_byte),

@@ -1,9 +1,9 @@
 //! The PROXY protocol header in front of a connection to an endpoint.
 //!
 //! Invariant: a connection that began with a client's header carries only exchanges of that
-//! client's connection. The connection is pinned ([`Bond::TellsClient`]) or closed.
+//! client's connection. The connection is pinned ([`PinReason::TellsClient`]) or closed.
 //!
-//! [`Bond::TellsClient`]: crate::upstream::Bond::TellsClient
+//! [`PinReason::TellsClient`]: crate::upstream::PinReason::TellsClient
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

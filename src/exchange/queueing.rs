@@ -10,7 +10,7 @@ use crate::metrics::end::{End, Failure};
 use crate::net::clock;
 use crate::observe::access_log::Phase;
 use crate::observe::sessions::Stage;
-use crate::upstream::{Dismissed, Refusal, Slot, Waiting};
+use crate::upstream::{Refusal, Slot, WaitFailure, Waiting};
 
 /// The terms of a wait.
 pub(super) struct Queueing<'a, 'e> {
@@ -38,7 +38,7 @@ impl<T: Into<End>> From<T> for Unserved {
 /// The end of a wait.
 enum Waited<'a> {
     Granted(Slot<'a>),
-    Dismissed(Dismissed),
+    WaitFailure(WaitFailure),
     ClientGone,
     TimedOut,
 }
@@ -80,7 +80,7 @@ impl Queueing<'_, '_> {
             }
             match waiting.poll(cx) {
                 Poll::Ready(Ok(slot)) => return Poll::Ready(Waited::Granted(slot)),
-                Poll::Ready(Err(why)) => return Poll::Ready(Waited::Dismissed(why)),
+                Poll::Ready(Err(why)) => return Poll::Ready(Waited::WaitFailure(why)),
                 Poll::Pending => {}
             }
             let is_gone = if body.is_whole() {
@@ -106,8 +106,8 @@ impl Queueing<'_, '_> {
                 Some(failure) => Err(failure.into()),
                 None => Ok(slot),
             },
-            Waited::Dismissed(Dismissed::Refused(refusal)) => Err(Unserved::Refused(refusal)),
-            Waited::Dismissed(Dismissed::TimedOut) => Err(Failure::QueueTimeout.into()),
+            Waited::WaitFailure(WaitFailure::Refused(refusal)) => Err(Unserved::Refused(refusal)),
+            Waited::WaitFailure(WaitFailure::TimedOut) => Err(Failure::QueueTimeout.into()),
             Waited::ClientGone => Err(Failure::ClientGone.into()),
             Waited::TimedOut => {
                 // The wait was for a reachable endpoint, or for room at one.

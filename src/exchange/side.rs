@@ -22,7 +22,7 @@ use std::os::fd::BorrowedFd;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use evenkeel_proto::http1::write::{self, Kept, Persistence, ResponseEdits, Transcode};
+use evenkeel_proto::http1::write::{self, HeadReuse, Persistence, ResponseEdits, Transcode};
 use evenkeel_proto::{BodyFraming, RequestHead, ResponseHead, Version};
 
 use super::Progress;
@@ -437,17 +437,17 @@ fn http1_response_head<'c>(
 ) -> ReplacedHead<'c> {
     let is_interim = head.status < 200;
     let kept = if is_interim {
-        Kept::Nothing
+        HeadReuse::Nothing
     } else {
         write::kept_of_response_head(bytes, head, edits)
     };
-    if kept == Kept::Whole {
+    if kept == HeadReuse::Whole {
         return ReplacedHead { len: 0, by: None };
     }
     let mut scratch = worker.scratch.borrow_mut();
     scratch.clear();
     let date = worker.access_log.last_date();
-    let len = if kept == Kept::Undated {
+    let len = if kept == HeadReuse::Undated {
         write::dated_status_line(&mut scratch, bytes, head, &date)
     } else {
         let date = (!is_interim).then_some(&date[..]);

@@ -88,12 +88,12 @@ pub struct StoreSide {
     /// `None` once there are no followers.
     fetch: Option<Fetch>,
     /// The last head, and its meaning.
-    taken: RefCell<Option<Taken>>,
+    taken: RefCell<Option<StoreDecision>>,
 }
 
 /// The meaning of a head.
 #[derive(Debug)]
-enum Taken {
+enum StoreDecision {
     /// An interim response.
     Interim,
     /// A response that is stored.
@@ -144,14 +144,14 @@ impl StoreSide {
     /// head.
     pub(super) fn take_head(&self, bytes: &[u8], head: &ResponseHead, unix_s: u64) {
         let taken = if head.status < 200 {
-            Taken::Interim
+            StoreDecision::Interim
         } else {
             self.judge(&Response { head, bytes }, unix_s)
         };
         self.taken.replace(Some(taken));
     }
 
-    fn judge(&self, response: &Response<'_>, unix_s: u64) -> Taken {
+    fn judge(&self, response: &Response<'_>, unix_s: u64) -> StoreDecision {
         let received = Received {
             asked: self.asked,
             arrived: clock::now(),
@@ -176,12 +176,15 @@ impl StoreSide {
                     received: &received,
                     seen: fetch.seen(),
                 };
-                Some(Taken::Renewed(renewal.apply(object)?, long.cloned()))
+                Some(StoreDecision::Renewed(
+                    renewal.apply(object)?,
+                    long.cloned(),
+                ))
             });
-            return renewed.unwrap_or(Taken::Unconfirmed);
+            return renewed.unwrap_or(StoreDecision::Unconfirmed);
         }
         if self.purpose.may_serve_stale && is_failure(response.head.status) {
-            return Taken::Failed;
+            return StoreDecision::Failed;
         }
         let announced_len = match response.head.wire.framing {
             BodyFraming::None => Some(0),
@@ -200,10 +203,10 @@ impl StoreSide {
             Ok(arrival(head.ok_or(NotStored::VaryStar)?, lifetime))
         });
         match stored {
-            Ok(arrival) => Taken::Stored(arrival),
+            Ok(arrival) => StoreDecision::Stored(arrival),
             Err(reason) => {
                 let head = StoredHead::passing(response);
-                Taken::Passed(arrival(head, Lifetime::default()), reason)
+                StoreDecision::Passed(arrival(head, Lifetime::default()), reason)
             }
         }
     }
@@ -224,7 +227,7 @@ impl StoreSide {
     /// Passes the response with the last head to the followers.
     pub(super) fn begin_response(&mut self, progress: &Progress<'_>) {
         let taken = self.taken.take();
-        if matches!(taken, None | Some(Taken::Interim)) {
+        if matches!(taken, None | Some(StoreDecision::Interim)) {
             return;
         }
         self.note(progress.figures, progress.endpoint.clone());
@@ -233,15 +236,15 @@ impl StoreSide {
             return;
         };
         let released = match taken {
-            None | Some(Taken::Interim) => return,
-            Some(Taken::Stored(arrival)) => {
+            None | Some(StoreDecision::Interim) => return,
+            Some(StoreDecision::Stored(arrival)) => {
                 self.cache.note_stored(fetch.key());
                 let announced = arrival.announced_len;
                 fetch.arrive(arrival);
                 let more = announced.unwrap_or(0);
                 return self.cache.spool_if_needed(fetch, more, announced);
             }
-            Some(Taken::Passed(arrival, reason)) => {
+            Some(StoreDecision::Passed(arrival, reason)) => {
                 if !is_failure(arrival.head.status) {
                     self.cache.note_not_stored(fetch.key(), reason, now);
                 }
@@ -250,7 +253,7 @@ impl StoreSide {
                 }
                 Released::NotStored(reason)
             }
-            Some(Taken::Renewed(renewed, long)) => {
+            Some(StoreDecision::Renewed(renewed, long)) => {
                 self.cache.note_stored(fetch.key());
                 match renewed.may_keep {
                     Ok(()) => self
@@ -263,8 +266,8 @@ impl StoreSide {
                     body: long.and_then(|it| it.body),
                 }
             }
-            Some(Taken::Unconfirmed) => Released::Unconfirmed,
-            Some(Taken::Failed) => {
+            Some(StoreDecision::Unconfirmed) => Released::Unconfirmed,
+            Some(StoreDecision::Failed) => {
                 self.cache.note_failed(fetch.key(), now);
                 Released::Failed(None)
             }

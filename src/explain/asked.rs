@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A request to explain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct ExplainedRequest {
     /// Text for people: `GET http://host/path`.
     pub title: String,
     /// The head as a client sends it.
@@ -25,12 +25,12 @@ pub struct Asked {
     pub client: Option<IpAddr>,
     /// The client's first bytes, where the subject is a TCP connection and not a request.
     #[serde(default)]
-    pub connection: Option<AskedConnection>,
+    pub connection: Option<ExplainedConnection>,
 }
 
 /// The start of a client's TCP connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct AskedConnection {
+pub struct ExplainedConnection {
     /// The TLS server name (SNI); empty for none.
     pub server_name: String,
     /// The offered TLS protocols (ALPN).
@@ -49,7 +49,7 @@ impl std::fmt::Display for NoRequest {
     }
 }
 
-impl Asked {
+impl ExplainedRequest {
     /// A request as `curl` sends it. `url` is `http://host/path`, the same without a scheme, or a
     /// path alone. A path alone needs a field `Host` among `fields`. A URL without a path is the
     /// whole target, so that the parser decides on its path. Malformed parts stay as they are, so
@@ -90,7 +90,7 @@ impl Asked {
             request += &format!("{field}\r\n");
         }
         request += "\r\n";
-        Ok(Asked {
+        Ok(ExplainedRequest {
             title: format!("{method} {url}"),
             request,
             port,
@@ -106,9 +106,9 @@ impl Asked {
     ///
     /// # Errors
     /// The port is not a number.
-    pub fn connection(address: &str, connection: AskedConnection) -> Result<Self, NoRequest> {
+    pub fn connection(address: &str, connection: ExplainedConnection) -> Result<Self, NoRequest> {
         let Url { port, .. } = Url::split(address)?;
-        Ok(Asked {
+        Ok(ExplainedRequest {
             title: format!("TCP {address}"),
             request: String::new(),
             port,
@@ -219,7 +219,7 @@ mod tests {
             ),
         ] {
             let fields: Vec<_> = fields.iter().map(|it| it.to_string()).collect();
-            let asked = Asked::new("GET", url, &fields).expect(url);
+            let asked = ExplainedRequest::new("GET", url, &fields).expect(url);
             assert_eq!(
                 (asked.request.as_str(), asked.port),
                 (request, port),
@@ -233,7 +233,7 @@ mod tests {
             ("http://a/", &["X"]),
         ] {
             let fields: Vec<_> = fields.iter().map(|it| it.to_string()).collect();
-            assert!(Asked::new("GET", url, &fields).is_err(), "{url}");
+            assert!(ExplainedRequest::new("GET", url, &fields).is_err(), "{url}");
         }
     }
 }

@@ -11,10 +11,10 @@ use evenkeel_policy::dispatch::Outlook;
 use evenkeel_policy::endpoint::EndpointId;
 use serde_json::json;
 
-use super::asked::Asked;
+use super::asked::ExplainedRequest;
 use super::{
-    ActionStep, Explanation, Kept, LearnedStep, Prospect, UpstreamStep, WorkerStep, explain_on,
-    now_step, presence,
+    ActionStep, Explanation, LearnedStep, Prospect, RuntimeState, UpstreamStep, WorkerStep,
+    explain_on, now_step, presence,
 };
 use crate::observe::figures::Sources;
 use crate::observe::inquiry::{Answers, Question, WorkerOutlook, ask};
@@ -25,11 +25,11 @@ pub const COMMAND: &str = "explain";
 /// Answers the command in the running process; `asked` is its argument.
 pub async fn answer(sources: &Sources, asked: &str) -> String {
     let explained = from_hex(asked)
-        .and_then(|json| serde_json::from_slice::<Asked>(&json).ok())
+        .and_then(|json| serde_json::from_slice::<ExplainedRequest>(&json).ok())
         .ok_or_else(|| "explain needs a request, as `evenkeel explain` sends it".to_owned())
         .and_then(|asked| {
             let running = Some(&*sources.dispatchers);
-            let kept = Kept {
+            let kept = RuntimeState {
                 caches: &sources.caches,
                 limits: Some(&sources.limits),
                 maintenance: Some(&sources.maintenance),
@@ -123,7 +123,7 @@ fn widened(all: LearnedStep, one: LearnedStep) -> LearnedStep {
 }
 
 /// The command that explains `asked`.
-pub fn command(asked: &Asked) -> String {
+pub fn command(asked: &ExplainedRequest) -> String {
     let asked = to_hex(json!(asked).to_string().as_bytes());
     format!("{COMMAND} {asked}")
 }

@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 use evenkeel_cache::Usable;
 use evenkeel_cache::freshness::OnError;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook, Pin};
-use evenkeel_policy::limit::Standing;
+use evenkeel_policy::dispatch::{Dispatcher, Outlook, Pin, SlotRequest};
+use evenkeel_policy::limit::Quota;
 use evenkeel_policy::route::{Access, BalanceKey, Check, Condition, Facts, Trial};
 use evenkeel_proto::client_hello::ClientHello;
 use evenkeel_proto::http1::edit::EditKind;
@@ -58,7 +58,7 @@ use crate::net::clock;
 use crate::observe::calendar::unix_time;
 use crate::observe::figures::{EndpointStatus, effective_weight};
 use crate::upstream::{SharedUpstream, explained_endpoint};
-use asked::Asked;
+use asked::ExplainedRequest;
 pub use steps::{
     AbsentStep, AccessStep, ActionStep, AnswerStep, AskedEndpointStep, CacheStep, CandidateStep,
     ConditionStep, EndpointStep, Explanation, FairStep, FilesStep, KeyStep, LaneStep, LearnedStep,
@@ -80,13 +80,13 @@ impl Refused {
 ///
 /// # Errors
 /// It asks for something that the configuration does not have.
-pub fn explain(config: &Config, asked: &Asked) -> Result<Explanation, Unexplained> {
-    explain_on(config, None, Kept::default(), asked).map(|(explanation, _)| explanation)
+pub fn explain(config: &Config, asked: &ExplainedRequest) -> Result<Explanation, Unexplained> {
+    explain_on(config, None, RuntimeState::default(), asked).map(|(explanation, _)| explanation)
 }
 
 /// State of the running process between requests; empty without one.
 #[derive(Clone, Copy, Default)]
-struct Kept<'a> {
+struct RuntimeState<'a> {
     caches: &'a [Arc<Cache>],
     limits: Option<&'a RouteLimits>,
     maintenance: Option<&'a Maintenance>,
@@ -97,8 +97,8 @@ struct Kept<'a> {
 fn explain_on(
     config: &Config,
     running: Option<&[Arc<Dispatcher>]>,
-    kept: Kept<'_>,
-    asked: &Asked,
+    kept: RuntimeState<'_>,
+    asked: &ExplainedRequest,
 ) -> Result<(Explanation, Option<Prospect>), Unexplained> {
     let (listener, why) = find_listener(config, asked)?;
     let settings = &config.listeners[listener];
@@ -215,8 +215,8 @@ fn explain_connection(
 /// to one.
 fn explain_request(
     config: &Config,
-    (running, kept): (Option<&[Arc<Dispatcher>]>, Kept<'_>),
-    asked: &Asked,
+    (running, kept): (Option<&[Arc<Dispatcher>]>, RuntimeState<'_>),
+    asked: &ExplainedRequest,
     peer: &Remote,
     listener: usize,
     explanation: &mut Explanation,
@@ -501,7 +501,7 @@ fn finding(now: &CacheNow) -> String {
 
 /// Fields of the request that describe its client and are not believed.
 fn not_believed(
-    asked: &Asked,
+    asked: &ExplainedRequest,
     facts: &RequestFacts<'_>,
     relayed: Option<Relayed<'_>>,
 ) -> Vec<String> {
@@ -564,7 +564,7 @@ impl Routed<'_> {
         let texts = limits.map(|(index, limit)| {
             let mut text = limit_text(limit, &key_text(Keyed::of(limit), &values, client));
             let kept = kept.and_then(|it| it.get(index));
-            if let Some(Standing { remaining, .. }) =
+            if let Some(Quota { remaining, .. }) =
                 kept.and_then(|it| standing_of(it, &values, client, now))
             {
                 let _ = write!(text, "; {remaining} left");
@@ -825,7 +825,10 @@ fn candidate_steps(files: &config::Files, wanted: &WantedFile<'_>) -> Vec<Candid
 }
 
 /// The listener that is named, else the one on the URL's port, else the first.
-fn find_listener(config: &Config, asked: &Asked) -> Result<(usize, String), Unexplained> {
+fn find_listener(
+    config: &Config,
+    asked: &ExplainedRequest,
+) -> Result<(usize, String), Unexplained> {
     let listeners = &config.listeners;
     if let Some(name) = &asked.listener {
         let found = listeners.iter().position(|it| it.name == *name);
@@ -895,14 +898,18 @@ struct Prospect {
     /// Index of the upstream in the configuration.
     upstream: usize,
     /// The request's terms to the upstream. Its lane is the one of the configuration.
-    asking: Asking<'static>,
+    asking: SlotRequest<'static>,
 }
 
 impl Prospect {
     /// The request's terms to this dispatcher of its upstream.
-    fn asking_of(&self, settings: &config::Upstream, dispatcher: &Dispatcher) -> Asking<'static> {
+    fn asking_of(
+        &self,
+        settings: &config::Upstream,
+        dispatcher: &Dispatcher,
+    ) -> SlotRequest<'static> {
         let lane = self.asking.lane.map(|lane| &*settings.lanes[lane].name);
-        Asking {
+        SlotRequest {
             lane: lane.and_then(|lane| dispatcher.lane_named(lane)),
             ..self.asking
         }
@@ -914,7 +921,7 @@ fn prospect_of(proxying: Proxying, key: u64) -> Prospect {
     let now = clock::now();
     Prospect {
         upstream: proxying.upstream,
-        asking: Asking {
+        asking: SlotRequest {
             tried: &[],
             key,
             pinned_to: None,

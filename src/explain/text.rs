@@ -90,10 +90,10 @@ pub fn render(explanation: &Explanation, colour: Colour) -> String {
         page.line(&format!("limit: {limit}"));
     }
     for bound in &explanation.bandwidth {
-        page.line(&format!("bandwidth: {}", tame(bound)));
+        page.line(&format!("bandwidth: {}", printable(bound)));
     }
     if let Some(auth) = &explanation.auth {
-        page.line(&format!("auth: {}", tame(auth)));
+        page.line(&format!("auth: {}", printable(auth)));
     }
     if let Some(cache) = &explanation.cache {
         page.cache(cache);
@@ -161,13 +161,13 @@ impl Page {
         self.line(&format!("access: {word}, because {}", access.why));
         for (key, list) in [("allow", &access.allow), ("deny", &access.deny)] {
             if let Some(list) = list {
-                self.line(&format!("  {key}: {}", tame(&list.join(", "))));
+                self.line(&format!("  {key}: {}", printable(&list.join(", "))));
             }
         }
     }
 
     fn paint(&self, tone: Tone, text: &str) -> String {
-        let text = tame(text);
+        let text = printable(text);
         let code = match tone {
             Tone::Good => 32,
             Tone::Bad => 31,
@@ -180,7 +180,7 @@ impl Page {
         }
     }
 
-    /// Adds a line. Parts from the request are painted, or [`tame`].
+    /// Adds a line. Parts from the request are painted, or [`printable`].
     fn line(&mut self, line: &str) {
         self.out.push_str(line);
         self.out.push('\n');
@@ -259,7 +259,7 @@ impl Page {
         self.line(&format!("files of {root}: the first of these that exists"));
         for candidate_step in &step.candidates {
             let candidate = &candidate_step.candidate;
-            self.line(&match candidate_step.path.as_deref().map(tame) {
+            self.line(&match candidate_step.path.as_deref().map(printable) {
                 Some(path) if candidate_step.is_hidden => {
                     format!("  - {candidate}: /{path} is hidden, so it is skipped")
                 }
@@ -370,7 +370,7 @@ impl Page {
             };
             self.line(&format!(
                 "  endpoint {name} {is_there}: {}",
-                tame(&asked.why)
+                printable(&asked.why)
             ));
         }
         if let (Some(_), None) = (&step.endpoint, &step.now) {
@@ -408,8 +408,8 @@ impl Page {
             };
             self.line(&format!(
                 "  the queue serves keys in turn, by {}: {}{waiting}",
-                tame(&fair.by),
-                tame(&fair.key)
+                printable(&fair.by),
+                printable(&fair.key)
             ));
         }
         let timeouts = &step.timeouts;
@@ -450,7 +450,7 @@ impl Page {
     }
 
     fn source(&mut self, source: &SourceStep) {
-        let name = tame(&source.source);
+        let name = printable(&source.source);
         if source.kind == "operator" {
             return self.line(&format!("  changed by the operator: {name}"));
         }
@@ -514,9 +514,9 @@ impl Page {
 }
 
 /// Text without control characters, as it came from a command line or a configuration.
-fn tame(text: &str) -> String {
-    let tame = |it: char| if it.is_control() { '\u{fffd}' } else { it };
-    text.chars().map(tame).collect()
+fn printable(text: &str) -> String {
+    let printable = |it: char| if it.is_control() { '\u{fffd}' } else { it };
+    text.chars().map(printable).collect()
 }
 
 /// The choices of the workers; `silent` of them did not answer.
@@ -536,12 +536,12 @@ fn places(workers: &[WorkerStep], silent: usize) -> String {
     }
     let mut text = match &places[..] {
         [] => String::new(),
-        [(endpoint, _)] => format!(" at {}", tame(endpoint)),
+        [(endpoint, _)] => format!(" at {}", printable(endpoint)),
         _ => {
             let place = |(endpoint, workers): &(&str, Vec<String>)| {
                 let plural = if workers.len() == 1 { "" } else { "s" };
                 let workers = workers.join(", ");
-                format!(" at {} by worker{plural} {workers}", tame(endpoint))
+                format!(" at {} by worker{plural} {workers}", printable(endpoint))
             };
             places.iter().map(place).collect::<Vec<_>>().join(",")
         }

@@ -21,7 +21,7 @@ use super::{FileBytes, WHOLE_LEN};
 /// costs more than it brings.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
-    kept: LruCache<Box<[u8]>, Kept>,
+    kept: LruCache<Box<[u8]>, CachedFile>,
     contents: KeptContents,
     hasher: DefaultHasher,
     /// Hashes of recent requests for files that are not kept.
@@ -29,7 +29,7 @@ pub(super) struct OpenFiles {
 }
 
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct CachedFile {
     pub file: Arc<OpenFile>,
     /// Tick at which the path was known to lead to it.
     checked: u64,
@@ -68,10 +68,10 @@ const SETTLING_TIME: Duration = Duration::from_secs(2);
 /// Most bytes of contents that each worker keeps.
 const CONTENTS_LEN: usize = 32 * 1024 * 1024;
 
-impl Kept {
+impl CachedFile {
     /// A file to which its path leads in the tick `now`.
     fn new(file: Arc<OpenFile>, now: u64) -> Self {
-        Kept {
+        CachedFile {
             file,
             checked: now,
             compared: now,
@@ -170,7 +170,7 @@ impl OpenFiles {
     }
 
     /// The file that is kept under this key.
-    pub fn get(&mut self, key: &[u8]) -> Option<&mut Kept> {
+    pub fn get(&mut self, key: &[u8]) -> Option<&mut CachedFile> {
         self.kept.get_mut(key)
     }
 
@@ -202,7 +202,7 @@ impl OpenFiles {
 
     /// Keeps a file in place of another. `now` in ticks.
     pub fn put(&mut self, key: &[u8], file: Arc<OpenFile>, now: u64) {
-        self.kept.put(key.into(), Kept::new(file, now));
+        self.kept.put(key.into(), CachedFile::new(file, now));
     }
 
     /// Drops the entry of this key. Its file is closed with its last user.

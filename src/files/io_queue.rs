@@ -2,9 +2,9 @@
 //!
 //! Each device has one queue, which bounds the work in flight at the device. The queue's threads
 //! do blocking work. Other work is started by the thread that grants its turn, and reports its
-//! end by [`Begun::finish`]. Requests for work that is already under way share its result: one
-//! read serves many waiters. The queue is bounded in length and in expected wait ([`Admission`]);
-//! beyond these bounds it refuses work at once.
+//! end by [`StartedWork::finish`]. Requests for work that is already under way share its result:
+//! one read serves many waiters. The queue is bounded in length and in expected wait
+//! ([`Admission`]); beyond these bounds it refuses work at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -57,7 +57,7 @@ pub enum WhenFull {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
-/// How a piece of work starts when its turn comes. It ends with [`Begun::finish`], which any
+/// How a piece of work starts when its turn comes. It ends with [`StartedWork::finish`], which any
 /// thread may call.
 pub enum Work<K: Key, T: Product> {
     /// A thread of the queue runs it.
@@ -74,17 +74,17 @@ impl<K: Key, T: Product> Work<K, T> {
     }
 }
 
-type Begin<K, T> = Box<dyn FnOnce(Begun<K, T>) + Send>;
-type TryBegin<K, T> = Box<dyn FnOnce(Begun<K, T>) -> Result<(), ForThread<K, T>> + Send>;
+type Begin<K, T> = Box<dyn FnOnce(StartedWork<K, T>) + Send>;
+type TryBegin<K, T> = Box<dyn FnOnce(StartedWork<K, T>) -> Result<(), ForThread<K, T>> + Send>;
 
 /// Work that has its turn, and the function by which a thread does it.
-type ForThread<K, T> = (Begun<K, T>, Begin<K, T>);
+type ForThread<K, T> = (StartedWork<K, T>, Begin<K, T>);
 
 /// Work whose turn has come: it holds one of the places in flight.
 ///
 /// Dropped without a result, the work has failed, and its waiters are refused.
 #[derive(Debug)]
-pub struct Begun<K: Key, T: Product> {
+pub struct StartedWork<K: Key, T: Product> {
     queue: Arc<Shared<K, T>>,
     /// `None` once it is done.
     turn: Option<Turn<K>>,
@@ -244,7 +244,7 @@ impl<K: Key, T: Product> Drop for IoQueue<K, T> {
     }
 }
 
-impl<K: Key, T: Product> Begun<K, T> {
+impl<K: Key, T: Product> StartedWork<K, T> {
     /// Ends the work: frees its place, and returns the waiters of the result.
     pub fn end(mut self) -> Waiters<T> {
         let waiters = self.turn.take().map(|turn| self.queue.end(&turn));
@@ -257,7 +257,7 @@ impl<K: Key, T: Product> Begun<K, T> {
     }
 }
 
-impl<K: Key, T: Product> Drop for Begun<K, T> {
+impl<K: Key, T: Product> Drop for StartedWork<K, T> {
     fn drop(&mut self) {
         if let Some(turn) = self.turn.take() {
             self.queue.end(&turn);
@@ -366,8 +366,8 @@ impl<K: Key, T: Product> Shared<K, T> {
         }
     }
 
-    fn begun(self: &Arc<Self>, turn: Turn<K>) -> Begun<K, T> {
-        Begun {
+    fn begun(self: &Arc<Self>, turn: Turn<K>) -> StartedWork<K, T> {
+        StartedWork {
             queue: self.clone(),
             turn: Some(turn),
         }

@@ -38,7 +38,7 @@ use crate::net::{is_out_of_descriptors, tasks};
 use cache::{Checked, OpenFiles};
 use compressed::CompressedFiles;
 use direct::DirectReads;
-use io_queue::{Begun, Work};
+use io_queue::{StartedWork, Work};
 use part::Part;
 use ring::Ring;
 use root::Root;
@@ -485,7 +485,7 @@ fn load(
     path: &[u8],
     direct_reads: Arc<DirectReads>,
     ring: Option<&Ring>,
-    begun: Begun<DiskRequest, Fetched>,
+    begun: StartedWork<DiskRequest, Fetched>,
 ) {
     let file = match root.open_from_disk(path) {
         Ok(file) => Arc::new(file),

@@ -18,7 +18,7 @@ use slab::Slab;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use super::direct::Way;
-use super::io_queue::{Begun, Waiters, Work};
+use super::io_queue::{StartedWork, Waiters, Work};
 use super::part::Part;
 use super::{DiskRequest, Fetched, FileBytes, OpenFile, WHOLE_LEN};
 use crate::net::poller::{Interest, Side, Source};
@@ -41,7 +41,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 pub(super) struct Ring(UnboundedSender<Read>);
 
 /// A read, and its turn in the queue.
-pub(super) type Read = (Part, Begun<DiskRequest, Fetched>);
+pub(super) type Read = (Part, StartedWork<DiskRequest, Fetched>);
 
 impl Ring {
     /// Starts a ring for at most this many reads at once. It belongs to this thread and its
@@ -92,7 +92,7 @@ impl Ring {
 
     /// Starts a read soon. Returns it where a thread has to do it: because the kernel has to make
     /// room first, which would block the worker, or because the worker has ended.
-    pub fn begin(&self, mut part: Part, begun: Begun<DiskRequest, Fetched>) -> Option<Read> {
+    pub fn begin(&self, mut part: Part, begun: StartedWork<DiskRequest, Fetched>) -> Option<Read> {
         part.choose_way();
         match part.way {
             Way::Displacing => Some((part, begun)),
@@ -121,7 +121,7 @@ struct Reader {
 #[derive(Debug)]
 struct Reading {
     part: Part,
-    begun: Begun<DiskRequest, Fetched>,
+    begun: StartedWork<DiskRequest, Fetched>,
     /// Not shared: the kernel writes to it.
     bytes: FileBytes,
     filled: usize,

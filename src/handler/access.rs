@@ -31,14 +31,14 @@ pub(crate) fn access_of(route: &config::Route, client: Option<IpAddr>) -> Access
 ///
 /// # Cancellation
 /// Safe: a request that leaves has still used its turn of the limits.
-pub(super) fn held_up<'e>(
+pub(super) fn pending_check<'e>(
     exchange: &'e mut Exchange<'_>,
     route: usize,
 ) -> Option<Pin<Box<dyn Future<Output = Option<Outcome>> + 'e>>> {
     let settings = &exchange.context.config().routes[route];
     let is_closed = exchange.context.generation().maintenance.has_route(route);
     if settings.access.is_none() && settings.auth.is_none() && !is_closed {
-        return limits::held_up(exchange, route);
+        return limits::pending_check(exchange, route);
     }
     let client = exchange.client.remote().address;
     if access_of(settings, client) != Access::Allowed {
@@ -52,20 +52,20 @@ pub(super) fn held_up<'e>(
         }));
     }
     match (settings.limits.is_empty(), settings.auth.is_some()) {
-        (true, _) => auth::held_up(exchange, route),
-        (false, false) => limits::held_up(exchange, route),
+        (true, _) => auth::pending_check(exchange, route),
+        (false, false) => limits::pending_check(exchange, route),
         (false, true) => Some(Box::pin(limits_then_auth(exchange, route))),
     }
 }
 
 async fn limits_then_auth(exchange: &mut Exchange<'_>, route: usize) -> Option<Outcome> {
-    if let Some(held_up) = limits::held_up(exchange, route)
-        && let Some(outcome) = held_up.await
+    if let Some(pending_check) = limits::pending_check(exchange, route)
+        && let Some(outcome) = pending_check.await
     {
         return Some(outcome);
     }
-    match auth::held_up(exchange, route) {
-        Some(held_up) => held_up.await,
+    match auth::pending_check(exchange, route) {
+        Some(pending_check) => pending_check.await,
         None => None,
     }
 }

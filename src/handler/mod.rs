@@ -112,8 +112,8 @@ async fn answer_by_route(exchange: &mut Exchange<'_>) -> Outcome {
     exchange.progress.figures.route = Some(route as u32);
     let generation = context.generation().number;
     exchange.progress.track.set_route(generation, route);
-    if let Some(held_up) = access::held_up(exchange, route)
-        && let Some(outcome) = held_up.await
+    if let Some(pending_check) = access::pending_check(exchange, route)
+        && let Some(outcome) = pending_check.await
     {
         return outcome;
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Learned};
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
+use evenkeel_policy::dispatch::{Dispatcher, Outlook, SlotRequest};
 use evenkeel_policy::endpoint::EndpointId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,7 +32,7 @@ pub enum Question {
     /// without that upstream gives no answer.
     Outlook(
         Arc<Dispatcher>,
-        Asking<'static>,
+        SlotRequest<'static>,
         oneshot::Sender<WorkerOutlook>,
     ),
     /// Copies of its balancers, with the state that they have learned.

@@ -100,35 +100,35 @@ struct Words {
 
 /// The result of a look at a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum News {
+enum EpisodeChange {
     None,
     Began { count: u64 },
     Ended { count: u64, lasted: Duration },
 }
 
-impl News {
+impl EpisodeChange {
     fn say(self, limit: Limit, config: &Config) {
         match self {
-            News::None => {}
-            News::Began { count } => limit.say_began(config, count),
-            News::Ended { count, lasted } => limit.say_ended(config, count, lasted),
+            EpisodeChange::None => {}
+            EpisodeChange::Began { count } => limit.say_began(config, count),
+            EpisodeChange::Ended { count, lasted } => limit.say_ended(config, count, lasted),
         }
     }
 }
 
 impl Episode {
     /// Ends all episodes, as no more will be counted.
-    fn end(&self, now: Instant) -> News {
+    fn end(&self, now: Instant) -> EpisodeChange {
         match self.current {
-            None => News::None,
-            Some(Current { began, before, .. }) => News::Ended {
+            None => EpisodeChange::None,
+            Some(Current { began, before, .. }) => EpisodeChange::Ended {
                 count: self.count.saturating_sub(before),
                 lasted: now.duration_since(began),
             },
         }
     }
 
-    fn look(&mut self, count: u64, now: Instant) -> News {
+    fn look(&mut self, count: u64, now: Instant) -> EpisodeChange {
         let before = std::mem::replace(&mut self.count, count);
         let grew = count > before;
         match &mut self.current {
@@ -138,14 +138,14 @@ impl Episode {
                     before,
                     last_growth: now,
                 });
-                News::Began {
+                EpisodeChange::Began {
                     count: count - before,
                 }
             }
-            None => News::None,
+            None => EpisodeChange::None,
             Some(current) if grew => {
                 current.last_growth = now;
-                News::None
+                EpisodeChange::None
             }
             Some(current) if now.duration_since(current.last_growth) >= QUIET_TIME => {
                 let Current {
@@ -154,13 +154,13 @@ impl Episode {
                     last_growth,
                 } = *current;
                 self.current = None;
-                News::Ended {
+                EpisodeChange::Ended {
                     count: count.saturating_sub(before),
                     // Each look covers the time since the one before.
                     lasted: last_growth.duration_since(began) + LOOK_INTERVAL,
                 }
             }
-            Some(_) => News::None,
+            Some(_) => EpisodeChange::None,
         }
     }
 }
@@ -523,15 +523,19 @@ mod tests {
                 let now = epoch + Duration::from_secs(second as u64);
                 episode.look(count, now)
             })
-            .filter(|it| *it != News::None)
+            .filter(|it| *it != EpisodeChange::None)
             .collect();
-        let ended = News::Ended {
+        let ended = EpisodeChange::Ended {
             count: 10,
             lasted: Duration::from_secs(3),
         };
         assert_eq!(
             news,
-            [News::Began { count: 3 }, ended, News::Began { count: 1 }]
+            [
+                EpisodeChange::Began { count: 3 },
+                ended,
+                EpisodeChange::Began { count: 1 }
+            ]
         );
     }
 
@@ -540,10 +544,13 @@ mod tests {
         let epoch = Instant::now();
         let mut episode = Episode::default();
         let mut look = |second, count| episode.look(count, epoch + Duration::from_secs(second));
-        assert_eq!(look(0, 10), News::Began { count: 10 });
-        assert!(matches!(look(10, 10), News::Ended { count: 10, .. }));
-        assert_eq!(look(20, 12), News::Began { count: 2 });
-        let ended = News::Ended {
+        assert_eq!(look(0, 10), EpisodeChange::Began { count: 10 });
+        assert!(matches!(
+            look(10, 10),
+            EpisodeChange::Ended { count: 10, .. }
+        ));
+        assert_eq!(look(20, 12), EpisodeChange::Began { count: 2 });
+        let ended = EpisodeChange::Ended {
             count: 0,
             lasted: LOOK_INTERVAL,
         };
@@ -571,7 +578,7 @@ mod tests {
         for (limit, episode) in &mut watch.watched {
             if let Limit::Retries { .. } = limit {
                 let news = episode.look(7, now);
-                assert_eq!(news, News::Began { count: 7 });
+                assert_eq!(news, EpisodeChange::Began { count: 7 });
             }
         }
         let retries = |of: &str| (("retries", format!("upstream {of}")), true);
@@ -582,7 +589,7 @@ mod tests {
         let known = watch
             .watched
             .iter()
-            .filter(|(_, it)| it.end(now) != News::None);
+            .filter(|(_, it)| it.end(now) != EpisodeChange::None);
         assert_eq!(known.count(), 1, "of the one that stays");
     }
 }

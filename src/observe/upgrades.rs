@@ -18,18 +18,18 @@ pub const FAILED: [&str; 6] = [
 ];
 
 /// Reports the counts to the process that has taken over, and waits until it has them.
-pub struct Tell(Box<dyn Fn() + Send + Sync>);
+pub struct CountsReport(Box<dyn Fn() + Send + Sync>);
 
-impl Tell {
+impl CountsReport {
     /// A report by this function.
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
-        Tell(Box::new(tell))
+        CountsReport(Box::new(tell))
     }
 }
 
-impl fmt::Debug for Tell {
+impl fmt::Debug for CountsReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Tell")
+        out.write_str("CountsReport")
     }
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Tell {
 #[derive(Debug)]
 pub struct Upgrades {
     /// Once another process has taken over.
-    tell: OnceLock<Tell>,
+    tell: OnceLock<CountsReport>,
     done: AtomicU64,
     failed: ReasonCounts,
     /// Processor time of the processes before, in microseconds.
@@ -63,7 +63,7 @@ impl Upgrades {
 
     /// Sets the report to the process that has taken over. From now on nobody is shown counts
     /// that it lacks: see [`tell`](Self::tell).
-    pub fn tell_by(&self, tell: Tell) {
+    pub fn tell_by(&self, tell: CountsReport) {
         // Only one process takes over.
         let _ = self.tell.set(tell);
     }
@@ -71,7 +71,7 @@ impl Upgrades {
     /// Reports the counts to the process that has taken over, if there is one. To be called
     /// before figures are shown. May block for a moment.
     pub fn tell(&self) {
-        if let Some(Tell(tell)) = self.tell.get() {
+        if let Some(CountsReport(tell)) = self.tell.get() {
             tell();
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep_until;
 
-use super::reload::Kept;
+use super::reload::PreviousConfig;
 use crate::observe::reloads::{Reloads, Unconfirmed};
 
 /// Time from a failed try to go back to the next one.
@@ -37,7 +37,10 @@ enum State {
     /// The configuration in force stays.
     Settled,
     /// It goes back at this time.
-    Waiting { kept: Kept, until: Instant },
+    Waiting {
+        kept: PreviousConfig,
+        until: Instant,
+    },
     /// The one of before is coming into force.
     Reverting,
 }
@@ -53,7 +56,7 @@ impl Confirmation {
 
     /// A configuration has replaced `before`, and is to be confirmed within this time, if any.
     /// Gives a remark for the operator, if one is needed.
-    pub fn begin(&mut self, within: Option<Duration>, before: Kept) -> Option<String> {
+    pub fn begin(&mut self, within: Option<Duration>, before: PreviousConfig) -> Option<String> {
         let state = std::mem::replace(&mut self.state, State::Settled);
         let (kept, has_waited) = match state {
             State::Waiting { kept, .. } => (kept, true),
@@ -101,7 +104,7 @@ impl Confirmation {
     }
 
     /// The time is over: gives the configuration that comes back.
-    pub fn revert(&mut self) -> Option<Kept> {
+    pub fn revert(&mut self) -> Option<PreviousConfig> {
         match std::mem::replace(&mut self.state, State::Reverting) {
             State::Waiting { kept, .. } => Some(kept),
             state => {
@@ -112,7 +115,7 @@ impl Confirmation {
     }
 
     /// It could not come back. Gives the time to the next try.
-    pub fn try_again(&mut self, kept: Kept) -> Duration {
+    pub fn try_again(&mut self, kept: PreviousConfig) -> Duration {
         self.wait(kept, RETRY_PAUSE);
         RETRY_PAUSE
     }
@@ -128,7 +131,7 @@ impl Confirmation {
         matches!(self.state, State::Settled)
     }
 
-    fn wait(&mut self, kept: Kept, within: Duration) {
+    fn wait(&mut self, kept: PreviousConfig, within: Duration) {
         let until = Instant::now() + within;
         let unconfirmed = Unconfirmed {
             until,

@@ -26,14 +26,15 @@ use super::ending::{NO_DEADLINE, join_workers, summarise};
 use super::handover::Inheritance;
 use super::heartbeat::{LOOK_INTERVAL, Watch};
 use super::reload::{
-    Asker, ConfigSource, Job, Kept, Read, Refusal, Rejected, Reloading, Said, Wanted,
+    ConfigContent, ConfigSource, Job, PreviousConfig, Read, Refusal, Rejected, ReloadTarget,
+    ReloadTrigger, Reloading,
 };
 use super::service::ServiceManager;
-use super::signals::{Patience, Signals, Wish};
+use super::signals::{DrainLimit, SignalAction, Signals};
 use super::socket_paths::PathWatch;
 use super::source_watch::SourceWatch;
 use super::start::{Duties, Process, Writing};
-use super::upgrade::{Failed, Heard, Upgrading};
+use super::upgrade::{Failed, StartProgress, Upgrading};
 use super::{Running, awaited, health};
 use crate::admin::{Order, Outcome, ReloadOptions};
 use crate::certificates::finish_clean_ups;
@@ -199,7 +200,7 @@ enum Stage {
         cause: Cause,
         /// Whether open connections were cut.
         is_cut: bool,
-        patience: Patience,
+        patience: DrainLimit,
     },
 }
 
@@ -236,7 +237,7 @@ struct Control {
     /// `None` where the files are not watched.
     source_watch: Option<SourceWatch>,
     /// The last content of the files.
-    said: Said,
+    said: ConfigContent,
     upgrading: Upgrading,
     /// Upgrades that wait until no configuration is being loaded.
     later_upgrades: Vec<WantedUpgrade>,
@@ -270,7 +271,7 @@ impl Control {
             messages: Some(messages),
             reloading: Reloading::new(source.load),
             source_watch: source.watched.map(SourceWatch::new),
-            said: Said::Config {
+            said: ConfigContent::Config {
                 hash: process.sources().config.hash,
             },
             confirmation: Confirmation::new(process.sources().reloads.clone()),
@@ -363,7 +364,7 @@ impl Control {
             job = self.reloading.loaded() => self.loaded(job),
             // An upgrade that fails leaves it to this process.
             () = changed(&self.source_watch), if self.is_steady() => {
-                self.reload(Asker::Watch, ReloadOptions::default());
+                self.reload(ReloadTrigger::Watch, ReloadOptions::default());
             }
             // A load under way may settle the question.
             () = self.confirmation.is_over(), if !self.reloading.is_busy() => self.revert(),
@@ -394,18 +395,18 @@ impl Control {
     fn asked(&mut self, message: Option<Message>) {
         match message {
             Some(Message::Drain { timeout }) => {
-                self.drain(Some(timeout), Cause::Caller, Patience::Limited);
+                self.drain(Some(timeout), Cause::Caller, DrainLimit::Limited);
             }
             None => {
                 self.messages = None;
-                self.drain(Some(Duration::ZERO), Cause::Caller, Patience::Limited);
+                self.drain(Some(Duration::ZERO), Cause::Caller, DrainLimit::Limited);
             }
         }
     }
 
     fn ordered(&mut self, order: Order) {
         match order {
-            Order::Reload(options, reply) => self.reload(Asker::Operator(reply), options),
+            Order::Reload(options, reply) => self.reload(ReloadTrigger::Operator(reply), options),
             Order::Confirm(reply) => {
                 // The operator may have given up meanwhile.
                 let _ = reply.send(self.confirm());
@@ -432,7 +433,7 @@ impl Control {
     }
 
     /// Has the configuration loaded, unless the process drains.
-    fn reload(&mut self, asker: Asker, options: ReloadOptions) {
+    fn reload(&mut self, asker: ReloadTrigger, options: ReloadOptions) {
         if matches!(self.stage, Stage::Draining { .. }) {
             asker.refuse(&self.process.sources().reloads, &drains());
         } else if self.upgrading.is_under_way() {
@@ -441,7 +442,7 @@ impl Control {
             asker.refuse(reloads, &rejected);
         } else {
             // Whether there is anything new turns out then.
-            if !matches!(asker, Asker::Watch) {
+            if !matches!(asker, ReloadTrigger::Watch) {
                 self.service.reloading();
             }
             self.reloading.begin(asker, options, &self.process);
@@ -457,11 +458,11 @@ impl Control {
             loaded,
         } = job;
         let is_news = read.is_none_or(|it| self.note_read(it));
-        if !is_news && askers.iter().all(|it| matches!(it, Asker::Watch)) {
+        if !is_news && askers.iter().all(|it| matches!(it, ReloadTrigger::Watch)) {
             return self.go_on_loading();
         }
         let reloads = self.process.sources().reloads.clone();
-        let before = Kept::now(&self.process);
+        let before = PreviousConfig::now(&self.process);
         let followed = match loaded {
             Ok(prepared) => {
                 self.paths.look_now(&self.process);
@@ -477,10 +478,10 @@ impl Control {
             (Ok(in_force), wanted) => {
                 reloads.note_done();
                 let then = match wanted {
-                    Wanted::File(options) => {
+                    ReloadTarget::File(options) => {
                         self.confirmation.begin(options.confirm_within, before)
                     }
-                    Wanted::Kept(_) => {
+                    ReloadTarget::PreviousConfig(_) => {
                         reloads.note_reverted();
                         self.confirmation.settle();
                         let (hash, now) = (before.hash(), sources.config.hash_text());
@@ -493,17 +494,19 @@ impl Control {
                 };
                 tokio::task::spawn_local(in_force.announce(sources, askers, then));
             }
-            (Err(rejected), Wanted::File(_)) => {
-                if let Said::Config { .. } = self.said {
+            (Err(rejected), ReloadTarget::File(_)) => {
+                if let ConfigContent::Config { .. } = self.said {
                     // Without mistakes, the same text may come into force another time.
                     let hash = sources.config.hash;
-                    self.said = Said::Config { hash };
+                    self.said = ConfigContent::Config { hash };
                 }
                 for asker in askers {
                     asker.refuse(&reloads, &rejected);
                 }
             }
-            (Err(rejected), Wanted::Kept(kept)) => self.not_reverted(kept, &rejected),
+            (Err(rejected), ReloadTarget::PreviousConfig(kept)) => {
+                self.not_reverted(kept, &rejected)
+            }
         }
         self.go_on_loading();
     }
@@ -523,12 +526,12 @@ impl Control {
     fn note_read(&mut self, Read { said, paths }: Read) -> bool {
         if let Some(watch) = &self.source_watch {
             match said {
-                Said::Config { .. } => watch.follow(paths),
-                Said::Mistakes(_) => watch.follow_mistaken(paths),
+                ConfigContent::Config { .. } => watch.follow(paths),
+                ConfigContent::Mistakes(_) => watch.follow_mistaken(paths),
             }
         }
         // After mistakes, the files may hold the configuration in force again.
-        let in_force = Said::Config {
+        let in_force = ConfigContent::Config {
             hash: self.process.sources().config.hash,
         };
         let is_news = said != self.said && said != in_force;
@@ -569,7 +572,7 @@ impl Control {
     }
 
     /// The one that was to come back can't come into force now.
-    fn not_reverted(&mut self, kept: Kept, rejected: &Rejected) {
+    fn not_reverted(&mut self, kept: PreviousConfig, rejected: &Rejected) {
         let sources = self.process.sources();
         let reason = rejected.reason.word();
         sources.reloads.note_refused(reason);
@@ -587,29 +590,35 @@ impl Control {
     fn ended_by_itself(&mut self) {
         if matches!(self.stage, Stage::Serving) {
             tracing::error!("a thread ended by itself: stopping");
-            self.drain(Some(self.drain_timeout()), Cause::Ended, Patience::Limited);
+            self.drain(
+                Some(self.drain_timeout()),
+                Cause::Ended,
+                DrainLimit::Limited,
+            );
         }
     }
 
-    fn signalled(&mut self, wish: Wish) {
+    fn signalled(&mut self, wish: SignalAction) {
         let (name, patience) = match wish {
-            Wish::Reopen => {
+            SignalAction::Reopen => {
                 let writing = self.process.writing.iter();
                 return writing.for_each(|it| it.log_writer.reopen());
             }
-            Wish::Reload => return self.reload(Asker::Signal, ReloadOptions::default()),
-            Wish::Upgrade => return self.upgrade(WantedUpgrade::default()),
-            Wish::Stop(name, patience) => (name, patience),
+            SignalAction::Reload => {
+                return self.reload(ReloadTrigger::Signal, ReloadOptions::default());
+            }
+            SignalAction::Upgrade => return self.upgrade(WantedUpgrade::default()),
+            SignalAction::Stop(name, patience) => (name, patience),
         };
         self.stop(name, patience);
     }
 
     /// Drains, or is less patient with a drain that goes on. `name` is the cause.
-    fn stop(&mut self, name: &str, wanted: Patience) {
+    fn stop(&mut self, name: &str, wanted: DrainLimit) {
         let timeout = self.drain_timeout();
         match &mut self.stage {
             Stage::Serving => {
-                if wanted == Patience::Unlimited {
+                if wanted == DrainLimit::Unlimited {
                     tracing::info!(
                         "{name}: accepting no more connections; exchanges in flight have no \
                          deadline"
@@ -632,13 +641,13 @@ impl Control {
             } if since.elapsed() < SAME_SIGNAL && *patience == wanted => {
                 tracing::info!("{name} again, at once: ignored as a repetition");
             }
-            Stage::Draining { .. } if wanted == Patience::Unlimited => {
+            Stage::Draining { .. } if wanted == DrainLimit::Unlimited => {
                 tracing::info!("{name}: the process is already draining");
             }
             Stage::Draining {
                 since, patience, ..
-            } if *patience == Patience::Unlimited => {
-                (*since, *patience) = (Instant::now(), Patience::Limited);
+            } if *patience == DrainLimit::Unlimited => {
+                (*since, *patience) = (Instant::now(), DrainLimit::Limited);
                 tracing::info!("{name}: exchanges in flight now have {timeout:?}");
                 self.process.drain_until(*since + timeout);
             }
@@ -651,7 +660,7 @@ impl Control {
         match &mut self.stage {
             Stage::Serving => {
                 tracing::warn!("{name}: open connections are cut");
-                self.drain(Some(Duration::ZERO), Cause::Signal, Patience::Limited);
+                self.drain(Some(Duration::ZERO), Cause::Signal, DrainLimit::Limited);
             }
             Stage::Draining { is_cut, .. } => {
                 *is_cut = true;
@@ -667,7 +676,7 @@ impl Control {
         match self.stage {
             Stage::Serving => {
                 let timeout = self.drain_timeout();
-                self.stop("stop", Patience::Limited);
+                self.stop("stop", DrainLimit::Limited);
                 format!(
                     "process {pid} accepts no more connections; exchanges in flight have \
                     {timeout:?}"
@@ -701,7 +710,7 @@ impl Control {
     }
 
     /// A program is ready to take over, or serves; or it fails.
-    fn upgraded(&mut self, heard: Result<Heard, Failed>) {
+    fn upgraded(&mut self, heard: Result<StartProgress, Failed>) {
         let upgrading = &mut self.upgrading;
         if !upgrading.follow(&mut self.process, heard, &mut self.service) {
             return;
@@ -710,7 +719,7 @@ impl Control {
             since: Instant::now(),
             cause: Cause::Upgrade,
             is_cut: false,
-            patience: Patience::Unlimited,
+            patience: DrainLimit::Unlimited,
         };
     }
 
@@ -719,7 +728,7 @@ impl Control {
     }
 
     /// `None` is no deadline.
-    fn drain(&mut self, timeout: Option<Duration>, cause: Cause, patience: Patience) {
+    fn drain(&mut self, timeout: Option<Duration>, cause: Cause, patience: DrainLimit) {
         let since = Instant::now();
         self.upgrading.give_up(&mut self.process, &mut self.service);
         if !self.confirmation.is_settled() {

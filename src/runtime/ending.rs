@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::start::{Process, Writing};
 use crate::config::Config;
-use crate::lifecycle::{Manner, Phase};
+use crate::lifecycle::{DrainMode, Phase};
 use crate::metrics::end::End;
 use crate::metrics::quantity::counted;
 use crate::net::listen::SocketFile;
@@ -43,7 +43,7 @@ impl Process {
     pub fn drain_until(&self, deadline: Instant) {
         self.phase.send_replace(Phase::Drain {
             deadline,
-            manner: Manner::Ending,
+            manner: DrainMode::Ending,
         });
     }
 
@@ -64,7 +64,7 @@ impl Process {
         self.sources().caches.iter().for_each(|it| it.close());
         self.phase.send_replace(Phase::Drain {
             deadline: Instant::now() + NO_DEADLINE,
-            manner: Manner::HandedOver {
+            manner: DrainMode::HandedOver {
                 idle_until,
                 tunnels_until,
             },

@@ -8,7 +8,7 @@ use crate::config::machine::{self, Obstacle};
 use crate::config::{Config, Listener};
 use crate::exchange::context::SharedListener;
 use crate::net::Address;
-use crate::net::given::{GivenSocket, GivenSockets, Giver, SocketCopies};
+use crate::net::given::{InheritedSocket, InheritedSockets, SocketCopies, SocketProvider};
 use crate::net::listen::{self, BoundListener, Opener, SocketFile, StillOpen};
 use crate::observe::sessions::ListenerId;
 
@@ -80,7 +80,11 @@ impl Listeners {
     ///
     /// # Errors
     /// A listener can't be bound; the error's text names it.
-    pub fn bind(&self, config: &mut Config, given: &mut GivenSockets) -> io::Result<NewSockets> {
+    pub fn bind(
+        &self,
+        config: &mut Config,
+        given: &mut InheritedSockets,
+    ) -> io::Result<NewSockets> {
         let workers = config.server.workers;
         let stay = self.staying(&config.listeners);
         // Also of a listener that has another address at the same port now.
@@ -136,11 +140,15 @@ impl Listeners {
     }
 
     /// Adds copies of sockets that the service manager has still, of listeners that left.
-    fn give_spare(&self, given: &mut GivenSockets) -> io::Result<()> {
+    fn give_spare(&self, given: &mut InheritedSockets) -> io::Result<()> {
         for OpenListener { name, copies, .. } in &self.spare {
             for socket in copies.iter().flat_map(SocketCopies::iter) {
                 let socket = socket.try_clone_to_owned()?;
-                given.add(GivenSocket::new(Giver::ServiceManager, name, socket)?);
+                given.add(InheritedSocket::new(
+                    SocketProvider::ServiceManager,
+                    name,
+                    socket,
+                )?);
             }
         }
         Ok(())
@@ -150,7 +158,7 @@ impl Listeners {
         &self,
         listener: &Listener,
         workers: usize,
-        given: &mut GivenSockets,
+        given: &mut InheritedSockets,
         of_before: &[Address],
     ) -> io::Result<listen::Bound> {
         let Listener {

@@ -29,7 +29,7 @@ use crate::files::Disks;
 use crate::limits::route_limits;
 use crate::maintenance::Maintenance;
 use crate::metrics::quantity::counted;
-use crate::net::given::GivenSockets;
+use crate::net::given::InheritedSockets;
 use crate::net::listen::{Accepting, BoundListener};
 use crate::net::{Address, clock, memory};
 use crate::observe::access_log::Layout;
@@ -149,7 +149,7 @@ pub type Load = Arc<dyn Fn() -> Result<Reloaded, Rejected> + Send + Sync>;
 
 /// A configuration that was in force, to be put in force again.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct PreviousConfig {
     config: Arc<Config>,
     /// The number of its generation.
     pub generation: u32,
@@ -157,11 +157,11 @@ pub(super) struct Kept {
     binds: Vec<Address>,
 }
 
-impl Kept {
+impl PreviousConfig {
     /// The configuration that is in force.
     pub fn now(process: &Process) -> Self {
         let sources = process.sources();
-        Kept {
+        PreviousConfig {
             config: sources.config.clone(),
             generation: sources.generation,
             binds: process.listeners.wanted(),
@@ -200,7 +200,7 @@ pub struct ConfigSource {
 
 /// The content of the configuration's files at one reading.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ConfigContent {
     Config { hash: u64 },
     Mistakes(String),
 }
@@ -208,15 +208,17 @@ pub(super) enum Said {
 /// One reading of the files: their content, and their paths.
 #[derive(Debug)]
 pub(super) struct Read {
-    pub said: Said,
+    pub said: ConfigContent,
     pub paths: WatchedPaths,
 }
 
 impl Read {
     fn of(loaded: &Result<Reloaded, Rejected>) -> Self {
         let (said, paths) = match loaded {
-            Ok(Reloaded { config, read, .. }) => (Said::Config { hash: config.hash }, read),
-            Err(rejected) => (Said::Mistakes(rejected.told()), &*rejected.read),
+            Ok(Reloaded { config, read, .. }) => {
+                (ConfigContent::Config { hash: config.hash }, read)
+            }
+            Err(rejected) => (ConfigContent::Mistakes(rejected.told()), &*rejected.read),
         };
         Read {
             said,
@@ -291,7 +293,7 @@ pub(super) type Loaded = Result<Prepared, Rejected>;
 
 /// The origin of a reload.
 #[derive(Debug)]
-pub(super) enum Asker {
+pub(super) enum ReloadTrigger {
     /// An operator, who waits for the outcome.
     Operator(oneshot::Sender<Outcome>),
     /// HUP.
@@ -300,7 +302,7 @@ pub(super) enum Asker {
     Watch,
 }
 
-impl Asker {
+impl ReloadTrigger {
     /// Says why the configuration stays as it is.
     pub fn refuse(self, reloads: &Reloads, rejected: &Rejected) {
         let reason = rejected.reason.word();
@@ -310,14 +312,14 @@ impl Asker {
             reason,
             "reload refused: {why} ({reason}); the old configuration stays in force"
         );
-        if let Asker::Operator(reply) = self {
+        if let ReloadTrigger::Operator(reply) = self {
             // The operator may have given up meanwhile.
             let _ = reply.send(Err(rejected.told()));
         }
     }
 
     fn tell(self, told: &str) {
-        if let Asker::Operator(reply) = self {
+        if let ReloadTrigger::Operator(reply) = self {
             let _ = reply.send(Ok(told.to_owned()));
         }
     }
@@ -325,18 +327,18 @@ impl Asker {
 
 /// The configuration that is to come into force.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum ReloadTarget {
     /// The present content of the files.
     File(ReloadOptions),
     /// A configuration that was in force before.
-    Kept(Kept),
+    PreviousConfig(PreviousConfig),
 }
 
 /// A configuration that was loaded.
 pub(super) struct Job {
-    pub wanted: Wanted,
+    pub wanted: ReloadTarget,
     /// The askers it was loaded for.
-    pub askers: Vec<Asker>,
+    pub askers: Vec<ReloadTrigger>,
     /// `None` where no file was read.
     pub read: Option<Read>,
     pub loaded: Loaded,
@@ -344,8 +346,8 @@ pub(super) struct Job {
 
 /// A configuration that is being loaded.
 struct Loading {
-    wanted: Wanted,
-    askers: Vec<Asker>,
+    wanted: ReloadTarget,
+    askers: Vec<ReloadTrigger>,
     task: JoinHandle<(Option<Read>, Loaded)>,
 }
 
@@ -396,7 +398,7 @@ pub(super) struct Reloading {
     load: Option<Load>,
     loading: Option<Loading>,
     /// Reloads that come after the present one: the files may have changed again.
-    later: VecDeque<(ReloadOptions, Vec<Asker>)>,
+    later: VecDeque<(ReloadOptions, Vec<ReloadTrigger>)>,
 }
 
 impl Reloading {
@@ -414,9 +416,9 @@ impl Reloading {
     ///
     /// While another load is under way, this one waits for its end. Waiting askers who want the
     /// same share one load.
-    pub fn begin(&mut self, asker: Asker, options: ReloadOptions, process: &Process) {
+    pub fn begin(&mut self, asker: ReloadTrigger, options: ReloadOptions, process: &Process) {
         if self.loading.is_none() {
-            return self.start(Wanted::File(options), vec![asker], process);
+            return self.start(ReloadTarget::File(options), vec![asker], process);
         }
         match self.later.back_mut() {
             Some((of, askers)) if *of == options => askers.push(asker),
@@ -426,25 +428,25 @@ impl Reloading {
 
     /// Loads a configuration that was in force before. To be called while none is being
     /// loaded.
-    pub fn go_back(&mut self, kept: Kept, process: &Process) {
-        self.start(Wanted::Kept(kept), Vec::new(), process);
+    pub fn go_back(&mut self, kept: PreviousConfig, process: &Process) {
+        self.start(ReloadTarget::PreviousConfig(kept), Vec::new(), process);
     }
 
-    fn start(&mut self, wanted: Wanted, askers: Vec<Asker>, process: &Process) {
+    fn start(&mut self, wanted: ReloadTarget, askers: Vec<ReloadTrigger>, process: &Process) {
         let load = match &wanted {
-            Wanted::File(_) => self.load.clone(),
-            Wanted::Kept(kept) => Some(kept.clone().load()),
+            ReloadTarget::File(_) => self.load.clone(),
+            ReloadTarget::PreviousConfig(kept) => Some(kept.clone().load()),
         };
         let before = process.sources();
         let required = match &wanted {
-            Wanted::File(options) => options.new_endpoints,
-            Wanted::Kept(_) => NewEndpoints::Any,
+            ReloadTarget::File(options) => options.new_endpoints,
+            ReloadTarget::PreviousConfig(_) => NewEndpoints::Any,
         };
         let (discovery, upstreams) = (process.discovery.clone(), process.upstreams.clone());
         // A comparison may have left something.
         discovery.forget_prepared();
         let inquiries = before.inquiries.clone();
-        let is_of_file = matches!(wanted, Wanted::File(_));
+        let is_of_file = matches!(wanted, ReloadTarget::File(_));
         let threads = self.threads.clone();
         let task = tokio::task::spawn_local(async move {
             let loading = threads.clone().run(move || {
@@ -526,7 +528,7 @@ impl Reloading {
     }
 
     /// Loads nothing any more. Gives the askers who still wait.
-    pub fn give_up(&mut self) -> impl Iterator<Item = Asker> {
+    pub fn give_up(&mut self) -> impl Iterator<Item = ReloadTrigger> {
         let loading = self.loading.take();
         let loading = loading.inspect(|it| it.task.abort());
         let later = std::mem::take(&mut self.later);
@@ -537,7 +539,7 @@ impl Reloading {
     /// Starts the next reload that was asked for meanwhile.
     pub fn go_on(&mut self, process: &Process) {
         if let Some((options, askers)) = self.later.pop_front() {
-            self.start(Wanted::File(options), askers, process);
+            self.start(ReloadTarget::File(options), askers, process);
         }
     }
 }
@@ -585,7 +587,12 @@ pub(super) struct InForce {
 impl InForce {
     /// Announces the configuration once every worker follows it, with the consequences. Drops the
     /// configuration before when nothing uses it any more.
-    pub async fn announce(self, now: Arc<Sources>, askers: Vec<Asker>, then: Option<String>) {
+    pub async fn announce(
+        self,
+        now: Arc<Sources>,
+        askers: Vec<ReloadTrigger>,
+        then: Option<String>,
+    ) {
         let deadline = Instant::now() + FOLLOW_TIMEOUT;
         let mut late = 0;
         for followed in self.followed {
@@ -660,7 +667,7 @@ impl Process {
         } = prepared;
         let new_sockets = self
             .listeners
-            .bind(&mut config, &mut GivenSockets::default())?;
+            .bind(&mut config, &mut InheritedSockets::default())?;
         let caches = caches(&config, &before.caches)?;
         let tls = served_tls(&config, &before.tls, &before.tickets)?;
         let tickets = FollowedTickets::read(&config.tickets)?;

@@ -25,9 +25,9 @@ pub(super) enum Signals {
 
 /// The wish behind a signal.
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum SignalAction {
     /// To stop: the name of the signal.
-    Stop(&'static str, Patience),
+    Stop(&'static str, DrainLimit),
     /// To open the files of the access logs again.
     Reopen,
     /// To load the configuration again.
@@ -38,7 +38,7 @@ pub(super) enum Wish {
 
 /// How long exchanges in flight are waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum DrainLimit {
     /// As long as `server.drain_timeout` says.
     Limited,
     /// Until they have ended.
@@ -74,7 +74,7 @@ impl Signals {
     ///
     /// # Cancellation
     /// No signal is lost by dropping the future.
-    pub async fn next(&mut self) -> Wish {
+    pub async fn next(&mut self) -> SignalAction {
         match self {
             Signals::Taken {
                 stop,
@@ -84,14 +84,14 @@ impl Signals {
             } => tokio::select! {
                 name = stop.next() => {
                     let patience = match name {
-                        "QUIT" => Patience::Unlimited,
-                        _ => Patience::Limited,
+                        "QUIT" => DrainLimit::Unlimited,
+                        _ => DrainLimit::Limited,
                     };
-                    Wish::Stop(name, patience)
+                    SignalAction::Stop(name, patience)
                 }
-                _ = reopen.recv() => Wish::Reopen,
-                _ = reload.recv() => Wish::Reload,
-                _ = upgrade.recv() => Wish::Upgrade,
+                _ = reopen.recv() => SignalAction::Reopen,
+                _ = reload.recv() => SignalAction::Reload,
+                _ = upgrade.recv() => SignalAction::Upgrade,
             },
             Signals::Left => std::future::pending().await,
         }

@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_policy::dispatch::Asking;
+use evenkeel_policy::dispatch::SlotRequest;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::handover::LearnedByUpstream;
@@ -15,7 +15,7 @@ use super::heartbeat::Heartbeat;
 use crate::client;
 use crate::exchange::context::{GenerationPlan, ListenerSide, Worker, WorkerParts};
 use crate::exchange::{Room, fetch_page, room};
-use crate::lifecycle::{Manner, Phase, Starting};
+use crate::lifecycle::{DrainMode, Phase, Starting};
 use crate::metrics::BufferMemory;
 use crate::net::clock;
 use crate::net::listen::{Accepting, BoundListener, Listener};
@@ -135,7 +135,7 @@ impl WorkerThread {
         let started = Instant::now();
         timer.set(TICK, TICK)?;
         let mut deadline = None;
-        let mut manner = Manner::Ending;
+        let mut manner = DrainMode::Ending;
         let mut is_supervised = true;
         let is_idle = || {
             let is_accepting = Rc::strong_count(&accepting) > 1;
@@ -159,7 +159,7 @@ impl WorkerThread {
                         _ if !is_supervised => Some(Instant::now()),
                         Phase::Start | Phase::Serve => continue,
                     };
-                    let lingers = matches!(manner, Manner::HandedOver { .. });
+                    let lingers = matches!(manner, DrainMode::HandedOver { .. });
                     worker.is_lingering.set(lingers);
                     worker.drain();
                 }
@@ -191,8 +191,8 @@ impl WorkerThread {
 }
 
 /// Ends what a worker of a replaced process need not keep for ever: idle connections, tunnels.
-fn lose_patience(worker: &Worker, manner: Manner, now: Instant) {
-    let Manner::HandedOver {
+fn lose_patience(worker: &Worker, manner: DrainMode, now: Instant) {
+    let DrainMode::HandedOver {
         idle_until,
         tunnels_until,
     } = manner
@@ -286,7 +286,7 @@ fn answer(worker: &Rc<Worker>, index: usize, question: Question) {
                 return;
             };
             let now = clock::now();
-            let asking = Asking {
+            let asking = SlotRequest {
                 arrived: now,
                 now,
                 ..asking

@@ -19,7 +19,7 @@ pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(2);
 
 /// How a server does.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct ServerHealth {
     /// What it is used for, as events begin.
     subject: &'static str,
     /// What is done while it is up.
@@ -51,10 +51,10 @@ pub struct SharedServerFigures {
     pub failure: Option<String>,
 }
 
-impl Standing {
+impl ServerHealth {
     /// Of no server yet. The texts are for events.
     pub fn new(subject: &'static str, does: &'static str, costs: &'static str) -> Self {
-        Standing {
+        ServerHealth {
             subject,
             does,
             costs,
@@ -101,19 +101,19 @@ impl Standing {
     pub fn note_up(&self, server: &Server) {
         if !self.is_up.swap(true, Relaxed) {
             self.shown().failure = None;
-            let Standing { subject, does, .. } = self;
+            let ServerHealth { subject, does, .. } = self;
             tracing::info!(%server, "{subject}: server {server} is UP: {does}");
         }
     }
 
     /// Says why the server can't be used, unless it was said.
     pub fn note_down(&self, server: &Server, fault: &Fault) {
-        let Standing { subject, costs, .. } = self;
+        let ServerHealth { subject, costs, .. } = self;
         match self.news(fault) {
-            Some(News::Down) => {
+            Some(ReportedFault::Down) => {
                 tracing::warn!(%server, "{subject}: server {server} is DOWN: {fault}; {costs}");
             }
-            Some(News::OtherFault) => {
+            Some(ReportedFault::OtherFault) => {
                 tracing::warn!(%server, "{subject}: server {server} is DOWN: {fault}");
             }
             None => {}
@@ -129,7 +129,7 @@ impl Standing {
     }
 
     /// Notes a fault; `None` where it is no news.
-    fn news(&self, fault: &Fault) -> Option<News> {
+    fn news(&self, fault: &Fault) -> Option<ReportedFault> {
         let was_up = self.is_up.swap(false, Relaxed);
         let mut shown = self.shown();
         let is_silent = fault.is_silence();
@@ -137,17 +137,17 @@ impl Standing {
         let was_silent = std::mem::replace(&mut shown.is_silent, is_silent);
         if was_up || before.is_none() {
             self.downs.fetch_add(1, Relaxed);
-            Some(News::Down)
+            Some(ReportedFault::Down)
         } else {
             let is_same = before == shown.failure || was_silent && is_silent;
-            (!is_same).then_some(News::OtherFault)
+            (!is_same).then_some(ReportedFault::OtherFault)
         }
     }
 }
 
 /// A fault that is told.
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum ReportedFault {
     /// The server was up, or is asked for the first time.
     Down,
     /// It was down for another reason.
@@ -220,17 +220,17 @@ mod tests {
     #[test]
     fn a_server_that_goes_away_is_told_of_once() {
         let io = |kind: std::io::ErrorKind| Fault::Ask(std::io::Error::from(kind).into());
-        let standing = Standing::new("test", "it is used", "it is not");
+        let standing = ServerHealth::new("test", "it is used", "it is not");
         let cut = io(std::io::ErrorKind::UnexpectedEof);
-        assert_eq!(standing.news(&cut), Some(News::Down));
+        assert_eq!(standing.news(&cut), Some(ReportedFault::Down));
         assert_eq!(standing.news(&cut), None);
         let refused = io(std::io::ErrorKind::ConnectionRefused);
         assert_eq!(standing.news(&refused), None);
         assert_eq!(standing.news(&Fault::Slow), None);
         let other = Fault::Other("there is no key".to_owned());
-        assert_eq!(standing.news(&other), Some(News::OtherFault));
+        assert_eq!(standing.news(&other), Some(ReportedFault::OtherFault));
         assert_eq!(standing.news(&other), None);
-        assert_eq!(standing.news(&cut), Some(News::OtherFault));
+        assert_eq!(standing.news(&cut), Some(ReportedFault::OtherFault));
         assert_eq!(standing.downs(), 1);
     }
 }

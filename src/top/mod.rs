@@ -35,7 +35,7 @@ const FIRST_WINDOW_S: f64 = 0.2;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Messages of other threads.
-enum News {
+enum ThreadMessage {
     /// The last rates, or why there are none.
     Rates(Result<Box<Rates>, String>),
     /// The outcome of a command.
@@ -94,8 +94,8 @@ fn show(
     terminal: &mut DefaultTerminal,
     model: &mut Model,
     socket: &Socket,
-    news: &Receiver<News>,
-    sender: &Sender<News>,
+    news: &Receiver<ThreadMessage>,
+    sender: &Sender<ThreadMessage>,
     stopped: &AtomicBool,
 ) -> io::Result<()> {
     let mut is_changed = true;
@@ -126,8 +126,8 @@ fn show(
         for news in news.try_iter() {
             is_changed = true;
             match news {
-                News::Rates(rates) => model.news(rates),
-                News::Done(done) => model.say(match done {
+                ThreadMessage::Rates(rates) => model.news(rates),
+                ThreadMessage::Done(done) => model.say(match done {
                     Ok(text) => text,
                     Err(error) => format!("failed: {error}"),
                 }),
@@ -139,13 +139,13 @@ fn show(
 }
 
 /// Asks for rates, for ever.
-fn watch(socket: Socket, interval: f64, sender: Sender<News>) -> io::Result<()> {
+fn watch(socket: Socket, interval: f64, sender: Sender<ThreadMessage>) -> io::Result<()> {
     let thread = std::thread::Builder::new().name("watch".to_owned());
     thread.spawn(move || {
         loop {
             let rates = rates(&socket, interval);
             let has_failed = rates.is_err();
-            if sender.send(News::Rates(rates)).is_err() {
+            if sender.send(ThreadMessage::Rates(rates)).is_err() {
                 return;
             }
             if has_failed {
@@ -171,7 +171,7 @@ fn refusal(answer: &str) -> Option<String> {
 }
 
 /// Sends a command without making the table wait.
-fn carry_out(socket: Socket, command: String, sender: &Sender<News>) {
+fn carry_out(socket: Socket, command: String, sender: &Sender<ThreadMessage>) {
     let failed = sender.clone();
     let sender = sender.clone();
     let thread = std::thread::Builder::new().name("command".to_owned());
@@ -182,10 +182,10 @@ fn carry_out(socket: Socket, command: String, sender: &Sender<News>) {
             None => Ok(answer.trim_end().replace('\n', "; ")),
         });
         // The table is gone where nobody listens.
-        let _ = sender.send(News::Done(done));
+        let _ = sender.send(ThreadMessage::Done(done));
     });
     if let Err(error) = spawned {
-        let _ = failed.send(News::Done(Err(error.to_string())));
+        let _ = failed.send(ThreadMessage::Done(Err(error.to_string())));
     }
 }
 

@@ -25,7 +25,7 @@ use evenkeel_proto::{BodyError, BodyFraming, ResponseError, ResponseHead};
 
 pub use self::call::Call;
 pub use self::pool::{Http2Pool, Opening};
-pub use self::stream::Asking;
+pub use self::stream::StreamRequest;
 use self::web::{Length, translate_head};
 use crate::http2::SharedConnection;
 use crate::net::buffer::Buffer;

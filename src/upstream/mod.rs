@@ -28,12 +28,12 @@ use crate::config::{self, Sticky};
 
 pub use endpoint::Endpoint;
 pub use evenkeel_policy::queue::Refusal;
-pub use pinned::{Bond, Pinned, PinnedConnections};
+pub use pinned::{PinReason, Pinned, PinnedConnections};
 pub use pool::{KeepAlive, Reused, keep_alive};
 pub use shared::{SharedEndpoint, SharedUpstream, shared_upstreams};
 pub use side::{UpstreamSide, UpstreamSides};
 pub(crate) use slot::{BACKLOG_FULL, HANDSHAKE_TIMEOUT};
-pub use slot::{Chosen, Dismissed, NoSlot, Slot, Waiting, Wanted};
+pub use slot::{Chosen, NoSlot, Slot, SlotCriteria, WaitFailure, Waiting};
 pub(crate) use sticky::explained_endpoint;
 pub use sticky::prepare_own_key;
 

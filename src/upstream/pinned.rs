@@ -17,7 +17,7 @@ use evenkeel_policy::endpoint::{EndpointId, Flag};
 
 use super::Upstream;
 use super::endpoint::Endpoint;
-use super::pool::{Held, Reused};
+use super::pool::{HeldConnection, Reused};
 use super::side::UpstreamSide;
 
 /// The pinned connections of a worker's clients: one for each client and upstream. Clients are
@@ -32,13 +32,13 @@ pub struct PinnedConnections(RefCell<HashMap<u32, Vec<Pinned>>>);
 pub struct Pinned {
     upstream: Weak<UpstreamSide>,
     endpoint: Rc<Endpoint>,
-    bond: Bond,
-    held: Held,
+    bond: PinReason,
+    held: HeldConnection,
 }
 
 /// Why a connection belongs to one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bond {
+pub enum PinReason {
     /// It was authenticated: the client's requests follow it to its endpoint.
     Authenticated,
     /// It names the client. A new connection elsewhere does as well.
@@ -65,7 +65,7 @@ impl PinnedConnections {
     pub fn endpoint_of(&self, client: u32, upstream: &Upstream) -> Option<EndpointId> {
         let clients = self.0.borrow();
         let mut own = clients.get(&client)?.iter();
-        let pinned = own.find(|it| it.is_to(upstream) && it.bond == Bond::Authenticated)?;
+        let pinned = own.find(|it| it.is_to(upstream) && it.bond == PinReason::Authenticated)?;
         Some(pinned.endpoint.id())
     }
 
@@ -90,8 +90,9 @@ impl PinnedConnections {
         let Some(own) = clients.get(&client) else {
             return Poll::Pending;
         };
-        let is_displaced =
-            |it: &&Pinned| it.bond == Bond::Authenticated && it.held.poll_displaced(cx).is_ready();
+        let is_displaced = |it: &&Pinned| {
+            it.bond == PinReason::Authenticated && it.held.poll_displaced(cx).is_ready()
+        };
         // Each of them has to wake the task.
         match own.iter().filter(is_displaced).count() {
             0 => Poll::Pending,
@@ -118,7 +119,12 @@ impl PinnedConnections {
 }
 
 impl Pinned {
-    pub(super) fn new(upstream: &Upstream, endpoint: Rc<Endpoint>, bond: Bond, held: Held) -> Self {
+    pub(super) fn new(
+        upstream: &Upstream,
+        endpoint: Rc<Endpoint>,
+        bond: PinReason,
+        held: HeldConnection,
+    ) -> Self {
         Pinned {
             upstream: Rc::downgrade(&upstream.side),
             endpoint,
@@ -128,7 +134,7 @@ impl Pinned {
     }
 
     /// Why it belongs to its client.
-    pub fn bond(&self) -> Bond {
+    pub fn bond(&self) -> PinReason {
         self.bond
     }
 

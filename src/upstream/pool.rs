@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use evenkeel_policy::Instant;
 use evenkeel_policy::endpoint::EndpointState;
-use evenkeel_policy::pool::{Owner, Room, SharedPool, Taken};
+use evenkeel_policy::pool::{Checkout, Owner, Room, SharedPool};
 use evenkeel_proto::ResponseHead;
 
 use crate::config;
@@ -195,7 +195,7 @@ impl Pool {
         state: &EndpointState,
         keep_alive: KeepAlive,
         now: u64,
-    ) -> Option<Held> {
+    ) -> Option<HeldConnection> {
         let idle_max_s = keep_alive.map(NonZeroU16::get);
         if stream.is_carried() {
             return None;
@@ -203,13 +203,13 @@ impl Pool {
         match self {
             Pool::Own { pinned, .. } => {
                 let until = now.saturating_add(idle_max_s.map_or(u64::MAX, ticks));
-                Some(Held::own(stream, until, pinned))
+                Some(HeldConnection::own(stream, until, pinned))
             }
             Pool::Shared { pool, .. } => {
                 let owner = Arc::default();
                 let idle = IdleStream::new(stream, idle_max_s)?;
                 pool.pin(idle, &owner, state).ok()?;
-                Some(Held::shared(pool.clone(), owner))
+                Some(HeldConnection::shared(pool.clone(), owner))
             }
         }
     }
@@ -274,13 +274,13 @@ fn take_shared(pool: &SharedPool<IdleStream>, state: &EndpointState) -> Reused {
     let mut reused = Reused::default();
     loop {
         match pool.take(state, IdleStream::is_of_this_thread) {
-            Taken::Idle(idle) => reused.stream = idle.attach(),
+            Checkout::Idle(idle) => reused.stream = idle.attach(),
             // The connection is closed here.
-            Taken::Displaced(_) => {
+            Checkout::Displaced(_) => {
                 reused.displaced += 1;
                 return reused;
             }
-            Taken::Nothing => return reused,
+            Checkout::Nothing => return reused,
         }
         if reused.stream.is_some() {
             return reused;
@@ -352,7 +352,7 @@ impl IdlePool {
 
 /// An idle connection that is held for one client.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum HeldConnection {
     /// Here: the endpoint has no limit.
     Own(OwnHeld),
     /// Among the connections of all workers, where it counts towards the endpoint's limit.
@@ -374,10 +374,10 @@ pub(super) struct SharedHeld {
     owner: Arc<Owner>,
 }
 
-impl Held {
+impl HeldConnection {
     fn own(stream: Stream, until: u64, count: &Rc<Cell<usize>>) -> Self {
         count.set(count.get() + 1);
-        Held::Own(OwnHeld {
+        HeldConnection::Own(OwnHeld {
             stream: Some(stream),
             until,
             count: count.clone(),
@@ -385,17 +385,17 @@ impl Held {
     }
 
     fn shared(pool: Arc<SharedPool<IdleStream>>, owner: Arc<Owner>) -> Self {
-        Held::Shared(SharedHeld { pool, owner })
+        HeldConnection::Shared(SharedHeld { pool, owner })
     }
 
     /// Takes it out, if it is still open; `now` is the worker's tick.
     pub(super) fn take(mut self, now: u64) -> Reused {
         let stream = match &mut self {
-            Held::Own(own) => {
+            HeldConnection::Own(own) => {
                 let is_fresh = now < own.until;
                 own.stream.take_if(|it| is_fresh && !it.is_stale())
             }
-            Held::Shared(shared) => match shared.pool.take_pinned(&shared.owner) {
+            HeldConnection::Shared(shared) => match shared.pool.take_pinned(&shared.owner) {
                 Some(idle) => idle.attach(),
                 // It gave way to another, which has counted it.
                 None => return Reused::default(),
@@ -412,16 +412,18 @@ impl Held {
     /// limit is swept with its pool.
     pub(super) fn is_stale(&mut self, now: u64) -> bool {
         match self {
-            Held::Own(own) => now >= own.until || own.stream.as_mut().is_none_or(Stream::is_stale),
-            Held::Shared(_) => false,
+            HeldConnection::Own(own) => {
+                now >= own.until || own.stream.as_mut().is_none_or(Stream::is_stale)
+            }
+            HeldConnection::Shared(_) => false,
         }
     }
 
     /// Ready once it was closed to make room for another.
     pub(super) fn poll_displaced(&self, cx: &Context<'_>) -> Poll<()> {
         match self {
-            Held::Own(_) => Poll::Pending,
-            Held::Shared(shared) => shared.owner.poll_displaced(cx),
+            HeldConnection::Own(_) => Poll::Pending,
+            HeldConnection::Shared(shared) => shared.owner.poll_displaced(cx),
         }
     }
 }

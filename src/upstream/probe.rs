@@ -21,7 +21,7 @@ use evenkeel_proto::{BodyError, ResponseError};
 use evenkeel_tls::HandshakeFault;
 use rustix::io::Errno;
 
-use self::talk::{Well, leave, talk};
+use self::talk::{HealthyServer, leave, talk};
 use crate::certificates::{Alpn, EndpointTls, has_chosen_http2};
 use crate::config::{Check, EndpointProtocol, Probe};
 use crate::net::Address;
@@ -83,7 +83,7 @@ pub enum ProbeFailure {
         /// The awaited part.
         awaited: Awaited,
         /// The bytes that came.
-        came: Came,
+        came: ReceivedExcerpt,
     },
     /// Nothing came within this time, or not all of the awaited part.
     Timeout {
@@ -92,7 +92,7 @@ pub enum ProbeFailure {
         /// The awaited part.
         awaited: Awaited,
         /// The bytes that came.
-        came: Came,
+        came: ReceivedExcerpt,
     },
     /// The answer's head is no HTTP.
     Head(ResponseError),
@@ -150,18 +150,18 @@ impl fmt::Display for Awaited {
 /// The beginning of the bytes that came instead. Displayed as an addition, or
 /// as nothing where nothing came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Came(String);
+pub struct ReceivedExcerpt(String);
 
-impl Came {
+impl ReceivedExcerpt {
     fn begin_of(bytes: &[u8]) -> Self {
         if bytes.is_empty() {
-            return Came::default();
+            return ReceivedExcerpt::default();
         }
-        Came(protocol::excerpt(bytes))
+        ReceivedExcerpt(protocol::excerpt(bytes))
     }
 }
 
-impl fmt::Display for Came {
+impl fmt::Display for ReceivedExcerpt {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return Ok(());
@@ -171,14 +171,14 @@ impl fmt::Display for Came {
 }
 
 /// How far a probe has come, for the words of its timeout.
-struct Progress(RefCell<(Awaited, Came)>);
+struct Progress(RefCell<(Awaited, ReceivedExcerpt)>);
 
 impl Progress {
     fn note(&self, awaited: String, came: &[u8]) {
-        self.set(Awaited::Words(awaited), Came::begin_of(came));
+        self.set(Awaited::Words(awaited), ReceivedExcerpt::begin_of(came));
     }
 
-    fn set(&self, awaited: Awaited, came: Came) {
+    fn set(&self, awaited: Awaited, came: ReceivedExcerpt) {
         *self.0.borrow_mut() = (awaited, came);
     }
 }
@@ -261,7 +261,10 @@ pub async fn probe(
 ) -> Result<Passed, ProbeFailure> {
     let begun = Instant::now();
     let address = probed_address(address, probe);
-    let progress = Progress(RefCell::new((Awaited::Connection, Came::default())));
+    let progress = Progress(RefCell::new((
+        Awaited::Connection,
+        ReceivedExcerpt::default(),
+    )));
     let work = async {
         let mut stream = connect_when_there_is_room(&address, || true)
             .await
@@ -269,7 +272,7 @@ pub async fn probe(
         let header = probe.proxy_protocol.map_or(&[][..], own_header);
         if let Some(tls) = tls.filter(|_| probe.takes_tls) {
             let handshake = "TLS handshake".to_owned();
-            progress.set(Awaited::Words(handshake), Came::default());
+            progress.set(Awaited::Words(handshake), ReceivedExcerpt::default());
             let alpn = match &probe.check {
                 Check::Http(_) => probe.http.into(),
                 Check::Grpc { .. } => Alpn::Http2,
@@ -281,7 +284,7 @@ pub async fn probe(
             // If sending fails, the answer shows it.
             let _ = send(&mut stream, header).await;
         }
-        progress.set(Awaited::Answer, Came::default());
+        progress.set(Awaited::Answer, ReceivedExcerpt::default());
         let seen = look(&mut stream, probe, name, &progress).await?;
         Ok((stream, seen))
     };
@@ -320,8 +323,8 @@ impl From<Answer> for Seen {
     }
 }
 
-impl From<Well> for Seen {
-    fn from(well: Well) -> Self {
+impl From<HealthyServer> for Seen {
+    fn from(well: HealthyServer) -> Self {
         Seen {
             answer: Answer::Words(well.seen),
             farewell: well.farewell,

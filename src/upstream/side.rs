@@ -12,8 +12,8 @@ use std::sync::Arc;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Learned};
 use evenkeel_policy::budget::Tally;
-use evenkeel_policy::chooser::{Chooser, ChooserKept};
-use evenkeel_policy::dispatch::{Asking, Dispatcher, Outlook};
+use evenkeel_policy::chooser::{Chooser, ChooserSnapshot};
+use evenkeel_policy::dispatch::{Dispatcher, Outlook, SlotRequest};
 use evenkeel_policy::endpoint::EndpointId;
 
 use super::endpoint::{Endpoint, Endpoints};
@@ -94,7 +94,7 @@ impl UpstreamSide {
 
     /// The outcome for an exchange that came now, and the learned values of endpoints. Changes
     /// nothing: a copy of the balancer picks.
-    pub fn outlook(&self, asking: &Asking<'_>) -> (Outlook, Vec<(EndpointId, Learned)>) {
+    pub fn outlook(&self, asking: &SlotRequest<'_>) -> (Outlook, Vec<(EndpointId, Learned)>) {
         let mut chooser = self.chooser.borrow().clone();
         let outlook = self.dispatcher.outlook(&mut chooser, asking);
         let ids = chooser.members().endpoints().iter().map(|it| it.id());
@@ -112,7 +112,7 @@ impl UpstreamSide {
     }
 
     /// Goes on from the learned state of another process, with the newest members.
-    pub fn learn(&self, kept: &ChooserKept, now: Instant) {
+    pub fn learn(&self, kept: &ChooserSnapshot, now: Instant) {
         let mut chooser = self.chooser.borrow_mut();
         self.dispatcher.update(&mut chooser);
         chooser.restore(kept, now);

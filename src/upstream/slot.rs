@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::dispatch::{Acquired, Asking, Choice, Pin};
+use evenkeel_policy::dispatch::{Acquired, Choice, Pin, SlotRequest};
 use evenkeel_policy::endpoint::{EndpointId, Reservation, Tried};
 use evenkeel_policy::health::Change;
 use evenkeel_policy::observation::Observed;
@@ -19,7 +19,7 @@ use evenkeel_policy::queue::{Left, Refusal, Ticket};
 use super::Upstream;
 use super::change::log_change;
 use super::endpoint::Endpoint;
-use super::pinned::{Bond, Pinned};
+use super::pinned::{PinReason, Pinned};
 use super::pool::{KeepAlive, Reused};
 use crate::certificates::EndpointTls;
 use crate::config;
@@ -36,7 +36,7 @@ pub(crate) const HANDSHAKE_TIMEOUT: &str = "the TLS handshake did not end in tim
 
 /// The wishes of an exchange for an upstream.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct SlotCriteria {
     /// Hash of the key, for a balancer by key.
     pub key: u64,
     /// The endpoint that its client belongs to.
@@ -82,7 +82,7 @@ impl LaneIndex {
 
 /// Why a waiter gets no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dismissed {
+pub enum WaitFailure {
     /// It has waited for too long, by the discipline of the queue.
     TimedOut,
     /// It would be refused if it came now, or another has taken its place.
@@ -130,7 +130,7 @@ impl Upstream {
     /// The exchange has no slot yet, or gets none at all.
     pub fn acquire(
         &self,
-        wanted: &Wanted,
+        wanted: &SlotCriteria,
         tried: &[Tried],
         now: Instant,
         waker: &Waker,
@@ -138,7 +138,7 @@ impl Upstream {
     ) -> Result<Slot<'_>, NoSlot<'_>> {
         let lane = wanted.lane.map(|lane| self.lanes[lane as usize]);
         let lane = lane.map(LaneIndex::new);
-        let asking = Asking {
+        let asking = SlotRequest {
             tried,
             key: wanted.key,
             pinned_to: wanted.pinned_to,
@@ -171,7 +171,7 @@ impl Upstream {
             // A pinned connection is no reason to refuse a slot that another exchange would get.
             Acquired::Refused(_) if wanted.pinned_to.is_some() => {
                 drop(chooser);
-                let anywhere = Wanted {
+                let anywhere = SlotCriteria {
                     pinned_to: None,
                     ..*wanted
                 };
@@ -192,9 +192,9 @@ impl<'a> Waiting<'a> {
     ///
     /// # Errors
     /// The queue has sent it away.
-    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Slot<'a>, Dismissed>> {
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Slot<'a>, WaitFailure>> {
         let Some(ticket) = &self.ticket else {
-            return Poll::Ready(Err(Dismissed::TimedOut));
+            return Poll::Ready(Err(WaitFailure::TimedOut));
         };
         let Some(left) = self.upstream.dispatcher().poll(ticket, cx.waker()) else {
             return Poll::Pending;
@@ -207,8 +207,8 @@ impl<'a> Waiting<'a> {
                 self.lane,
                 Chosen::Granted,
             )),
-            Left::TimedOut => Err(Dismissed::TimedOut),
-            Left::Refused(refusal) => Err(Dismissed::Refused(refusal)),
+            Left::TimedOut => Err(WaitFailure::TimedOut),
+            Left::Refused(refusal) => Err(WaitFailure::Refused(refusal)),
         })
     }
 
@@ -410,7 +410,7 @@ impl<'a> Slot<'a> {
     pub fn pin(
         &self,
         stream: Stream,
-        bond: Bond,
+        bond: PinReason,
         keep_alive: KeepAlive,
         now: u64,
     ) -> Option<Pinned> {
@@ -493,7 +493,7 @@ mod tests {
 
     fn acquire(upstream: &Upstream) -> Result<Slot<'_>, NoSlot<'_>> {
         let now = clock::now();
-        let wanted = Wanted {
+        let wanted = SlotCriteria {
             key: 0,
             pinned_to: None,
             lane: None,

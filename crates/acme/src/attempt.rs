@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use instant_acme::CertificateIdentifier;
 
-use crate::certificate::Held;
+use crate::certificate::StoredCertificate;
 use crate::challenges::Challenges;
 use crate::clock::Clock;
 use crate::dns::Dns;
@@ -14,7 +14,7 @@ use crate::error::{Error, Failure, FailureKind};
 use crate::issuer::{Issuer, blocking};
 use crate::lease::{LASTS, Lease, Leases};
 use crate::name::Name;
-use crate::order::{Orders, Wanted};
+use crate::order::{CertificateRequest, Orders};
 use crate::schedule;
 use crate::settings::{ChallengeKind, Settings};
 use crate::storage::{Failures, Storage, seconds, time};
@@ -40,7 +40,7 @@ pub(crate) struct Task {
     /// When the pause after them is over.
     pub(crate) paused_until: Option<SystemTime>,
     /// The certificate at the last look; `None` before the first one.
-    pub(crate) known: Option<Option<Held>>,
+    pub(crate) known: Option<Option<StoredCertificate>>,
 }
 
 /// An order that an operator has asked for.
@@ -56,9 +56,9 @@ pub(crate) enum AskedFor {
 
 /// The result of a look at a name.
 #[derive(Debug)]
-pub(crate) struct Looked {
+pub(crate) struct NameCheck {
     /// The current certificate; `None` if it was not read.
-    pub(crate) held: Option<Option<Held>>,
+    pub(crate) held: Option<Option<StoredCertificate>>,
     /// When the issuer suggests a renewal, and when it is asked again.
     pub(crate) suggestion: Option<(Option<SystemTime>, Duration)>,
     pub(crate) outcome: Outcome,
@@ -154,8 +154,8 @@ impl Attempts {
 
     /// Looks at a name, and orders its certificate where it is due. `ordering` is called once
     /// it is.
-    pub(crate) async fn attend(&self, task: &Task, ordering: impl Fn()) -> Looked {
-        let mut looked = Looked {
+    pub(crate) async fn attend(&self, task: &Task, ordering: impl Fn()) -> NameCheck {
+        let mut looked = NameCheck {
             held: None,
             suggestion: None,
             outcome: Outcome::Busy,
@@ -178,7 +178,7 @@ impl Attempts {
     async fn look(
         &self,
         task: &Task,
-        looked: &mut Looked,
+        looked: &mut NameCheck,
         ordering: impl Fn(),
     ) -> Result<Outcome, Failure> {
         let held = self.held(&task.name).await;
@@ -251,7 +251,7 @@ impl Attempts {
     async fn reason_to_wait(
         &self,
         task: &Task,
-        held: Option<&Held>,
+        held: Option<&StoredCertificate>,
         suggested: Option<SystemTime>,
     ) -> Result<Option<Outcome>, Failure> {
         let now = self.orders.clock.now();
@@ -275,10 +275,10 @@ impl Attempts {
     }
 
     /// The certificate of a name. A file that is broken counts as none.
-    async fn held(&self, name: &Name) -> Option<Held> {
+    async fn held(&self, name: &Name) -> Option<StoredCertificate> {
         let path = self.orders.storage.certificate(&name.to_string());
         let of = name.clone();
-        match blocking(move || Ok(Held::read(&path, &of))).await {
+        match blocking(move || Ok(StoredCertificate::read(&path, &of))).await {
             Ok(Ok(held)) => held,
             Ok(Err(text)) => {
                 tracing::warn!(%name, "acme: certificate of {name}: {text}; a new one is ordered");
@@ -325,15 +325,16 @@ impl Attempts {
     async fn order(
         &self,
         task: &Task,
-        held: Option<&Held>,
-        replaced: Option<&Held>,
+        held: Option<&StoredCertificate>,
+        replaced: Option<&StoredCertificate>,
         lease: &Arc<Lease>,
     ) -> Result<(), Failure> {
         let mut failed: Option<Failure> = None;
         for issuer in self.issuers_for(&task.name).await? {
             let directory = &issuer.settings.directory;
-            let of_issuer = |held: &&Held| held.directory.as_deref() == Some(directory);
-            let wanted = Wanted {
+            let of_issuer =
+                |held: &&StoredCertificate| held.directory.as_deref() == Some(directory);
+            let wanted = CertificateRequest {
                 name: task.name.clone(),
                 replaces: replaced.filter(of_issuer).and_then(|it| it.id.clone()),
                 passed_over: task.passed_over,
@@ -455,7 +456,7 @@ impl Attempts {
     }
 
     /// When the issuer suggests a renewal (RFC 9773), and when it is asked again.
-    async fn suggestion(&self, held: &Held) -> (Option<SystemTime>, Duration) {
+    async fn suggestion(&self, held: &StoredCertificate) -> (Option<SystemTime>, Duration) {
         let mut issuers = self.issuers.iter();
         let of = |it: &&Issuer| Some(&it.settings.directory) == held.directory.as_ref();
         let (Some(issuer), Some(id)) = (issuers.find(of), &held.id) else {

@@ -25,7 +25,7 @@ pub(crate) const MAX_CERTIFICATE: u64 = 1 << 20;
 
 /// A certificate in a file of the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct StoredCertificate {
     pub(crate) not_before: SystemTime,
     pub(crate) not_after: SystemTime,
     /// SHA-256 of the certificate.
@@ -37,7 +37,7 @@ pub(crate) struct Held {
     pub(crate) id: Option<CertificateIdentifier<'static>>,
 }
 
-impl Held {
+impl StoredCertificate {
     /// Reads the certificate of a name; `None` where there is no file. Blocks.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ pub(crate) struct Https(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>
 
 /// The facts in the headers of responses.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct ServerHints {
     /// The `Retry-After` of the last response, if it was a failure.
     retry_after: Option<Duration>,
     /// The time of the server, and of this machine when it came.
@@ -49,7 +49,7 @@ pub(crate) struct Heard {
 pub(crate) struct Requests {
     https: Https,
     clock: Arc<dyn Clock>,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<ServerHints>>,
 }
 
 /// Which URLs connections are for.
@@ -96,7 +96,7 @@ impl Https {
 }
 
 impl Requests {
-    pub(crate) fn new(https: Https, clock: Arc<dyn Clock>) -> (Self, Arc<Mutex<Heard>>) {
+    pub(crate) fn new(https: Https, clock: Arc<dyn Clock>) -> (Self, Arc<Mutex<ServerHints>>) {
         let heard = Arc::default();
         let requests = Self {
             https,
@@ -107,7 +107,7 @@ impl Requests {
     }
 }
 
-impl Heard {
+impl ServerHints {
     /// How long the server wants to be left alone, by its last response.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.retry_after

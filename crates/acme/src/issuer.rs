@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::error::{Error, Failure, FailureKind, with_causes};
-use crate::http::{Heard, Https, Requests};
+use crate::http::{Https, Requests, ServerHints};
 use crate::lease::Leases;
 use crate::settings::{ExternalAccount, Issuer as Settings};
 use crate::storage::{Storage, account_key};
@@ -39,7 +39,7 @@ const ACCOUNT_PAUSE: Duration = Duration::from_millis(200);
 /// The account at an issuer, for one attempt.
 pub(crate) struct Session {
     pub(crate) account: Account,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<ServerHints>>,
 }
 
 /// The account in the form in which it is stored.
@@ -235,7 +235,7 @@ impl Session {
         failure(error, &self.heard)
     }
 
-    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+    pub(crate) fn heard(&self) -> MutexGuard<'_, ServerHints> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -250,7 +250,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-fn failure(error: AcmeError, heard: &Mutex<Heard>) -> Failure {
+fn failure(error: AcmeError, heard: &Mutex<ServerHints>) -> Failure {
     let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
     let mut failure = match error {
         AcmeError::Api(problem) => of_problem(&problem),

@@ -17,13 +17,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
 
-use crate::attempt::{AskedFor, Attempts, Looked, Outcome, Task};
-use crate::certificate::{Held, date};
+use crate::attempt::{AskedFor, Attempts, NameCheck, Outcome, Task};
+use crate::certificate::{StoredCertificate, date};
 use crate::challenges::Challenges;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, FailureKind};
 use crate::name::Name;
-use crate::on_demand::{Demands, Standing};
+use crate::on_demand::{Demands, Permission};
 use crate::schedule;
 use crate::settings::Settings;
 use crate::sharing;
@@ -89,7 +89,7 @@ struct Names {
 struct Entry {
     /// `None` where the text is no name that a certificate can have.
     name: Option<Name>,
-    held: Option<Held>,
+    held: Option<StoredCertificate>,
     /// When it is looked at again.
     next: SystemTime,
     /// When it is ordered, as far as that is known.
@@ -238,9 +238,9 @@ impl Manager {
     pub fn demand(&self, server_name: &str) -> Demand {
         let standing = self.demands.as_ref().map(|it| it.want(server_name));
         match standing {
-            None | Some(Standing::Refused) => Demand::Refused,
-            Some(Standing::Undecided) => Demand::Pending,
-            Some(Standing::Allowed) => {
+            None | Some(Permission::Refused) => Demand::Refused,
+            Some(Permission::Undecided) => Demand::Pending,
+            Some(Permission::Allowed) => {
                 let key = Name::parse(server_name).map(|it| it.to_string());
                 let names = self.names();
                 let entry = key.and_then(|it| names.entries.get(&it));
@@ -503,7 +503,7 @@ impl Names {
 
 impl Entry {
     /// Processes the outcome of a look at the name.
-    fn conclude(&mut self, key: &str, task: &Task, looked: Looked, now: SystemTime) {
+    fn conclude(&mut self, key: &str, task: &Task, looked: NameCheck, now: SystemTime) {
         if let Some(held) = looked.held {
             // Another process may have ordered it.
             if self.is_known && self.held != held {
@@ -666,7 +666,7 @@ impl Entry {
             count => format!("{count} times in a row"),
         };
         // A twelfth of the lifetime: a week of 90 days.
-        let is_urgent = |it: &Held| it.not_after < now + it.lifetime() / 12;
+        let is_urgent = |it: &StoredCertificate| it.not_after < now + it.lifetime() / 12;
         match &self.held {
             Some(held) if !is_urgent(held) => {
                 let until = date(held.not_after);

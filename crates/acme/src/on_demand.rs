@@ -119,7 +119,7 @@ struct Unanswered {
 
 /// Whether a name may have a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Permission {
     Refused,
     Undecided,
     Allowed,
@@ -176,21 +176,21 @@ impl Demands {
     }
 
     /// A client wants a certificate for this name.
-    pub(crate) fn want(&self, server_name: &str) -> Standing {
+    pub(crate) fn want(&self, server_name: &str) -> Permission {
         let Some(Name::Host(name)) = Name::parse(server_name) else {
-            return Standing::Refused;
+            return Permission::Refused;
         };
         let now = self.clock.now();
         let mut state = self.state();
         if let Some(allowed) = state.allowed.get_mut(&name) {
             allowed.wanted_at = now;
-            return Standing::Allowed;
+            return Permission::Allowed;
         }
         if state.asked.contains(&name) {
-            return Standing::Undecided;
+            return Permission::Undecided;
         }
         if state.refused.get(&name).is_some_and(|until| *until > now) {
-            return Standing::Refused;
+            return Permission::Refused;
         }
         let is_stored = state.stored.contains(&name);
         let ask_at = if self.is_listed(&name) {
@@ -198,7 +198,7 @@ impl Demands {
         } else {
             let is_full = state.queue.len() >= ASKS_WAITING || !state.has_room();
             if self.ask.is_none() || (is_full && !is_stored) {
-                return Standing::Refused;
+                return Permission::Refused;
             }
             state.asked.insert(name.clone());
             if is_stored {
@@ -210,16 +210,16 @@ impl Demands {
             self.queued.notify_one();
             // While the permission can't be checked, a stored certificate is served.
             if !(is_stored && state.is_unanswered) {
-                return Standing::Undecided;
+                return Permission::Undecided;
             }
             Some(now + ALLOWED_FOR)
         };
         if !state.allow(&name, ask_at, now) {
-            return Standing::Refused;
+            return Permission::Refused;
         }
         drop(state);
         self.allowed.send_replace(());
-        Standing::Allowed
+        Permission::Allowed
     }
 
     /// The names that are allowed, in order.
@@ -526,16 +526,16 @@ mod tests {
     fn a_list_allows_names_and_all_below_a_domain() {
         let (demands, _) = demands(None);
         for (name, standing) in [
-            ("x.a.example", Standing::Allowed),
-            ("X.Y.a.Example.", Standing::Allowed),
-            ("b.example", Standing::Allowed),
-            ("a.example", Standing::Refused),
-            ("xa.example", Standing::Refused),
-            (".a.example", Standing::Refused),
-            ("*.a.example", Standing::Refused),
-            ("x.b.example", Standing::Refused),
-            ("10.0.0.1", Standing::Refused),
-            ("", Standing::Refused),
+            ("x.a.example", Permission::Allowed),
+            ("X.Y.a.Example.", Permission::Allowed),
+            ("b.example", Permission::Allowed),
+            ("a.example", Permission::Refused),
+            ("xa.example", Permission::Refused),
+            (".a.example", Permission::Refused),
+            ("*.a.example", Permission::Refused),
+            ("x.b.example", Permission::Refused),
+            ("10.0.0.1", Permission::Refused),
+            ("", Permission::Refused),
         ] {
             assert_eq!(demands.want(name), standing, "{name}");
         }
@@ -548,18 +548,18 @@ mod tests {
         let (demands, clock) = demands(Some("http://127.0.0.1:1/"));
         let name = "c.example";
         for (answer, standing, holds) in [
-            (Ok(false), Standing::Refused, REFUSED_FOR),
-            (Err(unanswered(false)), Standing::Refused, UNANSWERED_FOR),
+            (Ok(false), Permission::Refused, REFUSED_FOR),
+            (Err(unanswered(false)), Permission::Refused, UNANSWERED_FOR),
         ] {
-            assert_eq!(demands.want(name), Standing::Undecided);
+            assert_eq!(demands.want(name), Permission::Undecided);
             demands.take(name.to_owned(), answer);
             pass(&clock, holds - Duration::from_secs(1));
             assert_eq!(demands.want(name), standing);
             pass(&clock, Duration::from_secs(1));
         }
-        assert_eq!(demands.want(name), Standing::Undecided);
+        assert_eq!(demands.want(name), Permission::Undecided);
         demands.take(name.to_owned(), Ok(true));
-        assert_eq!(demands.want(name), Standing::Allowed);
+        assert_eq!(demands.want(name), Permission::Allowed);
         demands.note_certificates(|_| true);
         // The permission is checked again; the name stays while there is no answer.
         pass(&clock, ALLOWED_FOR);
@@ -570,7 +570,7 @@ mod tests {
         demands.take(name.to_owned(), Ok(false));
         assert_eq!(
             (demands.allowed().len(), demands.want(name)),
-            (0, Standing::Refused)
+            (0, Permission::Refused)
         );
     }
 
@@ -616,15 +616,15 @@ mod tests {
         for at in 0..LACKING_MAX {
             demands.want(&format!("{at}.a.example"));
         }
-        assert_eq!(demands.want("other.example"), Standing::Refused);
-        assert_eq!(demands.want("listed.a.example"), Standing::Allowed);
-        assert_eq!(demands.want("gone.example"), Standing::Undecided);
+        assert_eq!(demands.want("other.example"), Permission::Refused);
+        assert_eq!(demands.want("listed.a.example"), Permission::Allowed);
+        assert_eq!(demands.want("gone.example"), Permission::Undecided);
         assert_eq!(demands.state().queue.front().unwrap(), "gone.example");
         demands.take("gone.example".to_owned(), Ok(false));
-        assert_eq!(demands.want("gone.example"), Standing::Refused);
+        assert_eq!(demands.want("gone.example"), Permission::Refused);
         // While there is no answer, the certificate is served at once.
         demands.take("0.example".to_owned(), Err(unanswered(false)));
-        assert_eq!(demands.want("asked.example"), Standing::Allowed);
+        assert_eq!(demands.want("asked.example"), Permission::Allowed);
     }
 
     #[test]
@@ -643,17 +643,20 @@ mod tests {
         let (demands, _) = demands(Some("http://127.0.0.1:1/"));
         let name = |at: usize| format!("n{at}.a.example");
         for at in 0..LACKING_MAX {
-            assert_eq!(demands.want(&name(at)), Standing::Allowed);
+            assert_eq!(demands.want(&name(at)), Permission::Allowed);
         }
-        assert_eq!(demands.want(&name(LACKING_MAX)), Standing::Refused);
-        assert_eq!(demands.want("c.example"), Standing::Refused);
+        assert_eq!(demands.want(&name(LACKING_MAX)), Permission::Refused);
+        assert_eq!(demands.want("c.example"), Permission::Refused);
         demands.note_certificates(|it| it == name(0));
-        assert_eq!(demands.want(&name(LACKING_MAX)), Standing::Allowed);
-        assert_eq!(demands.want(&name(0)), Standing::Allowed);
+        assert_eq!(demands.want(&name(LACKING_MAX)), Permission::Allowed);
+        assert_eq!(demands.want(&name(0)), Permission::Allowed);
         demands.note_certificates(|_| true);
         for at in 0..ASKS_WAITING {
-            assert_eq!(demands.want(&format!("{at}.example")), Standing::Undecided);
+            assert_eq!(
+                demands.want(&format!("{at}.example")),
+                Permission::Undecided
+            );
         }
-        assert_eq!(demands.want("c.example"), Standing::Refused);
+        assert_eq!(demands.want("c.example"), Permission::Refused);
     }
 }

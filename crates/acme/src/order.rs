@@ -52,7 +52,7 @@ pub(crate) struct Orders {
 
 /// The certificate that is ordered.
 #[derive(Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct CertificateRequest {
     pub(crate) name: Name,
     /// The certificate that the new one replaces, where its issuer knows it (RFC 9773).
     pub(crate) replaces: Option<CertificateIdentifier<'static>>,
@@ -96,7 +96,11 @@ impl Orders {
     ///
     /// # Cancellation
     /// Safe: a later attempt continues the order.
-    pub(crate) async fn attempt(&self, wanted: &Wanted, issuer: &Issuer) -> Result<(), Failure> {
+    pub(crate) async fn attempt(
+        &self,
+        wanted: &CertificateRequest,
+        issuer: &Issuer,
+    ) -> Result<(), Failure> {
         let session = issuer.session(&self.leases, &self.clock).await?;
         let done = self.attempt_with(&session, wanted, issuer).await;
         match done {
@@ -118,7 +122,7 @@ impl Orders {
     async fn attempt_with(
         &self,
         session: &Session,
-        wanted: &Wanted,
+        wanted: &CertificateRequest,
         issuer: &Issuer,
     ) -> Result<(), Failure> {
         let (mut order, key) = self.order(session, wanted, issuer).await?;
@@ -146,7 +150,7 @@ impl Orders {
     async fn order(
         &self,
         session: &Session,
-        wanted: &Wanted,
+        wanted: &CertificateRequest,
         issuer: &Issuer,
     ) -> Result<(Order, KeyPair), Failure> {
         if let Some((url, key)) = self.pending(&wanted.name, issuer).await? {
@@ -191,7 +195,7 @@ impl Orders {
     async fn place(
         &self,
         session: &Session,
-        wanted: &Wanted,
+        wanted: &CertificateRequest,
         issuer: &Issuer,
     ) -> Result<(Order, KeyPair), Failure> {
         let directory = &issuer.settings.directory;
@@ -233,7 +237,7 @@ impl Orders {
     async fn get(
         &self,
         session: &Session,
-        wanted: &Wanted,
+        wanted: &CertificateRequest,
         order: &mut Order,
         key: &KeyPair,
     ) -> Result<String, Failure> {
@@ -261,7 +265,7 @@ impl Orders {
     async fn authorize(
         &self,
         session: &Session,
-        wanted: &Wanted,
+        wanted: &CertificateRequest,
         order: &mut Order,
     ) -> Result<(), Failure> {
         let mut answers = Answers {
@@ -311,7 +315,7 @@ impl Orders {
     async fn answer(
         &self,
         session: &Session,
-        wanted: &Wanted,
+        wanted: &CertificateRequest,
         order: &mut Order,
         answers: &mut Vec<(ChallengeKind, Answer)>,
     ) -> Result<(), Failure> {
@@ -389,7 +393,11 @@ impl Orders {
     }
 
     /// The kind of challenge that is answered.
-    fn kind(&self, wanted: &Wanted, offered: &[ChallengeKind]) -> Result<ChallengeKind, Failure> {
+    fn kind(
+        &self,
+        wanted: &CertificateRequest,
+        offered: &[ChallengeKind],
+    ) -> Result<ChallengeKind, Failure> {
         let both: Vec<_> = self
             .kinds
             .iter()

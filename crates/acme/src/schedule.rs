@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::certificate::Held;
+use crate::certificate::StoredCertificate;
 
 /// Lifetimes up to this are renewed after half of them.
 const SHORT: Duration = Duration::from_secs(10 * 86_400);
@@ -26,7 +26,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// It is after two thirds of its lifetime, or half of a short one. Up to a fiftieth of the
 /// lifetime is subtracted, by the certificate's fingerprint, so that certificates of one day
 /// are not renewed together.
-pub(crate) fn by_fraction(held: &Held) -> SystemTime {
+pub(crate) fn by_fraction(held: &StoredCertificate) -> SystemTime {
     let lifetime = held.lifetime();
     let after = if lifetime <= SHORT {
         lifetime / 2
@@ -40,7 +40,10 @@ pub(crate) fn by_fraction(held: &Held) -> SystemTime {
 /// The time in the window that an issuer suggests (RFC 9773, section 4.2): the same one each
 /// time, and another one for another certificate. It leaves a twelfth of the lifetime, whatever
 /// the issuer says.
-pub(crate) fn in_window(held: &Held, (start, end): (SystemTime, SystemTime)) -> SystemTime {
+pub(crate) fn in_window(
+    held: &StoredCertificate,
+    (start, end): (SystemTime, SystemTime),
+) -> SystemTime {
     let window = end.duration_since(start).unwrap_or_default();
     let at = start + window.mul_f64(share(&held.fingerprint));
     at.min(held.not_before + held.lifetime() / 12 * 11)
@@ -53,7 +56,11 @@ pub(crate) fn ask_again(retry_after: Duration) -> Duration {
 
 /// How long an issuer is left alone that wants so. While a certificate is valid, that is at most
 /// a quarter of the time until its end: further attempts have the rest.
-pub(crate) fn leave_alone(wanted: Duration, held: Option<&Held>, now: SystemTime) -> Duration {
+pub(crate) fn leave_alone(
+    wanted: Duration,
+    held: Option<&StoredCertificate>,
+    now: SystemTime,
+) -> Duration {
     let left = held.and_then(|it| it.not_after.duration_since(now).ok());
     left.map_or(wanted, |left| wanted.min(left / 4))
 }
@@ -69,7 +76,7 @@ pub(crate) fn pause(failures: u32, random: f64) -> Duration {
 
 /// The pause after a certificate was obtained, whatever says that it is due again: a wrong
 /// clock, or an issuer, would have certificates ordered without end.
-pub(crate) fn pause_after_success(held: &Held) -> Duration {
+pub(crate) fn pause_after_success(held: &StoredCertificate) -> Duration {
     (held.lifetime() / 20).min(LONGEST_PAUSE)
 }
 
@@ -109,8 +116,8 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
     const START: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn held(lifetime: Duration, first_byte: u8) -> Held {
-        Held {
+    fn held(lifetime: Duration, first_byte: u8) -> StoredCertificate {
+        StoredCertificate {
             not_before: START,
             not_after: START + lifetime,
             fingerprint: [first_byte; 32],

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::StreamExt;
 use futures_util::stream;
 
-use crate::certificate::{self, Held};
+use crate::certificate::{self, StoredCertificate};
 use crate::changes::Known;
 use crate::error::Failure;
 use crate::issuer::blocking;
@@ -167,8 +167,8 @@ impl Storage {
 }
 
 /// The certificate of the folder. A file that is broken counts as none.
-fn held(place: &Path, name: &Name) -> Option<Held> {
-    Held::read(place, name).ok().flatten()
+fn held(place: &Path, name: &Name) -> Option<StoredCertificate> {
+    StoredCertificate::read(place, name).ok().flatten()
 }
 
 /// The certificate of the server, in a file beside its place; `None` where it cannot be
@@ -178,7 +178,7 @@ fn usable(
     place: &Path,
     name: &Name,
     now: SystemTime,
-) -> io::Result<Option<(Staged, Held)>> {
+) -> io::Result<Option<(Staged, StoredCertificate)>> {
     let Some(pem) = &found.pem else {
         return Ok(None);
     };
@@ -192,13 +192,13 @@ fn usable(
     Ok(theirs.map(|it| (staged, it)))
 }
 
-fn order(held: &Held) -> (SystemTime, SystemTime) {
+fn order(held: &StoredCertificate) -> (SystemTime, SystemTime) {
     (held.not_before, held.not_after)
 }
 
 /// Whether the certificate here is replaced by that of the server. Of two from the same
 /// second, the server's stays.
-fn gives_way(mine: &Held, theirs: &Held) -> bool {
+fn gives_way(mine: &StoredCertificate, theirs: &StoredCertificate) -> bool {
     let is_older = order(mine) <= order(theirs);
     is_older && mine.fingerprint != theirs.fingerprint
 }

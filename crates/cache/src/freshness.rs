@@ -37,17 +37,17 @@ impl Lifetime {
 ///
 /// Invariant: it refers to a clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Born {
+pub struct GeneratedAt {
     /// Nanoseconds on the clock of [`Instant`]; negative if it is older than the clock.
     nanos: i64,
 }
 
-impl Born {
+impl GeneratedAt {
     /// The time of generation of a response that is `age` old at `now`.
     pub fn before(now: Instant, age: Duration) -> Self {
         let now = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
         let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-        Born {
+        GeneratedAt {
             nanos: now.saturating_sub(age),
         }
     }
@@ -178,7 +178,7 @@ mod tests {
         };
         let response = response(200, &format!("{DATE}{fields}"));
         let lifetime = rules.renewed_lifetime(&response.view(), &received);
-        let born = Born::before(arrived, lifetime.initial_age);
+        let born = GeneratedAt::before(arrived, lifetime.initial_age);
         let stored = Stored {
             lifetime,
             age: born.age(arrived + Duration::from_secs(seconds)),
@@ -335,15 +335,15 @@ mod tests {
     #[test]
     fn ages_reach_back_beyond_the_clock() {
         let now = Instant::from_nanos(3_000_000_000);
-        let born = Born::before(now, Duration::from_secs(3600));
+        let born = GeneratedAt::before(now, Duration::from_secs(3600));
         assert_eq!(born.age(now), Duration::from_secs(3600));
         assert_eq!(
             born.age(now + Duration::from_secs(1)),
             Duration::from_secs(3601)
         );
-        let born = Born::before(now, Duration::ZERO);
+        let born = GeneratedAt::before(now, Duration::ZERO);
         assert_eq!(born.age(Instant::from_nanos(0)), Duration::ZERO);
-        let oldest = Born::before(now, Duration::MAX);
+        let oldest = GeneratedAt::before(now, Duration::MAX);
         assert!(oldest.age(now) > Duration::from_secs(9_000_000_000));
     }
 }

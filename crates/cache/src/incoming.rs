@@ -25,7 +25,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use crate::freshness::{Born, Lifetime};
+use crate::freshness::{GeneratedAt, Lifetime};
 use crate::key::Key;
 use crate::memory::Memory;
 use crate::object::{Body, CHUNK_BYTES, FilePart, LongBody, Object, StoredHead};
@@ -71,8 +71,8 @@ pub struct Arrival {
 
 impl Arrival {
     /// When the stored response was generated.
-    pub fn born(&self) -> Born {
-        Born::before(self.received.arrived, self.lifetime.initial_age)
+    pub fn born(&self) -> GeneratedAt {
+        GeneratedAt::before(self.received.arrived, self.lifetime.initial_age)
     }
 }
 

@@ -13,7 +13,7 @@ use evenkeel_policy::Instant;
 use evenkeel_proto::{Field, FieldKind, date};
 use triomphe::ThinArc;
 
-use crate::freshness::{Born, Lifetime, Stored};
+use crate::freshness::{GeneratedAt, Lifetime, Stored};
 use crate::key::{Key, Secret};
 use crate::message::{Request, Response};
 use crate::vary;
@@ -34,7 +34,7 @@ pub struct Object(ThinArc<Meta, u8>);
 struct Meta {
     /// The body, if it is longer than a chunk.
     long: Option<Arc<LongBody>>,
-    born: Born,
+    born: GeneratedAt,
     /// Count of purges up to which it is known to have survived.
     seen: AtomicU64,
     fresh: u32,
@@ -332,7 +332,7 @@ impl Object {
         let tags: Vec<u8> = head.tags.iter().flat_map(|tag| tag.to_le_bytes()).collect();
         let meta = Meta {
             long,
-            born: Born::before(arrived, lifetime.initial_age),
+            born: GeneratedAt::before(arrived, lifetime.initial_age),
             seen: AtomicU64::new(seen),
             fresh: lifetime.fresh,
             while_revalidate: lifetime.while_revalidate,
@@ -516,7 +516,7 @@ impl Object {
     }
 
     /// When the response was generated.
-    pub fn born(&self) -> Born {
+    pub fn born(&self) -> GeneratedAt {
         self.meta().born
     }
 

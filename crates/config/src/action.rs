@@ -67,13 +67,13 @@ impl Action {
 
 /// The surroundings of an action, with which it is resolved.
 #[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
+pub(super) struct ActionContext<'a> {
     pub route: &'a written::Route,
     pub names: &'a Names<'a>,
     pub surroundings: Surroundings<'a>,
 }
 
-impl Around<'_> {
+impl ActionContext<'_> {
     /// How requests of the route go to the upstream of this name.
     pub fn proxying(&self, upstream: &Placed<Text>) -> Option<Proxying> {
         let upstream = self.names.upstream(&upstream.value.0)?;
@@ -95,5 +95,5 @@ pub(super) trait WrittenAction {
     fn check(&self, _route: &written::Route, _report: &mut Report) {}
 
     /// The settings; `None` where something in them is mistaken.
-    fn resolve(&self, around: Around<'_>, report: &mut Report) -> Option<Self::Action>;
+    fn resolve(&self, around: ActionContext<'_>, report: &mut Report) -> Option<Self::Action>;
 }

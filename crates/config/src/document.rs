@@ -45,7 +45,9 @@ pub(super) fn read_document(source: usize, report: &mut Report) -> Node {
         if error.message() != DUPLICATE {
             let line = line_start(&text, range.start);
             let is_new = !explained.contains(&line);
-            if is_new && report_syntax(&text, at(range), error.message(), report) == Said::Known {
+            if is_new
+                && report_syntax(&text, at(range), error.message(), report) == MessageSource::Known
+            {
                 explained.push(line);
             }
         } else if range.start >= twice_end {
@@ -76,7 +78,7 @@ const DUPLICATE: &str = "duplicate key";
 
 /// Whether our own words or the parser's describe a mistake in a line.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum MessageSource {
     /// The line is a known mistake.
     Known,
     /// The parser's words alone.
@@ -84,7 +86,7 @@ enum Said {
 }
 
 /// Reports a syntax error. For a known mistake the message says more than the parser's.
-fn report_syntax(text: &str, place: SourcePlace, said: &str, report: &mut Report) -> Said {
+fn report_syntax(text: &str, place: SourcePlace, said: &str, report: &mut Report) -> MessageSource {
     let start = line_start(text, place.range.start);
     let line = text[start..].lines().next().unwrap_or_default();
     if let Some((offset, what)) = not_toml::lookalike(line) {
@@ -93,26 +95,26 @@ fn report_syntax(text: &str, place: SourcePlace, said: &str, report: &mut Report
         let shown = letter.escape_debug();
         let place = SourcePlace { range, ..place };
         report.syntax_mistake(place, &format!("`{shown}` is {what}"));
-        return Said::Known;
+        return MessageSource::Known;
     }
     let value = text.get(place.range.clone()).and_then(form::boolean);
     let is_semicolon = text[place.range.start.min(text.len())..].starts_with(';');
     let found = report.syntax_mistake(place, said);
     if let Some(value) = value {
         found.help(format!("write `{value}`"));
-        return Said::Known;
+        return MessageSource::Known;
     }
     if is_semicolon {
         found.help("TOML has no `;` at the end of a line: leave it out");
-        return Said::Known;
+        return MessageSource::Known;
     }
     if is_unclosed_text(said) {
         found.help("close the text on the same line, with the quote that it began with");
-        return Said::Parser;
+        return MessageSource::Parser;
     }
     if !not_toml::is_assignment(line) {
-        return Said::Parser;
+        return MessageSource::Parser;
     }
     found.help("write `=` between a key and its value");
-    Said::Known
+    MessageSource::Known
 }

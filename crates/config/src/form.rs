@@ -9,7 +9,7 @@ pub(super) fn advice(node: &Node, shape: &Shape, written: &str) -> Option<String
     match (shape, &node.value) {
         // A text may have been meant.
         (Shape::AnyOf(_), Value::Other(_)) if takes_text(shape) => None,
-        (Shape::Again(again), _) => advice(node, &(again.shape)(), written),
+        (Shape::Recursive(again), _) => advice(node, &(again.shape)(), written),
         (Shape::AnyOf(shapes), _) => shapes.iter().find_map(|it| advice(node, it, written)),
         (Shape::List(item), Value::Table(entries)) if takes_table(item) => {
             // Of `[listener.web]` the place is the first key alone.

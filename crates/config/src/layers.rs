@@ -387,11 +387,11 @@ fn inner_shape(shape: &Shape, key: &str) -> Shape {
         }
         Shape::List(item) | Shape::Map(item) => (**item).clone(),
         Shape::AnyOf(shapes) => {
-            let is_table = |it: &&Shape| matches!(it, Shape::Table(_) | Shape::Again(_));
+            let is_table = |it: &&Shape| matches!(it, Shape::Table(_) | Shape::Recursive(_));
             let table = shapes.iter().find(is_table);
             table.map_or(unknown, |table| inner_shape(table, key))
         }
-        Shape::Again(again) => inner_shape(&(again.shape)(), key),
+        Shape::Recursive(again) => inner_shape(&(again.shape)(), key),
         _ => unknown,
     }
 }

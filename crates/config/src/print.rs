@@ -9,7 +9,7 @@ use super::tree::{self, Node, TableEntry, Value};
 /// Adds every unwritten option with a default, and removes tables that have no effect. An empty
 /// table has an effect if the table is missing by default.
 pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
-    if let Shape::Again(again) = shape {
+    if let Shape::Recursive(again) = shape {
         return fill_defaults(node, &(again.shape)());
     }
     let missing = match shape {
@@ -41,7 +41,7 @@ pub(super) fn fill_defaults(node: &mut Node, shape: &Shape) {
         }
         (_, Shape::AnyOf(shapes)) => {
             let fits = |shape: &&Shape| match node.value {
-                Value::Table(_) => matches!(shape, Shape::Table(_) | Shape::Again(_)),
+                Value::Table(_) => matches!(shape, Shape::Table(_) | Shape::Recursive(_)),
                 Value::List(_) => matches!(shape, Shape::List(_)),
                 _ => false,
             };

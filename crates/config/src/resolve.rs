@@ -26,7 +26,7 @@ use std::path::Path;
 
 use evenkeel_policy::route::{Condition, Covered, RouteTable, Rule};
 
-use super::action::{Around, WrittenAction};
+use super::action::{ActionContext, WrittenAction};
 use super::check;
 use super::diagnostics::{Finding, Report};
 use super::diff::Written;
@@ -427,7 +427,7 @@ macro_rules! resolve_action {
             surroundings: Surroundings<'_>,
             report: &mut Report,
         ) -> Option<Action> {
-            let around = Around { route, names, surroundings };
+            let around = ActionContext { route, names, surroundings };
             let actions = [$(
                 route.$key.value.as_ref().map(|it| {
                     WrittenAction::resolve(it, around, report).map(Action::$variant)

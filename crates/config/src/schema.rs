@@ -45,7 +45,7 @@ fn shape_schema(shape: &Shape) -> Map<String, Json> {
         }
         Shape::Table(table) => table_schema(table),
         Shape::Secret(shape) => return shape_schema(shape),
-        Shape::Again(again) => json!({ "$ref": again.pointer }),
+        Shape::Recursive(again) => json!({ "$ref": again.pointer }),
     };
     match schema {
         Json::Object(schema) => schema,

@@ -70,7 +70,7 @@ fn each_below(node: &mut Node, shape: &Shape, file: &Shape, found: &mut dyn FnMu
             None if may_hold(shape) => each_value(node, found),
             None => {}
         },
-        (_, Shape::Again(again)) => each_below(node, &(again.shape)(), file, found),
+        (_, Shape::Recursive(again)) => each_below(node, &(again.shape)(), file, found),
         _ if may_hold(shape) => each_value(node, found),
         _ => {}
     }

@@ -39,12 +39,12 @@ pub enum Shape {
     /// Any of these.
     AnyOf(Vec<Shape>),
     /// The shape of an enclosing table again.
-    Again(Again),
+    Recursive(Recursive),
 }
 
 /// A shape that contains itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Again {
+pub struct Recursive {
     /// The shape.
     pub shape: fn() -> Shape,
     /// Its name in words, as in "a table as in `match`".
@@ -164,7 +164,7 @@ impl Shape {
     }
 
     fn is_table(&self) -> bool {
-        matches!(self, Self::Table(_) | Self::Map(_) | Self::Again(_))
+        matches!(self, Self::Table(_) | Self::Map(_) | Self::Recursive(_))
     }
 
     /// The accepted values, in words and without examples.
@@ -226,7 +226,7 @@ impl Shape {
                 alternatives(&words)
             }
             Self::Table(_) => "a table".into(),
-            Self::Again(again) => again.words.into(),
+            Self::Recursive(again) => again.words.into(),
             Self::Secret(shape) => shape.words(),
             Self::List(item) => match &**item {
                 Self::Table(_) => "a list of tables".into(),

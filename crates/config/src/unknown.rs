@@ -131,7 +131,7 @@ impl Check<'_> {
                     self.walk(node, shape);
                 }
             }
-            (_, Shape::Again(again)) => self.walk(node, &(again.shape)()),
+            (_, Shape::Recursive(again)) => self.walk(node, &(again.shape)()),
             _ => {}
         }
     }
@@ -151,7 +151,7 @@ impl Check<'_> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct KeyMessage {
     title: String,
     help: Option<String>,
 }
@@ -164,11 +164,11 @@ fn explain(
     title: &str,
     known: &[&str],
     tables: &[Table],
-) -> Said {
+) -> KeyMessage {
     let key = entry.key.as_str();
     let current = tables.iter().find(|it| it.keys == known);
     let current = current.map_or("", |it| it.path.as_str());
-    let unknown = |help: String| Said {
+    let unknown = |help: String| KeyMessage {
         title: format!("unknown key `{key}` in {title}"),
         help: Some(help),
     };
@@ -206,7 +206,7 @@ fn explain(
         match meaning {
             // The collector of spans is no part of what proxies have.
             Meaning::Missing(what, meanwhile) if current != "otlp" => {
-                return Said {
+                return KeyMessage {
                     title: format!("unknown key `{key}` in {title}: {what} not supported yet"),
                     help: (!meanwhile.is_empty()).then(|| meanwhile.to_owned()),
                 };

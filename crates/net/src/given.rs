@@ -20,7 +20,7 @@ use crate::listen::{
 
 /// The process that has opened a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Giver {
+pub enum SocketProvider {
     /// The process that this one takes over from. A listener that has another address
     /// now binds that.
     Predecessor,
@@ -31,8 +31,8 @@ pub enum Giver {
 
 /// A listening socket from another process.
 #[derive(Debug)]
-pub struct GivenSocket {
-    giver: Giver,
+pub struct InheritedSocket {
+    giver: SocketProvider,
     /// The listener's name, or the name in the unit.
     name: String,
     /// The address in the configuration of the process before, where it was not the
@@ -43,12 +43,12 @@ pub struct GivenSocket {
     file: Option<FileIdentity>,
 }
 
-impl GivenSocket {
+impl InheritedSocket {
     /// Checks that connections can be accepted from it.
     ///
     /// # Errors
     /// It is not a listening stream socket of an internet or Unix domain.
-    pub fn new(giver: Giver, name: &str, socket: OwnedFd) -> io::Result<Self> {
+    pub fn new(giver: SocketProvider, name: &str, socket: OwnedFd) -> io::Result<Self> {
         fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
         let socket = Socket::from(socket);
         let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -65,7 +65,7 @@ impl GivenSocket {
             (None, None) => return refused("its address cannot be configured"),
         };
         socket.set_nonblocking(true)?;
-        Ok(GivenSocket {
+        Ok(InheritedSocket {
             giver,
             name: name.to_owned(),
             wanted: None,
@@ -77,7 +77,7 @@ impl GivenSocket {
 
     /// The same, of a listener with this address in its configuration.
     pub fn wanted_at(self, address: Address) -> Self {
-        GivenSocket {
+        InheritedSocket {
             wanted: Some(address),
             ..self
         }
@@ -85,7 +85,7 @@ impl GivenSocket {
 
     /// The same, with its file, which is this process's to remove.
     pub fn with_file(self, file: Option<FileIdentity>) -> Self {
-        GivenSocket { file, ..self }
+        InheritedSocket { file, ..self }
     }
 
     /// Its name at the giver.
@@ -102,12 +102,12 @@ impl GivenSocket {
     fn is_for(&self, name: &str, address: &Address) -> bool {
         let wanted = self.wanted.as_ref().unwrap_or(&self.address);
         match self.giver {
-            Giver::Predecessor => {
+            SocketProvider::Predecessor => {
                 let is_any_port = matches!(wanted, Address::Tcp(it) if it.port() == 0);
                 wanted == address && (self.name == name || !is_any_port)
             }
             // Without names in the unit all are empty, as the status page's is.
-            Giver::ServiceManager => {
+            SocketProvider::ServiceManager => {
                 let is_named = !name.is_empty() && self.name == name;
                 is_named || is_same(&self.address, address)
             }
@@ -128,26 +128,26 @@ fn is_same(one: &Address, other: &Address) -> bool {
 
 /// Given sockets that no listener has taken yet.
 #[derive(Debug, Default)]
-pub struct GivenSockets(Vec<GivenSocket>);
+pub struct InheritedSockets(Vec<InheritedSocket>);
 
-impl GivenSockets {
+impl InheritedSockets {
     /// Adds one.
-    pub fn add(&mut self, socket: GivenSocket) {
+    pub fn add(&mut self, socket: InheritedSocket) {
         self.0.push(socket);
     }
 
     /// The sockets that were not taken.
-    pub fn iter(&self) -> impl Iterator<Item = &GivenSocket> {
+    pub fn iter(&self) -> impl Iterator<Item = &InheritedSocket> {
         self.0.iter()
     }
 
     /// Takes the sockets for a listener. If one has the listener's name, those of other names
     /// stay: several listeners may have had port 0.
-    fn take(&mut self, name: &str, address: &Address) -> Vec<GivenSocket> {
+    fn take(&mut self, name: &str, address: &Address) -> Vec<InheritedSocket> {
         let mut all = self.0.iter();
         let is_named = all.any(|it| it.name == name && it.is_for(name, address));
         let is_wanted =
-            |it: &mut GivenSocket| it.is_for(name, address) && (!is_named || it.name == name);
+            |it: &mut InheritedSocket| it.is_for(name, address) && (!is_named || it.name == name);
         self.0.extract_if(.., is_wanted).collect()
     }
 
@@ -188,11 +188,11 @@ const FIRST_GIVEN: RawFd = 3;
 ///
 /// # Errors
 /// One of them can't be listened on.
-pub fn of_service_manager() -> io::Result<GivenSockets> {
+pub fn of_service_manager() -> io::Result<InheritedSockets> {
     let [pid, count, names] = SERVICE_MANAGER_VARIABLES.map(|it| std::env::var(it).ok());
     let pid = pid.and_then(|it| it.parse::<u32>().ok());
     let count = count.and_then(|it| it.parse::<u16>().ok()).unwrap_or(0);
-    let mut sockets = GivenSockets::default();
+    let mut sockets = InheritedSockets::default();
     if pid != Some(std::process::id()) {
         return Ok(sockets);
     }
@@ -203,11 +203,13 @@ pub fn of_service_manager() -> io::Result<GivenSockets> {
         // SAFETY: the service manager left it open for this process, whose id it named, and no
         // other code here knows of it.
         let socket = unsafe { OwnedFd::from_raw_fd(FIRST_GIVEN + number) };
-        let socket = GivenSocket::new(Giver::ServiceManager, name, socket).map_err(|error| {
-            io::Error::other(format!(
-                "socket {number} of the service manager ({name}): {error}"
-            ))
-        })?;
+        let socket = InheritedSocket::new(SocketProvider::ServiceManager, name, socket).map_err(
+            |error| {
+                io::Error::other(format!(
+                    "socket {number} of the service manager ({name}): {error}"
+                ))
+            },
+        )?;
         sockets.add(socket);
     }
     Ok(sockets)
@@ -216,7 +218,11 @@ pub fn of_service_manager() -> io::Result<GivenSockets> {
 /// Gives each worker its sockets. With more sockets than workers, a worker has several. With
 /// fewer, new sockets join them at the port. If that is not permitted, or for a Unix socket,
 /// workers share them.
-fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> io::Result<Bound> {
+fn shared_out(
+    given: Vec<InheritedSocket>,
+    accepting: Accepting,
+    workers: usize,
+) -> io::Result<Bound> {
     let address = given[0].address.clone();
     let giver = given[0].giver;
     let identity_of = given[0].file;
@@ -230,8 +236,10 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
     let sockets: Vec<Socket> = given.into_iter().map(|it| it.socket).collect();
     // One of ours can be joined at its port.
     let opener = match (giver, &address) {
-        (Giver::Predecessor, Address::Unix(_)) => Opener::ThisProgram,
-        (Giver::Predecessor, Address::Tcp(_)) if sockets[0].reuse_port()? => Opener::ThisProgram,
+        (SocketProvider::Predecessor, Address::Unix(_)) => Opener::ThisProgram,
+        (SocketProvider::Predecessor, Address::Tcp(_)) if sockets[0].reuse_port()? => {
+            Opener::ThisProgram
+        }
         _ => Opener::ServiceManager,
     };
     for (at, listener) in listeners.iter_mut().enumerate().skip(sockets.len()) {
@@ -250,7 +258,7 @@ fn shared_out(given: Vec<GivenSocket>, accepting: Accepting, workers: usize) -> 
     }
     let file = match (&address, giver) {
         // It may be lost: this process is to find that as the one before has.
-        (Address::Unix(path), Giver::Predecessor) => {
+        (Address::Unix(path), SocketProvider::Predecessor) => {
             identity_of.map(|it| SocketFile::given(path.clone(), it))
         }
         // The service manager removes its own.
@@ -323,9 +331,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::fd::AsRawFd;
     use std::os::unix::net::{UnixListener, UnixStream};
-    use std::time::{Duration, Instant};
 
-    use evenkeel_testkit::TempDir;
+    use evenkeel_testkit::{TempDir, deadline};
 
     use super::*;
     use crate::listen;
@@ -340,20 +347,20 @@ mod tests {
     }
 
     /// Sockets of another process, which had this many workers.
-    fn given_of(workers: usize) -> (GivenSockets, Address) {
+    fn given_of(workers: usize) -> (InheritedSockets, Address) {
         let bound = listen::bind(&loopback(), ACCEPTING, workers).unwrap();
         let copies = SocketCopies::of(&bound).unwrap();
         assert_eq!(copies.count(), workers);
-        let mut given = GivenSockets::default();
+        let mut given = InheritedSockets::default();
         for copy in copies.iter() {
             let copy = copy.try_clone_to_owned().unwrap();
-            let socket = GivenSocket::new(Giver::Predecessor, "web", copy).unwrap();
+            let socket = InheritedSocket::new(SocketProvider::Predecessor, "web", copy).unwrap();
             given.add(socket.wanted_at(loopback()));
         }
         (given, bound.listeners[0].address.clone())
     }
 
-    fn take(given: &mut GivenSockets, workers: usize) -> Bound {
+    fn take(given: &mut InheritedSockets, workers: usize) -> Bound {
         let none = || Err(io::Error::other("nothing was given"));
         given
             .bind("web", &loopback(), ACCEPTING, workers, none)
@@ -380,6 +387,23 @@ mod tests {
         }
     }
 
+    /// Accepts this many connections, and no more. Returns those of each listener. A connection
+    /// may get into the queue shortly after its client is connected.
+    #[track_caller]
+    fn accepted(listeners: &[BoundListener], wanted: usize) -> Vec<usize> {
+        let mut each = vec![0; listeners.len()];
+        deadline::until("all connections are accepted", || {
+            for (sum, listener) in each.iter_mut().zip(listeners) {
+                for socket in &listener.sockets {
+                    *sum += std::iter::from_fn(|| socket.accept().ok()).count();
+                }
+            }
+            each.iter().sum::<usize>() >= wanted
+        });
+        assert_eq!(each.iter().sum::<usize>(), wanted, "{each:?}");
+        each
+    }
+
     #[test]
     fn a_connection_that_waits_is_not_lost() {
         let (mut given, address) = given_of(3);
@@ -390,11 +414,7 @@ mod tests {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         let bound = take(&mut given, 2);
-        let sockets = bound.listeners.iter().flat_map(|it| &it.sockets);
-        let accepted: usize = sockets
-            .map(|socket| std::iter::from_fn(|| socket.accept().ok()).count())
-            .sum();
-        assert_eq!(accepted, clients.len());
+        accepted(&bound.listeners, clients.len());
     }
 
     #[test]
@@ -404,32 +424,12 @@ mod tests {
             unreachable!("it was bound to one");
         };
         let bound = take(&mut given, 4);
-        let count = |listener: &BoundListener| {
-            let sockets = listener.sockets.iter();
-            let accepted =
-                sockets.map(|socket| std::iter::from_fn(|| socket.accept().ok()).count());
-            accepted.sum::<usize>()
-        };
-        // A connection may get into the queue shortly after its client is connected.
-        let count_all = |listeners: &[BoundListener], wanted: usize| {
-            let mut each = vec![0; listeners.len()];
-            let end = Instant::now() + Duration::from_secs(10);
-            while each.iter().sum::<usize>() < wanted && Instant::now() < end {
-                let more = listeners.iter().map(count);
-                each.iter_mut().zip(more).for_each(|(sum, it)| *sum += it);
-            }
-            each
-        };
         // As many as its queue takes.
         let clients = [(); 8].map(|()| TcpStream::connect(address).unwrap());
-        assert_eq!(
-            count_all(&bound.listeners[..1], clients.len()),
-            [clients.len()]
-        );
+        accepted(&bound.listeners[..1], clients.len());
         SocketCopies::of(&bound).unwrap().listen(ACCEPTING).unwrap();
         let clients = [(); 20].map(|()| TcpStream::connect(address).unwrap());
-        let each = count_all(&bound.listeners, clients.len());
-        assert_eq!(each.iter().sum::<usize>(), clients.len(), "{each:?}");
+        let each = accepted(&bound.listeners, clients.len());
         assert!(each[1..].iter().any(|it| *it > 0), "{each:?}");
     }
 
@@ -465,10 +465,11 @@ mod tests {
         let identity = before.file.as_ref().map(SocketFile::identity);
         let take = || {
             let copies = SocketCopies::of(&before).unwrap();
-            let mut given = GivenSockets::default();
+            let mut given = InheritedSockets::default();
             for copy in copies.iter() {
                 let copy = copy.try_clone_to_owned().unwrap();
-                let socket = GivenSocket::new(Giver::Predecessor, "web", copy).unwrap();
+                let socket =
+                    InheritedSocket::new(SocketProvider::Predecessor, "web", copy).unwrap();
                 given.add(socket.with_file(identity));
             }
             let none = || Err(io::Error::other("nothing was given"));
@@ -511,8 +512,9 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let actual = listener.local_addr().unwrap();
             let address = address.parse().unwrap_or(actual);
-            let mut given = GivenSockets::default();
-            let socket = GivenSocket::new(Giver::ServiceManager, given_as, listener.into());
+            let mut given = InheritedSockets::default();
+            let socket =
+                InheritedSocket::new(SocketProvider::ServiceManager, given_as, listener.into());
             given.add(socket.unwrap());
             let address = Address::Tcp(address);
             let none = || Err(io::Error::other("nothing was given"));
@@ -533,7 +535,7 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         for socket in [OwnedFd::from(stream), udp.into(), file.into()] {
             let number = socket.as_raw_fd();
-            let refused = GivenSocket::new(Giver::ServiceManager, "web", socket);
+            let refused = InheritedSocket::new(SocketProvider::ServiceManager, "web", socket);
             assert!(refused.is_err(), "{number}");
         }
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::{Balance, Balancer, View};
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher};
+use evenkeel_policy::dispatch::{Acquired, Dispatcher, SlotRequest};
 use evenkeel_policy::endpoint::{EndpointSettings, Reservation};
 use evenkeel_policy::hash::mix;
 use evenkeel_policy::health::HealthSettings;
@@ -102,7 +102,7 @@ impl Site {
     }
 
     fn acquire(&self, chooser: &mut Chooser, key: u64, now: Instant) -> Option<Reservation> {
-        let asking = Asking {
+        let asking = SlotRequest {
             tried: &[],
             key,
             pinned_to: None,

@@ -24,7 +24,7 @@ use crate::members::Members;
 
 /// How an exchange stands to an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum CandidateClass {
     /// Eligible and not tried.
     Untried,
     /// Out by a guess of the guard, and not tried.
@@ -33,8 +33,12 @@ pub(crate) enum Standing {
     Tried,
 }
 
-impl Standing {
-    const ALL: [Standing; 3] = [Standing::Untried, Standing::Ejected, Standing::Tried];
+impl CandidateClass {
+    const ALL: [CandidateClass; 3] = [
+        CandidateClass::Untried,
+        CandidateClass::Ejected,
+        CandidateClass::Tried,
+    ];
 
     /// Whether an exchange that was at `tried` stands so to the endpoint.
     pub(crate) fn has(self, state: &EndpointState, tried: &[Tried], now: Instant) -> bool {
@@ -43,9 +47,11 @@ impl Standing {
         let was_sent = |it: &Tried| matches!(it, Tried::Sent { endpoint } if *endpoint == id);
         let is_untried = || !tried.iter().any(was_sent) && !is_refusing();
         match self {
-            Standing::Untried => state.is_eligible() && is_untried(),
-            Standing::Ejected => state.is_available() && state.is_guessed_out() && is_untried(),
-            Standing::Tried => state.is_available() && !is_refusing(),
+            CandidateClass::Untried => state.is_eligible() && is_untried(),
+            CandidateClass::Ejected => {
+                state.is_available() && state.is_guessed_out() && is_untried()
+            }
+            CandidateClass::Tried => state.is_available() && !is_refusing(),
         }
     }
 }
@@ -54,7 +60,7 @@ impl Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Candidates {
     /// How the exchange stands to each of them.
-    pub standing: Standing,
+    pub standing: CandidateClass,
     /// Their tier; `None` where all members are of one, and nobody need look.
     tier: Option<u16>,
 }
@@ -62,7 +68,7 @@ pub(crate) struct Candidates {
 impl Candidates {
     /// Eligible endpoints that the exchange has not tried, where there is one tier.
     pub(crate) const UNTRIED: Candidates = Candidates {
-        standing: Standing::Untried,
+        standing: CandidateClass::Untried,
         tier: None,
     };
 
@@ -85,7 +91,7 @@ impl Members {
     /// The endpoints that an exchange may go to that was at `tried`, if there are any.
     pub(crate) fn candidates(&self, tried: &[Tried], now: Instant) -> Option<Candidates> {
         let has_tiers = self.lowest_of_several_tiers().is_some();
-        Standing::ALL.into_iter().find_map(|standing| {
+        CandidateClass::ALL.into_iter().find_map(|standing| {
             let states = self.endpoints().iter();
             let mut tiers = states
                 .filter(|state| standing.has(state, tried, now))
@@ -113,7 +119,10 @@ impl Members {
     /// again as if it had not.
     pub fn has_untried(&self, tried: &[Tried], now: Instant) -> bool {
         let standing = self.candidates(tried, now).map(|it| it.standing);
-        matches!(standing, Some(Standing::Untried | Standing::Ejected))
+        matches!(
+            standing,
+            Some(CandidateClass::Untried | CandidateClass::Ejected)
+        )
     }
 
     /// Whether an endpoint other than this one has room. One whose backlog was
@@ -121,7 +130,7 @@ impl Members {
     /// exchange to and fro.
     pub fn has_room_elsewhere(&self, endpoint: EndpointId, now: Instant) -> bool {
         self.endpoints().iter().any(|state| {
-            let is_other = state.id() != endpoint && Standing::Untried.has(state, &[], now);
+            let is_other = state.id() != endpoint && CandidateClass::Untried.has(state, &[], now);
             let has_room = is_other && state.has_room() && !state.is_backlog_full();
             has_room && self.is_in_turn(state, now)
         })

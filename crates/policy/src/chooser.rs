@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::Instant;
-use crate::balance::{Balance, Balancer, BalancerKept, Evidence, Learned};
+use crate::balance::{Balance, Balancer, BalancerSnapshot, Evidence, Learned};
 use crate::endpoint::EndpointId;
 use crate::health::Guard;
 use crate::members::{Members, Moved};
@@ -72,11 +72,11 @@ impl Chooser {
     }
 
     /// The learned state of its balancer, by the names of endpoints; `None` if there is none.
-    pub fn keep(&self, now: Instant) -> Option<ChooserKept> {
-        let BalancerKept { mean, endpoints } = self.balancer.keep(now)?;
+    pub fn keep(&self, now: Instant) -> Option<ChooserSnapshot> {
+        let BalancerSnapshot { mean, endpoints } = self.balancer.keep(now)?;
         let members = self.members.endpoints().iter().zip(endpoints);
         let known = members.filter_map(|(it, evidence)| Some((it.name().to_owned(), evidence?)));
-        Some(ChooserKept {
+        Some(ChooserSnapshot {
             mean,
             endpoints: known.collect(),
         })
@@ -84,10 +84,10 @@ impl Chooser {
 
     /// Goes on from the state of a balancer of the same kind in another process. Endpoints that
     /// no longer exist are forgotten.
-    pub fn restore(&mut self, kept: &ChooserKept, now: Instant) {
+    pub fn restore(&mut self, kept: &ChooserSnapshot, now: Instant) {
         let members = self.members.endpoints().iter();
         let endpoints = members.map(|it| kept.endpoints.get(it.name()).copied());
-        let kept = BalancerKept {
+        let kept = BalancerSnapshot {
             mean: kept.mean,
             endpoints: endpoints.collect(),
         };
@@ -97,7 +97,7 @@ impl Chooser {
 
 /// The learned state of a chooser's balancer, as one process leaves it to the next.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct ChooserKept {
+pub struct ChooserSnapshot {
     /// The mean of the upstream, in the balancer's own measure.
     pub mean: Option<f64>,
     /// By the name of an endpoint.
@@ -186,7 +186,7 @@ mod tests {
             let mut chooser = chooser(balance, &["a", "b", "c"]);
             let odd = |sum, answers| Evidence { sum, answers };
             chooser.restore(
-                &ChooserKept {
+                &ChooserSnapshot {
                     mean: Some(f64::NAN),
                     endpoints: HashMap::from([
                         ("a".to_owned(), odd(f64::INFINITY, 1.0)),

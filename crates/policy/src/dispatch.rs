@@ -30,13 +30,13 @@ use crate::Instant;
 
 use crate::balance::{Balancer, View};
 use crate::budget::RetryBudget;
-use crate::candidates::Standing;
+use crate::candidates::CandidateClass;
 use crate::chooser::Chooser;
 use crate::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
 use crate::health::{HealthSettings, Records};
 use crate::members::Members;
 use crate::queue::{
-    Claim, Group, Joining, KeptTo, Left, LineCount, Queue, QueueSettings, Refusal, Ticket, Waiter,
+    Affinity, Claim, Group, Joining, Left, LineCount, Queue, QueueSettings, Refusal, Ticket, Waiter,
 };
 use crate::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, between_sequential, fence, lock};
 
@@ -87,7 +87,7 @@ struct OwnLine<T>(T);
 
 /// The request of an exchange for a slot.
 #[derive(Debug, Clone, Copy)]
-pub struct Asking<'a> {
+pub struct SlotRequest<'a> {
     /// Endpoints that it has tried.
     pub tried: &'a [Tried],
     /// Hash of the key, for a balancer by key.
@@ -162,7 +162,7 @@ enum OnFull {
     Wait,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> SlotRequest<'a> {
     /// These members, as a balancer sees them for it.
     fn view(&self, members: &'a Members) -> View<'a> {
         View {
@@ -239,7 +239,12 @@ impl Dispatcher {
 
     /// Picks an endpoint and takes a slot there, or joins the queue. `waker` is woken when the
     /// waiter leaves it.
-    pub fn acquire(&self, chooser: &mut Chooser, asking: &Asking<'_>, waker: &Waker) -> Acquired {
+    pub fn acquire(
+        &self,
+        chooser: &mut Chooser,
+        asking: &SlotRequest<'_>,
+        waker: &Waker,
+    ) -> Acquired {
         self.acquire_in_line(chooser, asking, waker, || 0)
     }
 
@@ -249,7 +254,7 @@ impl Dispatcher {
     pub fn acquire_in_line(
         &self,
         chooser: &mut Chooser,
-        asking: &Asking<'_>,
+        asking: &SlotRequest<'_>,
         waker: &Waker,
         line: impl FnOnce() -> u64,
     ) -> Acquired {
@@ -308,7 +313,7 @@ impl Dispatcher {
     fn acquire_behind(
         &self,
         chooser: &mut Chooser,
-        asking: &Asking<'_>,
+        asking: &SlotRequest<'_>,
         line: u64,
         waker: &Waker,
         wakers: &mut Vec<Waker>,
@@ -351,7 +356,7 @@ impl Dispatcher {
     fn join(
         &self,
         queue: &mut Queue,
-        asking: &Asking<'_>,
+        asking: &SlotRequest<'_>,
         none: NoSlot,
         line: u64,
         waker: &Waker,
@@ -362,7 +367,7 @@ impl Dispatcher {
             arrived: asking.arrived,
         };
         let kept_to = match none {
-            NoSlot::Key { endpoint } => Some(KeptTo {
+            NoSlot::Key { endpoint } => Some(Affinity {
                 endpoint,
                 until: asking.now + self.rules.key_wait(),
             }),
@@ -389,7 +394,7 @@ impl Dispatcher {
     fn reserve(
         &self,
         chooser: &mut Chooser,
-        asking: &Asking<'_>,
+        asking: &SlotRequest<'_>,
         on_full: OnFull,
     ) -> Result<(Reservation, Choice), NoSlot> {
         let lane = lane_index(asking.lane);
@@ -408,7 +413,7 @@ impl Dispatcher {
         Chooser {
             members, balancer, ..
         }: &mut Chooser,
-        asking: &Asking<'_>,
+        asking: &SlotRequest<'_>,
         on_full: OnFull,
     ) -> Result<(Reservation, Choice), NoSlot> {
         let members = &**members;
@@ -458,13 +463,16 @@ impl Dispatcher {
         &self,
         members: &Members,
         pin: Pin,
-        asking: &Asking<'_>,
+        asking: &SlotRequest<'_>,
     ) -> Option<Result<(Reservation, Choice), NoSlot>> {
         let (tried, now) = (asking.tried, asking.now);
         let endpoint = pin.endpoint();
         let state = members.get(endpoint)?;
         let (choice, is_open) = match pin {
-            Pin::Connection(_) => (Choice::Pinned, Standing::Untried.has(state, tried, now)),
+            Pin::Connection(_) => (
+                Choice::Pinned,
+                CandidateClass::Untried.has(state, tried, now),
+            ),
             Pin::Session(_) => {
                 let is_untried = tried.iter().all(|it| it.endpoint() != endpoint);
                 (Choice::Sticky, is_untried && state.keeps_sessions())
@@ -473,7 +481,7 @@ impl Dispatcher {
         if !is_open {
             return None;
         }
-        match reserve_at(state, u32::MAX, Standing::Untried, now) {
+        match reserve_at(state, u32::MAX, CandidateClass::Untried, now) {
             Some(reservation) => Some(Ok((reservation, choice))),
             None if self.rules.waits_for_key() => Some(Err(NoSlot::Key { endpoint })),
             None => None,
@@ -529,7 +537,7 @@ impl Dispatcher {
     }
 
     /// The claim of an exchange on a place in the queue.
-    fn claim(&self, members: &Members, asking: &Asking<'_>, line: u64) -> Claim {
+    fn claim(&self, members: &Members, asking: &SlotRequest<'_>, line: u64) -> Claim {
         let lane = lane_index(asking.lane);
         Claim {
             lane,

@@ -127,7 +127,7 @@ pub struct EndpointState {
     set_aside: AtomicU32,
     weight: AtomicU32,
     /// Phantom exchanges: they make a failing endpoint look busier.
-    ghosts: AtomicU32,
+    phantoms: AtomicU32,
     /// Of its weight, in 256ths: less than that while it starts slowly.
     ramp: AtomicU16,
     errors_in_row: AtomicU16,
@@ -172,7 +172,7 @@ impl EndpointState {
             max_in_flight: AtomicU32::new(limit),
             set_aside: AtomicU32::new(0),
             weight: AtomicU32::new(settings.weight),
-            ghosts: AtomicU32::new(0),
+            phantoms: AtomicU32::new(0),
             ramp: AtomicU16::new(WEIGHT_ONE as u16),
             errors_in_row: AtomicU16::new(0),
             unreachable_in_row: AtomicU16::new(0),
@@ -202,7 +202,7 @@ impl EndpointState {
         self.set_max_in_flight(settings.max_in_flight);
         self.set_weight(settings.weight);
         self.set_tier(settings.tier);
-        self.set_ghosts(0);
+        self.set_phantoms(0);
         self.set_ramp(WEIGHT_ONE as u16);
         for count in [&self.errors_in_row, &self.unreachable_in_row, &self.flags] {
             count.store(0, Ordering::Relaxed);
@@ -265,7 +265,7 @@ impl EndpointState {
 
     /// The load that balancers see: exchanges in flight and phantoms.
     pub fn load(&self) -> u32 {
-        self.in_flight() + self.ghosts.load(Ordering::Relaxed)
+        self.in_flight() + self.phantoms.load(Ordering::Relaxed)
     }
 
     /// Its configured share of the traffic relative to the other endpoints.
@@ -481,12 +481,12 @@ impl EndpointState {
     }
 
     /// Phantom exchanges.
-    pub(crate) fn ghosts(&self) -> u32 {
-        self.ghosts.load(Ordering::Relaxed)
+    pub(crate) fn phantoms(&self) -> u32 {
+        self.phantoms.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_ghosts(&self, count: u32) {
-        self.ghosts.store(count, Ordering::Relaxed);
+    pub(crate) fn set_phantoms(&self, count: u32) {
+        self.phantoms.store(count, Ordering::Relaxed);
     }
 
     pub(crate) fn set_ramp(&self, ramp: u16) {

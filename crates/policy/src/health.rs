@@ -19,7 +19,7 @@ use crate::members::Members;
 use guard::Window;
 
 pub(crate) use guard::Guard;
-pub use kept::EndpointKept;
+pub use kept::EndpointSnapshot;
 
 /// The least share of its weight that a slow start begins with.
 const RAMP_MIN: f64 = 0.02;
@@ -109,7 +109,7 @@ pub(crate) struct Record {
     ejections: u32,
     /// When it was put out last, and until when it is.
     ejected: Option<Ejection>,
-    ghost_until: Option<Instant>,
+    phantom_until: Option<Instant>,
     /// When it returned, while its weight still rises.
     returned: Option<Instant>,
     /// Its answers of late.
@@ -141,8 +141,8 @@ impl Record {
     fn end_suspicion(&mut self, endpoint: &EndpointState) {
         self.ejections = 0;
         self.ejected = None;
-        self.ghost_until = None;
-        endpoint.set_ghosts(0);
+        self.phantom_until = None;
+        endpoint.set_phantoms(0);
         endpoint.count_success();
     }
 }
@@ -375,9 +375,9 @@ impl Records {
     pub fn tick(&mut self, now: Instant) {
         let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
         for (state, record) in self.each() {
-            if is_over(record.ghost_until) {
-                record.ghost_until = None;
-                state.set_ghosts(0);
+            if is_over(record.phantom_until) {
+                record.phantom_until = None;
+                state.set_phantoms(0);
             }
             if is_over(record.ejected.map(|it| it.until)) && state.has(Flag::Ejected) {
                 // The next exchange that may go there is the trial, whatever

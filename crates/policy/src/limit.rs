@@ -48,12 +48,12 @@ impl Allowance {
     }
 
     /// The standing of a key by its `until`.
-    fn standing(self, until: u64, now: u64) -> Standing {
+    fn standing(self, until: u64, now: u64) -> Quota {
         let used = until.saturating_sub(now);
         let (all, interval) = (self.tolerance_ns(), self.interval_ns());
         let left = all.saturating_sub(used) / interval;
         let with_one_more = (left + 1).saturating_mul(interval);
-        Standing {
+        Quota {
             remaining: u32::try_from(left).unwrap_or(u32::MAX),
             next: Duration::from_nanos(with_one_more.saturating_add(used).saturating_sub(all)),
         }
@@ -92,7 +92,7 @@ fn nanos(duration: Duration) -> u64 {
 
 /// The rest of a key's allowance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct Quota {
     /// Uses that it has at once.
     pub remaining: u32,
     /// Time until it has one more.
@@ -105,19 +105,19 @@ pub enum Verdict {
     /// At once.
     Allowed {
         /// The rest of the key's allowance.
-        standing: Standing,
+        standing: Quota,
     },
     /// After a wait. The use is counted.
     Delayed {
         /// The rest of the key's allowance.
-        standing: Standing,
+        standing: Quota,
         /// How long.
         wait: Duration,
     },
     /// Not at all. The use is not counted.
     Refused {
         /// The rest of the key's allowance.
-        standing: Standing,
+        standing: Quota,
         /// Time after which a use is allowed at once, if no other comes before it.
         retry_after: Duration,
     },
@@ -197,7 +197,7 @@ impl LimitTable {
     }
 
     /// The rest of this key's allowance.
-    pub fn standing(&self, key: &[u8], now: Instant) -> Standing {
+    pub fn standing(&self, key: &[u8], now: Instant) -> Quota {
         let until = self.keys.until(key);
         self.allowance.standing(until, now.as_nanos())
     }
@@ -355,7 +355,7 @@ mod tests {
             assert_eq!(standing.remaining, remaining);
         }
         let refused = Verdict::Refused {
-            standing: Standing {
+            standing: Quota {
                 remaining: 0,
                 next: Duration::from_millis(60),
             },
@@ -368,7 +368,7 @@ mod tests {
         assert!(matches!(table.take(b"a", at(100)), Verdict::Refused { .. }));
         assert_eq!(table.active(at(100)), 2);
         assert_eq!(table.active(at(1_000)), 0);
-        let rested = Standing {
+        let rested = Quota {
             remaining: 3,
             next: Duration::from_millis(100),
         };

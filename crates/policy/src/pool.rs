@@ -89,7 +89,7 @@ impl Owner {
 
 /// The connection, or the right to open one, that a slot holder gets.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Taken<C> {
+pub enum Checkout<C> {
     /// An idle connection.
     Idle(C),
     /// It may open a connection.
@@ -135,7 +135,7 @@ impl<C> SharedPool<C> {
 
     /// Takes an idle connection, the one used last first, but before others one
     /// that `is_near`. If none is idle, the slot holder may open one.
-    pub fn take(&self, state: &EndpointState, is_near: impl Fn(&C) -> bool) -> Taken<C> {
+    pub fn take(&self, state: &EndpointState, is_near: impl Fn(&C) -> bool) -> Checkout<C> {
         let mut inner = lock(&self.inner);
         let idle = &mut inner.idle;
         let mut latest = idle.iter().rev().take(LOOKED_AT);
@@ -145,12 +145,12 @@ impl<C> SharedPool<C> {
             None => idle.len().checked_sub(1),
         };
         if let Some(at) = at {
-            return Taken::Idle(idle.remove(at).connection);
+            return Checkout::Idle(idle.remove(at).connection);
         }
         if inner.is_full(state) {
-            displace_first(inner).map_or(Taken::Nothing, Taken::Displaced)
+            displace_first(inner).map_or(Checkout::Nothing, Checkout::Displaced)
         } else {
-            Taken::Nothing
+            Checkout::Nothing
         }
     }
 
@@ -350,10 +350,10 @@ mod tests {
         for connection in [1, 2, 3] {
             assert_eq!(pool.put(connection, &state, NOW), Ok(()));
         }
-        assert_eq!(pool.take(&state, |&it| it == 2), Taken::Idle(2));
-        assert_eq!(pool.take(&state, none), Taken::Idle(3));
-        assert_eq!(pool.take(&state, none), Taken::Idle(1));
-        assert_eq!(pool.take(&state, none), Taken::Nothing);
+        assert_eq!(pool.take(&state, |&it| it == 2), Checkout::Idle(2));
+        assert_eq!(pool.take(&state, none), Checkout::Idle(3));
+        assert_eq!(pool.take(&state, none), Checkout::Idle(1));
+        assert_eq!(pool.take(&state, none), Checkout::Nothing);
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(pool.put(4, &state, NOW), Err(4));
         assert_eq!(pool.set_max(2), []);
         assert_eq!(pool.put(4, &state, NOW), Ok(()));
-        assert_eq!(pool.take(&state, none), Taken::Idle(4));
+        assert_eq!(pool.take(&state, none), Checkout::Idle(4));
     }
 
     #[test]
@@ -445,7 +445,11 @@ mod tests {
     fn a_pinned_one_is_its_owners_alone() {
         let state = endpoint(3, 1);
         let (pool, owners) = pinned(&state, &[1, 2]);
-        assert_eq!(pool.take(&state, |_| true), Taken::Nothing, "there is room");
+        assert_eq!(
+            pool.take(&state, |_| true),
+            Checkout::Nothing,
+            "there is room"
+        );
         assert_eq!(pool.take_pinned(&Arc::default()), None);
         assert_eq!(pool.take_pinned(&owners[1]), Some(2));
         assert_eq!(pool.take_pinned(&owners[1]), None);
@@ -459,17 +463,21 @@ mod tests {
         let (pool, owners) = pinned(&state, &[1, 2]);
         assert_eq!(pool.put(3, &state, NOW), Ok(()));
         assert!(state.try_reserve_for_probe().is_some());
-        assert_eq!(pool.take(&state, none), Taken::Idle(3));
+        assert_eq!(pool.take(&state, none), Checkout::Idle(3));
         assert_eq!(pool.put(3, &state, NOW), Ok(()));
         assert_eq!(pool.make_room(&state), Room::Idle(3));
         assert!(!owners.iter().any(|it| is_displaced(it)));
-        assert_eq!(pool.take(&state, none), Taken::Displaced(1));
+        assert_eq!(pool.take(&state, none), Checkout::Displaced(1));
         assert_eq!(
             owners.iter().map(|it| is_displaced(it)).collect::<Vec<_>>(),
             [true, false]
         );
         assert_eq!(pool.take_pinned(&owners[0]), None);
-        assert_eq!(pool.take(&state, none), Taken::Nothing, "there is room now");
+        assert_eq!(
+            pool.take(&state, none),
+            Checkout::Nothing,
+            "there is room now"
+        );
         assert!(state.try_reserve_for_probe().is_some());
         assert_eq!(pool.make_room(&state), Room::Displaced(2));
         assert_eq!(pool.make_room(&state), Room::Free, "all are the holders'");

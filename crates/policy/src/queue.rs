@@ -130,7 +130,7 @@ pub(crate) struct Waiter {
     pub tried: Box<[Tried]>,
     /// The endpoint of its key or of its client's connection, and how long it waits
     /// for that one alone.
-    pub kept_to: Option<KeptTo>,
+    pub kept_to: Option<Affinity>,
     /// When it joined.
     pub since: Instant,
     /// Hash of the key of its line, if keys share the queue; else 0.
@@ -140,7 +140,7 @@ pub(crate) struct Waiter {
 
 /// Until when a waiter goes to no other endpoint.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KeptTo {
+pub(crate) struct Affinity {
     pub endpoint: EndpointId,
     pub until: Instant,
 }

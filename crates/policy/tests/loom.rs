@@ -8,10 +8,10 @@ use std::task::{Poll, Waker};
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, LaneSettings};
+use evenkeel_policy::dispatch::{Acquired, Dispatcher, LaneSettings, SlotRequest};
 use evenkeel_policy::endpoint::{EndpointSettings, EndpointState, Reservation};
 use evenkeel_policy::health::HealthSettings;
-use evenkeel_policy::pool::{Owner, SharedPool, Taken};
+use evenkeel_policy::pool::{Checkout, Owner, SharedPool};
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
 use loom::future::block_on;
 use loom::sync::Arc;
@@ -63,7 +63,7 @@ impl Site {
     }
 
     fn acquire(&self, lane: Option<usize>, waker: &Waker) -> Acquired {
-        let asking = Asking {
+        let asking = SlotRequest {
             tried: &[],
             key: 0,
             pinned_to: None,
@@ -136,9 +136,9 @@ impl Site {
         let idle = match wanted {
             WantedConnection::Any | WantedConnection::Pinned => {
                 match self.pool.take(state, |_| false) {
-                    Taken::Idle(idle) => Some(idle),
-                    Taken::Nothing => None,
-                    Taken::Displaced(other) => {
+                    Checkout::Idle(idle) => Some(idle),
+                    Checkout::Nothing => None,
+                    Checkout::Displaced(other) => {
                         drop(other);
                         None
                     }

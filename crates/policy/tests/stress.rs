@@ -14,7 +14,7 @@ use std::time::Duration;
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, LaneSettings};
+use evenkeel_policy::dispatch::{Acquired, Dispatcher, LaneSettings, SlotRequest};
 use evenkeel_policy::endpoint::{Admin, EndpointId, EndpointSettings, Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::observation::{Answer, Observed};
@@ -71,7 +71,7 @@ impl Worker<'_> {
             1 => &[sent(1), sent(2)],
             _ => &[],
         };
-        let asking = Asking {
+        let asking = SlotRequest {
             tried,
             key: 0,
             pinned_to: None,

@@ -18,7 +18,8 @@ mod http2;
 
 use crate::forwarded::{Believed, MAX_HOPS};
 use crate::http1::write::{
-    self, ClientInfo, Forward, Kept, Marks, Persistence, Relayed, ResponseEdits, Transcode, Via,
+    self, ClientInfo, Forward, HeadReuse, Marks, Persistence, Relayed, ResponseEdits, Transcode,
+    Via,
 };
 use crate::http1::{Parsed, parse_odd_response, parse_request, parse_response};
 use crate::identity::MAX_REQUEST_ID_LEN;
@@ -376,11 +377,11 @@ fn check_rewritten_response(
         return;
     }
     let is_same = out == data[..head.wire.end];
-    assert!(kept == Kept::Nothing || is_same);
+    assert!(kept == HeadReuse::Nothing || is_same);
     // A field that is left out and one that is added may be alike.
-    assert!(kept != Kept::Nothing || !is_same || persistence != Persistence::Keep);
+    assert!(kept != HeadReuse::Nothing || !is_same || persistence != Persistence::Keep);
     let is_dated = head.fields.iter().any(|it| it.kind == FieldKind::Date);
-    assert!(kept == Kept::Nothing || is_dated == (kept == Kept::Whole));
+    assert!(kept == HeadReuse::Nothing || is_dated == (kept == HeadReuse::Whole));
     if head.fields.len() + 2 > crate::http1::MAX_RESPONSE_FIELDS {
         return;
     }

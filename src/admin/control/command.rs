@@ -11,14 +11,14 @@ use super::{Caller, haproxy, show};
 use crate::admin::operate::{Operation, Operator, Unknown, left_empty, nobody_left, operate};
 use crate::admin::order::{Order, ReloadOptions, order};
 use crate::admin::purge::PurgeOrder;
-use crate::admin::{Admin, Asker};
+use crate::admin::{Admin, Requester};
 use crate::config::MAX_WEIGHT;
 use crate::discovery::{Keep, ListChange};
 use crate::explain::live;
 use crate::observe::figures::{AdminWord, Sources};
 use crate::observe::log_level;
 use crate::observe::rates::Rates;
-use evenkeel_policy::endpoint::Admin as Wanted;
+use evenkeel_policy::endpoint::Admin as AdminState;
 
 /// Rows shown by default.
 const DEFAULT_ROWS: usize = 100;
@@ -146,7 +146,7 @@ async fn aside(
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         at_once(&Caller { admin, operator }, &words, format)
     };
-    admin.aside(Asker::Control, answer).await
+    admin.aside(Requester::Control, answer).await
 }
 
 /// Whether a command may change a list, or save something.
@@ -167,9 +167,9 @@ async fn lasting(caller: &Caller<'_>, words: &[String], format: Format) -> Optio
             let answer = super::endpoint::run(caller, verb, words, format).await;
             return Some(ended(answer, format));
         }
-        ["drain", ref places @ .., SAVE] => (Operation::Admin(Wanted::Drain), places),
-        ["ready", ref places @ .., SAVE] => (Operation::Admin(Wanted::Ready), places),
-        ["stop", ref places @ .., SAVE] => (Operation::Admin(Wanted::Stop), places),
+        ["drain", ref places @ .., SAVE] => (Operation::Admin(AdminState::Drain), places),
+        ["ready", ref places @ .., SAVE] => (Operation::Admin(AdminState::Ready), places),
+        ["stop", ref places @ .., SAVE] => (Operation::Admin(AdminState::Stop), places),
         ["weight", ref place, weight, SAVE] => {
             // An invalid weight is refused below.
             let weight = weight.parse().ok().filter(|it| *it <= MAX_WEIGHT)?;
@@ -328,7 +328,7 @@ fn ordered(outcome: Answer, format: Format) -> Answer {
 async fn sessions(admin: &Arc<Admin>, count: usize, format: Format) -> Answer {
     let asked = show::ask_sessions(&admin.sources(), count).await;
     let shown = move |_: &Admin| show::sessions(asked, count, format);
-    admin.aside(Asker::Control, shown).await
+    admin.aside(Requester::Control, shown).await
 }
 
 /// `None` for an unknown command.
@@ -348,9 +348,9 @@ fn native(caller: &Caller<'_>, words: &[&str], format: Format) -> Option<Answer>
         ["renew"] => Err("renew needs the name of a certificate".to_owned()),
         ["purge", ref words @ ..] => purge(caller, words, format),
         ["show", "queue"] => show::queue(sources, format),
-        ["drain", ref places @ ..] => change(caller, places, Wanted::Drain, format),
-        ["ready", ref places @ ..] => change(caller, places, Wanted::Ready, format),
-        ["stop", ref places @ ..] => change(caller, places, Wanted::Stop, format),
+        ["drain", ref places @ ..] => change(caller, places, AdminState::Drain, format),
+        ["ready", ref places @ ..] => change(caller, places, AdminState::Ready, format),
+        ["stop", ref places @ ..] => change(caller, places, AdminState::Stop, format),
         ["weight", place, weight, ref save @ ..] if matches!(save, [] | [SAVE]) => {
             match weight.parse() {
                 Ok(weight) if weight <= MAX_WEIGHT => {
@@ -429,13 +429,13 @@ async fn rates(admin: &Arc<Admin>, seconds: &str, format: Format) -> Answer {
         ));
     };
     let read = |admin: &Admin| admin.sources().read();
-    let before = admin.aside(Asker::Control, read).await;
+    let before = admin.aside(Requester::Control, read).await;
     tokio::time::sleep(window).await;
     let shown = move |admin: &Admin| {
         let rates = Rates::between(&before, &admin.sources().read());
         format.show(&rates, show::rates)
     };
-    admin.aside(Asker::Control, shown).await
+    admin.aside(Requester::Control, shown).await
 }
 
 fn levels() -> String {
@@ -456,7 +456,7 @@ fn set_log_level(word: &str, operator: Operator, format: Format) -> Answer {
     })
 }
 
-fn change(caller: &Caller<'_>, places: &[&str], wanted: Wanted, format: Format) -> Answer {
+fn change(caller: &Caller<'_>, places: &[&str], wanted: AdminState, format: Format) -> Answer {
     if places.is_empty() {
         let verb = AdminWord(wanted).word();
         return Err(format!("{verb} needs UPSTREAM/ENDPOINT, or UPSTREAM/*"));
@@ -507,10 +507,10 @@ fn operate_all(
         });
     }
     let empty = match operation {
-        Operation::Admin(Wanted::Drain | Wanted::Stop) | Operation::Weight(0) => {
+        Operation::Admin(AdminState::Drain | AdminState::Stop) | Operation::Weight(0) => {
             left_empty(sources, &changed)
         }
-        Operation::Admin(Wanted::Ready) | Operation::Weight(_) => Vec::new(),
+        Operation::Admin(AdminState::Ready) | Operation::Weight(_) => Vec::new(),
     };
     warnings.extend(empty.iter().map(|it| nobody_left(it)));
     let mut answer = serde_json::json!({ "done": done });

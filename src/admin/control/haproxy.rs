@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use evenkeel_policy::endpoint::{Admin as Wanted, EndpointState};
+use evenkeel_policy::endpoint::{Admin as AdminState, EndpointState};
 
 use super::Caller;
 use crate::admin::Admin;
@@ -30,9 +30,9 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
         ["show", "servers", "state"] => servers_state(admin, None),
         ["show", "servers", "state", backend] => servers_state(admin, Some(backend)),
         ["set", "server", place, "state", state] => match state {
-            "ready" => make(place, Wanted::Ready),
-            "drain" => make(place, Wanted::Drain),
-            "maint" => make(place, Wanted::Stop),
+            "ready" => make(place, AdminState::Ready),
+            "drain" => make(place, AdminState::Drain),
+            "maint" => make(place, AdminState::Stop),
             _ => "'set server <srv> state' expects 'ready', 'drain' and 'maint'.\n".to_owned(),
         },
         ["set", "server", place, "weight", weight] | ["set", "weight", place, weight] => {
@@ -43,8 +43,8 @@ pub(super) fn run(caller: &Caller<'_>, words: &[&str]) -> Option<String> {
              or set server <backend>/<server> addr <ip> [port <port>]\n"
             .to_owned(),
         ["get", "weight", place] => get_weight(admin, place),
-        ["enable", "server", place] => make(place, Wanted::Ready),
-        ["disable", "server", place] => make(place, Wanted::Stop),
+        ["enable", "server", place] => make(place, AdminState::Ready),
+        ["disable", "server", place] => make(place, AdminState::Stop),
         _ => return None,
     })
 }
@@ -264,9 +264,9 @@ fn servers_state(admin: &Admin, backend: Option<&str>) -> String {
             // Bits of SRV_ADMF: 1 is forced maintenance, 8 forced drain.
             let wanted = sources.dispatchers[index].admin(state);
             let admin = match AdminWord(wanted).0 {
-                Wanted::Ready => 0,
-                Wanted::Stop => 1,
-                Wanted::Drain => 8,
+                AdminState::Ready => 0,
+                AdminState::Stop => 1,
+                AdminState::Drain => 8,
             };
             text += &format!(
                 "{} {} {} {} {address} {running} {admin} {} {} 0 0 0 0 0 0 0 0 - {port} - 0 0 - - 0\n",

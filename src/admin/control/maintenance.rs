@@ -2,7 +2,7 @@
 
 use super::Caller;
 use super::answer::{Answer, Format, with_names};
-use crate::maintenance::{Maintenance, Of, UnknownName};
+use crate::maintenance::{Maintenance, MaintenanceTarget, UnknownName};
 
 /// Switches maintenance of a route or an upstream, or lists those under maintenance.
 pub(super) fn run(caller: &Caller<'_>, words: &[&str], format: Format) -> Answer {
@@ -60,29 +60,31 @@ fn meant<'a>(
     caller: &Caller<'_>,
     maintenance: &Maintenance,
     place: &'a str,
-) -> Result<(Of, &'a str), String> {
-    let is_route = maintenance.has(Of::Route, place);
-    let is_upstream = maintenance.has(Of::Upstream, place);
+) -> Result<(MaintenanceTarget, &'a str), String> {
+    let is_route = maintenance.has(MaintenanceTarget::Route, place);
+    let is_upstream = maintenance.has(MaintenanceTarget::Upstream, place);
     match (is_route, is_upstream) {
         (true, true) => Err(format!(
             "there is a route and an upstream named `{place}`: write route/{place} or upstream/{place}"
         )),
-        (true, false) => Ok((Of::Route, place)),
-        (false, true) => Ok((Of::Upstream, place)),
+        (true, false) => Ok((MaintenanceTarget::Route, place)),
+        (false, true) => Ok((MaintenanceTarget::Upstream, place)),
         (false, false) => match place.split_once('/') {
-            Some(("route", name)) => Ok((Of::Route, name)),
-            Some(("upstream", name)) => Ok((Of::Upstream, name)),
+            Some(("route", name)) => Ok((MaintenanceTarget::Route, name)),
+            Some(("upstream", name)) => Ok((MaintenanceTarget::Upstream, name)),
             _ => Err(unknown_place(caller, place)),
         },
     }
 }
 
-fn unknown(caller: &Caller<'_>, of: Of, name: &str) -> String {
+fn unknown(caller: &Caller<'_>, of: MaintenanceTarget, name: &str) -> String {
     let config = &caller.admin.sources().config;
     let error = format!("there is no {of} named `{}`", name.escape_debug());
     match of {
-        Of::Route => with_names(&error, config.routes.iter().map(|it| &*it.name)),
-        Of::Upstream => with_names(&error, config.upstreams.iter().map(|it| &*it.name)),
+        MaintenanceTarget::Route => with_names(&error, config.routes.iter().map(|it| &*it.name)),
+        MaintenanceTarget::Upstream => {
+            with_names(&error, config.upstreams.iter().map(|it| &*it.name))
+        }
     }
 }
 

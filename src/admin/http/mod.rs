@@ -30,7 +30,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::monitor::HistorySpan;
-use super::{Acceptor, Admin, Asker, BACKLOG, csv, metrics};
+use super::{Acceptor, Admin, BACKLOG, Requester, csv, metrics};
 use crate::net::Address;
 use crate::net::descriptors::{Taker, is_reserved, lowered};
 use crate::net::listen::{Listener, Peer};
@@ -313,7 +313,7 @@ impl Site {
     ) -> Answer {
         match self.long_place() {
             Ok(place) => {
-                let bytes = self.admin.aside(Asker::Page, write).await;
+                let bytes = self.admin.aside(Requester::Page, write).await;
                 with_place(place, content_type, bytes)
             }
             Err(refusal) => *refusal,
@@ -391,7 +391,7 @@ impl Site {
                 Some(_) => text(StatusCode::BAD_REQUEST, "?span= is minute or hour\n"),
             },
             Resource::Endpoint => detail(admin, request.uri().query()).await,
-            Resource::Misses => json(admin.aside(Asker::Page, misses).await),
+            Resource::Misses => json(admin.aside(Requester::Page, misses).await),
         }
     }
 }
@@ -405,7 +405,7 @@ impl Admin {
         format: metrics::Format,
     ) -> mpsc::Receiver<Piece> {
         let read = |admin: &Admin| admin.sources().read();
-        let figures = self.aside(Asker::Page, read).await;
+        let figures = self.aside(Requester::Page, read).await;
         let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
         tokio::task::spawn_blocking(move || {
             hand_over(metrics::pieces(figures, names, format), &sender);
@@ -432,14 +432,14 @@ fn ready(admin: &Admin) -> Answer {
 
 async fn plots(admin: &Arc<Admin>, span: HistorySpan) -> Answer {
     let plots = move |admin: &Admin| admin.monitor.plots(span);
-    json(admin.aside(Asker::Page, plots).await)
+    json(admin.aside(Requester::Page, plots).await)
 }
 
 async fn detail(admin: &Arc<Admin>, query: Option<&str>) -> Answer {
     let index = query.and_then(|it| it.strip_prefix("index="));
     let index = index.and_then(|it| it.parse().ok());
     let detail = move |admin: &Admin| admin.monitor.detail(&admin.sources(), index?);
-    match admin.aside(Asker::Page, detail).await {
+    match admin.aside(Requester::Page, detail).await {
         Some(body) => json(body),
         None => text(
             StatusCode::NOT_FOUND,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_cache::purge::Strength;
-use evenkeel_policy::endpoint::Admin as Wanted;
+use evenkeel_policy::endpoint::Admin as AdminState;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
@@ -20,8 +20,8 @@ use serde::de::DeserializeOwned;
 use super::answer::{Answer, json, text};
 use super::tokens::{LONGEST_WAIT, Tokens, Verdict};
 use crate::admin::operate::{Operation, Operator, operate};
-use crate::admin::purge::{PurgeOrder, Url, What};
-use crate::admin::{Admin, Asker};
+use crate::admin::purge::{PurgeOrder, PurgeScope, Url};
+use crate::admin::{Admin, Requester};
 use crate::config::MAX_WEIGHT;
 
 /// Longest body, in bytes, and the longest wait for it.
@@ -56,9 +56,9 @@ impl Order {
     /// The requested operation, or a text with the reason why there is none.
     fn operation(&self) -> Result<Operation, String> {
         match (self.admin, self.weight) {
-            (Some(Word::Ready), None) => Ok(Operation::Admin(Wanted::Ready)),
-            (Some(Word::Drain), None) => Ok(Operation::Admin(Wanted::Drain)),
-            (Some(Word::Stop), None) => Ok(Operation::Admin(Wanted::Stop)),
+            (Some(Word::Ready), None) => Ok(Operation::Admin(AdminState::Ready)),
+            (Some(Word::Drain), None) => Ok(Operation::Admin(AdminState::Drain)),
+            (Some(Word::Stop), None) => Ok(Operation::Admin(AdminState::Stop)),
             (None, Some(weight)) if weight <= MAX_WEIGHT => Ok(Operation::Weight(weight)),
             (None, Some(_)) => Err(format!("a weight is 0 to {MAX_WEIGHT}\n")),
             _ => Err("write either `admin` or `weight`\n".to_owned()),
@@ -88,10 +88,10 @@ impl PurgeForm {
     /// The order, or a text with the reason why it is none.
     fn order(&self) -> Result<PurgeOrder<'_>, String> {
         let what = match (&self.url, &self.prefix, &self.tag, self.everything) {
-            (Some(url), None, None, false) => What::Url(Url::parse(url)?),
-            (None, Some(url), None, false) => What::Prefix(Url::parse(url)?),
-            (None, None, Some(tag), false) => What::Tag(tag),
-            (None, None, None, true) => What::Everything,
+            (Some(url), None, None, false) => PurgeScope::Url(Url::parse(url)?),
+            (None, Some(url), None, false) => PurgeScope::Prefix(Url::parse(url)?),
+            (None, None, Some(tag), false) => PurgeScope::Tag(tag),
+            (None, None, None, true) => PurgeScope::Everything,
             _ => {
                 return Err(format!(
                     "write exactly one of url, prefix, tag and everything\nexpected {PURGE_FORM}"
@@ -159,7 +159,7 @@ pub(super) async fn purge(
         },
     };
     // A purge may wait for a disk.
-    admin.aside(Asker::Page, purge).await
+    admin.aside(Requester::Page, purge).await
 }
 
 /// Reads the order of a request with the token, which is not from another site's page.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::answer::{Answer, AnswerBody, answer, text};
 use crate::admin::monitor::Look;
-use crate::admin::{Admin, Asker, ConnectionPlace};
+use crate::admin::{Admin, ConnectionPlace, Requester};
 
 /// Most viewers at once.
 pub(super) const MOST: usize = 32;
@@ -78,7 +78,7 @@ async fn send(_place: ConnectionPlace, admin: Arc<Admin>, messages: mpsc::Sender
             let message = look.message(before);
             (format!("{begin}data: {message}\n\n"), look)
         };
-        let (message, look) = admin.aside(Asker::Page, message).await;
+        let (message, look) = admin.aside(Requester::Page, message).await;
         room.send(message.into());
         last = Some(look);
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::history::{Counted, POINTS, Series};
 use super::look::json;
-use super::{Grown, Look, rate, row};
+use super::{GrowthRecord, Look, rate, row};
 use crate::cache::CacheFigures;
 use crate::cache::disk::Phase;
 use crate::metrics::histogram::Distribution;
@@ -125,7 +125,7 @@ pub(super) struct PastCache {
     got: LastMinute<7>,
     /// Evicted responses; requests to the disk and to the shared server, and their hits.
     tiers: LastMinute<5>,
-    damaged: Grown,
+    damaged: GrowthRecord,
 }
 
 /// The counts of the tiers of a cache.
@@ -155,7 +155,7 @@ impl PastCache {
             series: Series::new(),
             got: LastMinute::new(),
             tiers: LastMinute::new(),
-            damaged: Grown::default(),
+            damaged: GrowthRecord::default(),
         }
     }
 

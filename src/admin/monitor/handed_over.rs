@@ -31,7 +31,7 @@ impl Past {
     }
 }
 
-impl Grown {
+impl GrowthRecord {
     /// Starts with inherited counts, of unknown times.
     pub(super) fn begin(&mut self, count: u64) {
         self.count = count;

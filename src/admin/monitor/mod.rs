@@ -62,8 +62,8 @@ struct Past {
     /// Bytes in and out, over all listeners.
     bytes: (u64, u64),
     loop_lag: PastTimes,
-    lines_missing: Grown,
-    tokens_refused: Grown,
+    lines_missing: GrowthRecord,
+    tokens_refused: GrowthRecord,
     listeners: ByName<PastListener>,
     routes: ByName<PastRoute>,
     disks: ByName<PastDisk>,
@@ -124,7 +124,7 @@ struct PastDisk {
 
 /// A count that ideally never grows.
 #[derive(Debug, Clone, Copy, Default)]
-struct Grown {
+struct GrowthRecord {
     count: u64,
     /// Last growth, in milliseconds since 1970; 0 if it never grew.
     unix_ms: u64,
@@ -169,8 +169,8 @@ impl Monitor {
             all: Series::new(),
             bytes: (0, 0),
             loop_lag: PastTimes::new(),
-            lines_missing: Grown::default(),
-            tokens_refused: Grown::default(),
+            lines_missing: GrowthRecord::default(),
+            tokens_refused: GrowthRecord::default(),
             listeners: ByName::default(),
             routes: ByName::default(),
             disks: ByName::default(),
@@ -292,11 +292,11 @@ fn grown(now: (u64, u64), before: &mut (u64, u64)) -> (u64, u64) {
     (since(now.0, before.0), since(now.1, before.1))
 }
 
-impl Grown {
+impl GrowthRecord {
     /// Takes the present count, and returns count and growth time as columns.
     fn note(&mut self, count: u64, unix_ms: u64) -> [f64; 2] {
         if count > self.count {
-            *self = Grown { count, unix_ms };
+            *self = GrowthRecord { count, unix_ms };
         }
         [self.count as f64, self.unix_ms as f64]
     }

@@ -48,7 +48,7 @@ const STORES_AT_ONCE: usize = 16;
 const BESIDE_BYTES: usize = 192 * 1024;
 /// The result of a lookup.
 #[derive(Debug)]
-pub(super) enum Looked {
+pub(super) enum LookupResult {
     Object(Object),
     /// Responses are selected by these names.
     Names(VaryNames),
@@ -125,7 +125,7 @@ impl Link {
                 ask = self.asks.recv() => match ask.ok_or(Ended)? {
                     Ask::Look { answer, .. } => {
                         // The asker may be gone.
-                        let _ = answer.send(Looked::Missing(Outcome::Down));
+                        let _ = answer.send(LookupResult::Missing(Outcome::Down));
                     }
                     // A dropped removal becomes a purge.
                     Ask::Remove(removal) => drop(removal),
@@ -282,7 +282,7 @@ struct Session {
 }
 
 /// A session that begins.
-struct Begun {
+struct NewSession {
     session: Arc<Session>,
     is_over: mpsc::Receiver<Failure>,
     log: Log,
@@ -291,7 +291,7 @@ struct Begun {
 impl Session {
     /// Connects, applies the purges that this machine has not seen, and looks whether
     /// the server answers in time.
-    async fn begin(tier: Arc<Tier>) -> Result<Begun, Failure> {
+    async fn begin(tier: Arc<Tier>) -> Result<NewSession, Failure> {
         tier.counters.probes.add(1);
         let server = &tier.settings.server;
         let connections = async {
@@ -322,7 +322,7 @@ impl Session {
             refused: Mutex::default(),
             over,
         };
-        Ok(Begun {
+        Ok(NewSession {
             session: Arc::new(session),
             is_over,
             log: how,
@@ -330,7 +330,7 @@ impl Session {
     }
 }
 
-impl Begun {
+impl NewSession {
     /// Serves until something fails.
     async fn run(
         mut self,
@@ -383,7 +383,7 @@ impl Session {
                     Some(selected) => names.selected(&key, selected),
                 };
                 let looked = self.look(&name, until).await;
-                let looked = looked.unwrap_or_else(Looked::Missing);
+                let looked = looked.unwrap_or_else(LookupResult::Missing);
                 let _ = answer.send(looked);
             }
             Ask::Remove(removal) => {
@@ -396,7 +396,11 @@ impl Session {
         }
     }
 
-    async fn look(&self, name: &[u8], until: tokio::time::Instant) -> Result<Looked, Outcome> {
+    async fn look(
+        &self,
+        name: &[u8],
+        until: tokio::time::Instant,
+    ) -> Result<LookupResult, Outcome> {
         let tier = &self.tier;
         let most = tier.settings.longest_bytes + BESIDE_BYTES;
         let known = tier.ledger().position().ok_or(Outcome::Log)?;
@@ -427,7 +431,7 @@ impl Session {
         let left = found.left.ok_or(Outcome::Foreign)?;
         let response = match value::decode(&found.bytes)? {
             Value::Removed => return Err(Outcome::Removed),
-            Value::Names(names) => return Ok(Looked::Names(names)),
+            Value::Names(names) => return Ok(LookupResult::Names(names)),
             Value::Response(response) => response,
         };
         let server = response.expiry.checked_sub(left).ok_or(Outcome::Damaged)?;
@@ -438,7 +442,7 @@ impl Session {
             .ledger()
             .judge(&tier.secret, &object, response.position)
         {
-            Fate::Alive => Ok(Looked::Object(object)),
+            Fate::Alive => Ok(LookupResult::Object(object)),
             Fate::Gone => Err(Outcome::Purged),
         }
     }

@@ -37,7 +37,7 @@ use tokio::time::Instant;
 
 use crate::config::EncryptedStore;
 use crate::shared_server::{
-    ANSWER_TIME, CONNECT_TIME, Fault, Pauses, Server, SharedServerFigures, Standing, within,
+    ANSWER_TIME, CONNECT_TIME, Fault, Pauses, Server, ServerHealth, SharedServerFigures, within,
 };
 
 /// Begins each key, with the version of the records.
@@ -122,7 +122,7 @@ pub(super) struct Records(Arc<Inner>);
 struct Inner {
     server: Server,
     key_file: PathBuf,
-    standing: Standing,
+    standing: ServerHealth,
     /// Machines with different keys use the server.
     do_keys_differ: AtomicBool,
     link: Mutex<Link>,
@@ -174,7 +174,7 @@ impl Records {
         let server = Server::of(&settings.server)?;
         let does = "certificates are stored there";
         let costs = "the present certificates are served, and no new ones are ordered";
-        let standing = Standing::new("acme", does, costs);
+        let standing = ServerHealth::new("acme", does, costs);
         standing.begin(Some(server.to_string()));
         Ok(Records(Arc::new(Inner {
             server,

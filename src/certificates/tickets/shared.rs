@@ -21,7 +21,9 @@ use redis::cmd;
 use tokio::time::{Instant, sleep};
 
 use crate::config::EncryptedStore;
-use crate::shared_server::{ANSWER_TIME, CONNECT_TIME, Fault, Pauses, Server, Standing, within};
+use crate::shared_server::{
+    ANSWER_TIME, CONNECT_TIME, Fault, Pauses, Server, ServerHealth, within,
+};
 
 /// Names the set at the server, with the version of its members.
 const SET: &str = "evenkeel:tickets:1";
@@ -56,7 +58,7 @@ return found";
 /// How sharing does.
 #[derive(Debug)]
 pub(super) struct State {
-    pub server: Standing,
+    pub server: ServerHealth,
     learned: AtomicU64,
 }
 
@@ -65,7 +67,7 @@ impl Default for State {
         let does = "ticket keys are shared through it";
         let costs = "TLS sessions of other machines cannot be resumed";
         State {
-            server: Standing::new("tickets", does, costs),
+            server: ServerHealth::new("tickets", does, costs),
             learned: AtomicU64::new(0),
         }
     }

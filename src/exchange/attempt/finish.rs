@@ -7,7 +7,7 @@ use evenkeel_policy::observation::{Answer, Observed};
 use evenkeel_proto::http1::BodyDecoder;
 use evenkeel_proto::{BodyFraming, grpc};
 
-use super::{Attempt, Begun, BelongsTo, Retry, Sent};
+use super::{Attempt, BelongsTo, ResponseStart, Retry, Sent};
 use crate::exchange::outcome::Outcome;
 use crate::exchange::pace::Pace;
 use crate::exchange::pump::{Pump, Unread, WaitsFor};
@@ -27,13 +27,13 @@ impl<'a, 'e> Sent<'a, 'e> {
     /// The future with the remaining work.
     pub(super) fn answer_at_once<'c>(
         mut self,
-        begun: Result<Begun, Attempt>,
+        begun: Result<ResponseStart, Attempt>,
     ) -> Result<Attempt, Pin<Box<dyn Future<Output = Attempt> + 'c>>>
     where
         Self: 'c,
     {
         match begun {
-            Ok(Begun::Response(mut response, mut buffer)) => {
+            Ok(ResponseStart::Response(mut response, mut buffer)) => {
                 if self.exchange.call().is_some()
                     && let Some(attempt) = self.refused_call(&response)
                 {
@@ -55,7 +55,7 @@ impl<'a, 'e> Sent<'a, 'e> {
                     None => Err(box_cold(self.relay(response, buffer))),
                 }
             }
-            Ok(Begun::Tunnel(head_len, mut buffer)) => {
+            Ok(ResponseStart::Tunnel(head_len, mut buffer)) => {
                 let Exchange { side, progress, .. } = &mut *self.exchange;
                 let taken = side.begin_response(progress, &buffer.filled()[..head_len]);
                 buffer.consume(taken);

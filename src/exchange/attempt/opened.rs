@@ -6,7 +6,7 @@ use evenkeel_policy::Instant;
 use evenkeel_tls::HandshakeFault;
 
 use crate::net::stream::Stream;
-use crate::upstream::Bond;
+use crate::upstream::PinReason;
 
 /// A connection to an endpoint.
 pub(super) struct Opened {
@@ -22,7 +22,7 @@ pub(super) enum Origin {
     /// It was idle, for any exchange.
     Pool,
     /// It was idle, for this client.
-    Pinned(Bond),
+    Pinned(PinReason),
 }
 
 impl Origin {

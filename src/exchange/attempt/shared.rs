@@ -20,7 +20,7 @@ use crate::net::clock;
 use crate::net::stream::Stream;
 use crate::net::tasks::spawn;
 use crate::net::timer::Timer;
-use crate::upstream::http2::{Asking, Http2Connection, Step};
+use crate::upstream::http2::{Http2Connection, Step, StreamRequest};
 use crate::upstream::{Endpoint, Slot};
 
 /// Longest silence of a connection with exchanges before its endpoint gets a PING.
@@ -71,8 +71,8 @@ pub(super) fn asking(
     exchange: &Exchange<'_>,
     slot: &Slot<'_>,
     request: &RequestBody<'_>,
-) -> Asking {
-    Asking {
+) -> StreamRequest {
+    StreamRequest {
         call: exchange.call().cloned(),
         scheme: match slot.tls() {
             Some(_) => Scheme::Https,
@@ -93,7 +93,7 @@ pub(super) fn asking(
 pub(super) async fn open_stream(
     worker: &Rc<Worker>,
     slot: &Slot<'_>,
-    asking: Asking,
+    asking: StreamRequest,
     alpn: Alpn,
     (is_handshaking, is_own): (&Cell<bool>, &Cell<bool>),
 ) -> Result<Stream, NotOpened> {

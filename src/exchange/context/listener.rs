@@ -48,7 +48,7 @@ impl SharedListener {
 
 /// A connection's standing towards the limit on its client's connections.
 #[derive(Debug)]
-pub(crate) enum OfClient {
+pub(crate) enum ClientQuota {
     /// There is no limit, so it is not counted.
     NotCounted,
     /// It is within the limit.
@@ -115,7 +115,7 @@ impl ListenerSide {
     }
 
     /// Counts one more connection of this peer, unless the client is at its limit.
-    pub(crate) fn count_of_client(self: &Rc<Self>, peer: Option<IpAddr>) -> OfClient {
+    pub(crate) fn count_of_client(self: &Rc<Self>, peer: Option<IpAddr>) -> ClientQuota {
         let limit = self.setting(|it| {
             let is_proxy = || {
                 let header = it.proxy_protocol.header_from(peer);
@@ -125,15 +125,15 @@ impl ListenerSide {
             limit.filter(|_| !is_proxy())
         });
         let (Some(limit), Some(address)) = (limit, peer) else {
-            return OfClient::NotCounted;
+            return ClientQuota::NotCounted;
         };
         let table = &self.shared.by_client;
         let table = table.get_or_init(|| InFlightTable::new(CLIENTS));
         let entering = with_network(address, PREFIX_V4, PREFIX_V6, |key| table.enter(key, limit));
         match entering {
-            Entering::NotCounted => OfClient::NotCounted,
-            Entering::Refused => OfClient::TooMany,
-            Entering::Counted(place) => OfClient::Counted(Box::new(CountedConnection {
+            Entering::NotCounted => ClientQuota::NotCounted,
+            Entering::Refused => ClientQuota::TooMany,
+            Entering::Counted(place) => ClientQuota::Counted(Box::new(CountedConnection {
                 listener: self.clone(),
                 place,
             })),

@@ -206,18 +206,18 @@ pub(in crate::exchange) async fn take_ahead(
         for turn in 0..TURNS {
             polled = taking.poll_turn(cx);
             match polled {
-                Poll::Ready(Turn::Again) if turn + 1 == TURNS => {
+                Poll::Ready(StepResult::Again) if turn + 1 == TURNS => {
                     cx.waker().wake_by_ref();
                     polled = Poll::Pending;
                 }
-                Poll::Ready(Turn::Again) => {}
+                Poll::Ready(StepResult::Again) => {}
                 _ => break,
             }
         }
         match polled {
-            Poll::Ready(Turn::Ended(ended)) => return Poll::Ready(Ok(ended)),
-            Poll::Ready(Turn::OffEndpoint(end)) => return Poll::Ready(Err(end)),
-            Poll::Ready(Turn::Again) | Poll::Pending => {}
+            Poll::Ready(StepResult::Ended(ended)) => return Poll::Ready(Ok(ended)),
+            Poll::Ready(StepResult::OffEndpoint(end)) => return Poll::Ready(Err(end)),
+            Poll::Ready(StepResult::Again) | Poll::Pending => {}
         }
         let request_moved = match taking.relay.poll_others(cx) {
             Ok(has_moved) => has_moved,
@@ -243,7 +243,7 @@ pub(in crate::exchange) async fn take_ahead(
 }
 
 /// The outcome of one turn of writing and reading.
-enum Turn {
+enum StepResult {
     Again,
     /// The endpoint is done, and the client lacks a part.
     OffEndpoint(PumpEnd),
@@ -274,7 +274,7 @@ impl Taking<'_, '_, '_> {
     }
 
     /// Writes as much as the client reads, and then reads once.
-    fn poll_turn(&mut self, cx: &mut TaskContext<'_>) -> Poll<Turn> {
+    fn poll_turn(&mut self, cx: &mut TaskContext<'_>) -> Poll<StepResult> {
         let follow = self.pump.follow();
         let before = self.backlog.len;
         let client = &mut self.relay.exchange.side.carrier();
@@ -283,19 +283,19 @@ impl Taking<'_, '_, '_> {
         let is_source_done = self.pump.is_source_done();
         let ended = match written {
             Poll::Ready(Ok(())) if is_source_done => Stop::Response(PumpEnd::Done),
-            Poll::Ready(Ok(())) => return Poll::Ready(Turn::Ended(Ahead::CaughtUp)),
+            Poll::Ready(Ok(())) => return Poll::Ready(StepResult::Ended(Ahead::CaughtUp)),
             Poll::Ready(Err(end)) => Stop::Response(end),
             Poll::Pending if !is_source_done => return self.poll_read(cx),
             Poll::Pending if self.relay.is_request_done() => {
-                return Poll::Ready(Turn::OffEndpoint(PumpEnd::Done));
+                return Poll::Ready(StepResult::OffEndpoint(PumpEnd::Done));
             }
             // A request in transit still needs the endpoint's connection.
             Poll::Pending => return Poll::Pending,
         };
-        Poll::Ready(Turn::Ended(Ahead::Stopped(ended)))
+        Poll::Ready(StepResult::Ended(Ahead::Stopped(ended)))
     }
 
-    fn poll_read(&mut self, cx: &mut TaskContext<'_>) -> Poll<Turn> {
+    fn poll_read(&mut self, cx: &mut TaskContext<'_>) -> Poll<StepResult> {
         let room_len = self.bound.saturating_sub(self.backlog.len);
         if room_len == 0 || self.relay.bound.is_none() {
             return Poll::Pending;
@@ -312,10 +312,10 @@ impl Taking<'_, '_, '_> {
         let ended = match ready!(self.pump.poll_read_ahead(cx, endpoint, len)) {
             Err(end) => end,
             Ok(()) if self.store().is_err() => PumpEnd::SourceCut,
-            Ok(()) => return Poll::Ready(Turn::Again),
+            Ok(()) => return Poll::Ready(StepResult::Again),
         };
         // The client still gets the earlier bytes.
-        Poll::Ready(Turn::OffEndpoint(ended))
+        Poll::Ready(StepResult::OffEndpoint(ended))
     }
 }
 

@@ -53,7 +53,7 @@ struct CodedResponse<'c> {
 
 /// Why encoding stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum EncodeStop {
     /// Enough output to write.
     Full,
     /// The endpoint sends nothing more for now.
@@ -163,16 +163,16 @@ impl<'a> Relay<'_, 'a> {
                 Poll::Pending => return Poll::Pending,
             };
             match (turn, coded.ended) {
-                (Turn::Ended, Some(end)) if has_written || self.is_request_done() => {
+                (EncodeStop::Ended, Some(end)) if has_written || self.is_request_done() => {
                     return Poll::Ready(Stop::Response(end));
                 }
-                (Turn::Full, _) => {}
-                (Turn::Yields, _) => {
+                (EncodeStop::Full, _) => {}
+                (EncodeStop::Yields, _) => {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
                 // A request in transit still needs the endpoint's connection.
-                (Turn::Ended | Turn::Pauses, _) => return Poll::Pending,
+                (EncodeStop::Ended | EncodeStop::Pauses, _) => return Poll::Pending,
             }
         }
     }
@@ -187,16 +187,16 @@ impl<'a> Relay<'_, 'a> {
         cx: &mut TaskContext<'_>,
         coded: &mut CodedResponse<'_>,
         budget: &mut usize,
-    ) -> Result<Turn, Stop> {
+    ) -> Result<EncodeStop, Stop> {
         loop {
             let CodedResponse {
                 pump, body, out, ..
             } = coded;
             if coded.ended.is_some() {
-                return Ok(Turn::Ended);
+                return Ok(EncodeStop::Ended);
             }
             if out.len() - coded.written >= OUT_MIN {
-                return Ok(Turn::Full);
+                return Ok(EncodeStop::Full);
             }
             if pump.held_len() == 0 && pump.is_source_done() {
                 body.finish(out)?;
@@ -204,7 +204,7 @@ impl<'a> Relay<'_, 'a> {
                 continue;
             }
             if *budget == 0 {
-                return Ok(Turn::Yields);
+                return Ok(EncodeStop::Yields);
             }
             if pump.held_len() > 0 {
                 let held = pump.held();
@@ -221,15 +221,15 @@ impl<'a> Relay<'_, 'a> {
                     body.flush(out)?;
                     coded.ended = Some(end);
                 }
-                Poll::Pending if !body.is_holding() => return Ok(Turn::Pauses),
+                Poll::Pending if !body.is_holding() => return Ok(EncodeStop::Pauses),
                 // More may arrive while other tasks run, and a flush costs bytes.
                 Poll::Pending if !coded.has_paused => {
                     coded.has_paused = true;
-                    return Ok(Turn::Yields);
+                    return Ok(EncodeStop::Yields);
                 }
                 Poll::Pending => {
                     body.flush(out)?;
-                    return Ok(Turn::Pauses);
+                    return Ok(EncodeStop::Pauses);
                 }
             }
         }

@@ -151,7 +151,7 @@ fn work_that_panics_leaves_nobody_waiting() {
 fn work_that_is_told_of_its_turn_ends_when_it_says_so() {
     let queue = queue(1, 10, Duration::MAX);
     let (tell, told) = mpsc::channel();
-    let prompt = |tell: &mpsc::Sender<Begun<usize, usize>>| {
+    let prompt = |tell: &mpsc::Sender<StartedWork<usize, usize>>| {
         let tell = tell.clone();
         Work::Prompt(Box::new(move |begun| {
             tell.send(begun).expect("the test listens");
@@ -183,7 +183,7 @@ fn what_can_not_be_begun_at_once_is_done_by_threads() {
     const MANY: usize = 100_000;
     let queue = queue(2, MANY, Duration::MAX);
     let ask = |key: usize| {
-        let by_thread = move |begun: Begun<usize, usize>| {
+        let by_thread = move |begun: StartedWork<usize, usize>| {
             let name = std::thread::current().name().map(str::to_owned);
             assert!(name.is_some_and(|it| it.starts_with("test-")));
             begun.finish(&(key * 10));

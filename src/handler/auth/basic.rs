@@ -16,8 +16,8 @@ use crate::metrics::end::{End, Failure};
 /// Longest wait for a verification.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// See [`held_up`](super::held_up).
-pub(super) fn held_up<'e>(
+/// See [`pending_check`](super::pending_check).
+pub(super) fn pending_check<'e>(
     exchange: &'e mut Exchange<'_>,
     basic: &'e BasicAuth,
 ) -> Option<Pin<Box<dyn Future<Output = Option<Outcome>> + 'e>>> {

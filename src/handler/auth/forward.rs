@@ -35,8 +35,8 @@ const MAX_BODY: usize = 1 << 20;
 /// Most bytes of copied fields.
 const MAX_COPIED: usize = 16 * 1024;
 
-/// See [`held_up`](super::held_up).
-pub(super) fn held_up<'e>(
+/// See [`pending_check`](super::pending_check).
+pub(super) fn pending_check<'e>(
     exchange: &'e mut Exchange<'_>,
     auth: &'e ForwardAuth,
 ) -> Pin<Box<dyn Future<Output = Option<Outcome>> + 'e>> {

@@ -16,13 +16,13 @@ use crate::exchange::{Exchange, Outcome};
 ///
 /// # Cancellation
 /// Safe: a client that leaves is not verified.
-pub(super) fn held_up<'e>(
+pub(super) fn pending_check<'e>(
     exchange: &'e mut Exchange<'_>,
     route: usize,
 ) -> Option<Pin<Box<dyn Future<Output = Option<Outcome>> + 'e>>> {
     let context = exchange.context;
     match context.config().routes[route].auth.as_deref()? {
-        Auth::Basic(basic) => basic::held_up(exchange, basic),
-        Auth::Forward(forward) => Some(forward::held_up(exchange, forward)),
+        Auth::Basic(basic) => basic::pending_check(exchange, basic),
+        Auth::Forward(forward) => Some(forward::pending_check(exchange, forward)),
     }
 }

@@ -20,9 +20,9 @@ use crate::observe::access_log::Times;
 use crate::observe::sessions::Track;
 
 /// A fetch that a client's request has started.
-pub(super) struct Begun(Rc<RefCell<FetchNotes>>);
+pub(super) struct StartedFetch(Rc<RefCell<FetchNotes>>);
 
-impl Begun {
+impl StartedFetch {
     /// Puts the state of the fetch into the log line of its client's exchange.
     pub fn note(&self, exchange: &mut Exchange<'_>) {
         let notes = self.0.borrow();
@@ -54,12 +54,12 @@ pub(super) fn begin(
     fetch: Fetch,
     answering: Option<&Object>,
     purpose: Purpose,
-) -> Begun {
+) -> StartedFetch {
     let notes = Rc::<RefCell<FetchNotes>>::default();
     let request = request(exchange, answering, &purpose.asked_about);
     let Some(request) = request.map(Rc::new) else {
         // The fetch is dropped, and so has failed.
-        return Begun(notes);
+        return StartedFetch(notes);
     };
     let (cache, caching) = (cached.cache.clone(), cached.caching.clone());
     let is_shared = answering.is_none() && cache.shared().is_some();
@@ -113,7 +113,7 @@ pub(super) fn begin(
         let (figures, endpoint) = exchange.conclude_fetch(outcome.end);
         side.conclude(figures, endpoint);
     });
-    Begun(notes)
+    StartedFetch(notes)
 }
 
 /// The request of a fetch: a GET with the client's fields, except conditions and ranges, which

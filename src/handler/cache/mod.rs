@@ -16,7 +16,7 @@ mod send;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_cache::freshness::{Born, OnError};
+use evenkeel_cache::freshness::{GeneratedAt, OnError};
 use evenkeel_cache::incoming::{Arrival, Follower, Joined, Released};
 use evenkeel_cache::report::{Forward, Unanswered, ttl};
 use evenkeel_cache::storing::NotStored;
@@ -35,8 +35,8 @@ use crate::exchange::{CacheEffect, Exchange, Gone, Next, Outcome, answer};
 use crate::metrics::CacheResult;
 use crate::metrics::end::{End, Failure};
 use crate::net::clock;
-use fetch::Begun;
-use send::Told;
+use fetch::StartedFetch;
+use send::CacheOutcome;
 
 /// Most rounds of lookup and fetch before a request goes to an endpoint on its own. Each further
 /// round follows a fetch whose result is of no use to the request.
@@ -262,7 +262,7 @@ impl Cached<'_> {
             if let Some((born, why, is_first)) = fetched.take()
                 && let Some(found) = found.as_ref().filter(|it| it.object.born() == born)
             {
-                let told = Told::fetched(&found.object, now, why, is_first);
+                let told = CacheOutcome::fetched(&found.object, now, why, is_first);
                 return send::stored(exchange, found, &told).await;
             }
             let stale = match found {
@@ -329,7 +329,7 @@ impl Cached<'_> {
             match self.follow(exchange, joined, fallback, why).await {
                 Followed::Answered(outcome) => return outcome,
                 Followed::Stale(found) => {
-                    let told = Told::stale(&found.object, now);
+                    let told = CacheOutcome::stale(&found.object, now);
                     return send::stored(exchange, &found, &told).await;
                 }
                 Followed::Alone(reason) => {
@@ -374,15 +374,15 @@ impl Cached<'_> {
     /// The use of a stored object for a request.
     fn use_for(&self, object: &Object, asked: &RequestDirectives, key: &Key, now: Instant) -> Use {
         match self.caching.rules.usable(&object.stored(now), asked) {
-            Usable::Fresh => Use::Serve(Told::hit(object, now)),
-            Usable::Accepted => Use::Serve(Told::stale(object, now)),
+            Usable::Fresh => Use::Serve(CacheOutcome::hit(object, now)),
+            Usable::Accepted => Use::Serve(CacheOutcome::stale(object, now)),
             Usable::WhileRevalidating if self.cache.has_failed(key, now) => {
-                Use::Serve(Told::stale(object, now))
+                Use::Serve(CacheOutcome::stale(object, now))
             }
-            Usable::WhileRevalidating => Use::Refresh(Told::stale(object, now)),
+            Usable::WhileRevalidating => Use::Refresh(CacheOutcome::stale(object, now)),
             Usable::AfterValidation { on_error } => {
                 if on_error == OnError::Serve && self.cache.has_failed(key, now) {
-                    Use::Serve(Told::stale(object, now))
+                    Use::Serve(CacheOutcome::stale(object, now))
                 } else {
                     Use::Validate(on_error)
                 }
@@ -523,8 +523,12 @@ impl Cached<'_> {
             Released::Found => Followed::LookAgain,
             Released::Unconfirmed => Followed::AskPlainly,
             Released::Renewed { object, body } if object.answers(&view(exchange)) => {
-                let told =
-                    Told::renewed(&object, exchange.progress.arrived(), why, begun.is_some());
+                let told = CacheOutcome::renewed(
+                    &object,
+                    exchange.progress.arrived(),
+                    why,
+                    begun.is_some(),
+                );
                 Followed::Answered({
                     let found = Found {
                         body,
@@ -553,7 +557,7 @@ impl Cached<'_> {
         &self,
         exchange: &mut Exchange<'_>,
         follower: Follower,
-        begun: Option<Begun>,
+        begun: Option<StartedFetch>,
         arrival: &Arrival,
         why: Forward,
     ) -> Followed {
@@ -572,7 +576,7 @@ impl Cached<'_> {
                 Err(Gone::Client) => Followed::Answered(gone(exchange)),
             };
         }
-        let told = Told::arriving(&follower, arrival, why, is_first);
+        let told = CacheOutcome::arriving(&follower, arrival, why, is_first);
         let outcome = send::arriving(exchange, follower, arrival, &told).await;
         if let Some(begun) = &begun {
             begun.note(exchange);
@@ -583,9 +587,9 @@ impl Cached<'_> {
 
 /// The use of a stored object.
 enum Use {
-    Serve(Told),
+    Serve(CacheOutcome),
     /// Serve it, and validate it in the background.
-    Refresh(Told),
+    Refresh(CacheOutcome),
     Validate(OnError),
 }
 
@@ -593,7 +597,7 @@ enum Use {
 struct Following {
     follower: Follower,
     /// The fetch that the request has started, if it is the first.
-    begun: Option<Begun>,
+    begun: Option<StartedFetch>,
 }
 
 /// The result of following a fetch.
@@ -605,7 +609,7 @@ enum Followed {
     Alone(Unanswered),
     LookAgain,
     /// The fetched response is stored; it was new at this moment.
-    Stored(Born),
+    Stored(GeneratedAt),
     /// Ask the endpoint again, without conditions.
     AskPlainly,
 }

@@ -46,17 +46,17 @@ const CACHE_NAME: &str = "Evenkeel";
 
 /// The origin of an answer, for `Cache-Status` and the log.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct CacheOutcome {
     result: CacheResult,
     /// Why the answer is not a hit.
     reason: Option<Unanswered>,
     status: CacheStatus<'static>,
 }
 
-impl Told {
+impl CacheOutcome {
     /// The response was stored and fresh.
     pub fn hit(object: &Object, now: Instant) -> Self {
-        Told {
+        CacheOutcome {
             result: CacheResult::Hit,
             reason: None,
             status: CacheStatus {
@@ -68,7 +68,7 @@ impl Told {
 
     /// The response was fetched for this request, and is stored.
     pub fn fetched(object: &Object, now: Instant, why: Forward, is_first: bool) -> Self {
-        Told {
+        CacheOutcome {
             result: if is_first {
                 CacheResult::Miss
             } else {
@@ -88,7 +88,7 @@ impl Told {
 
     /// The response was stored and stale.
     pub fn stale(object: &Object, now: Instant) -> Self {
-        Told {
+        CacheOutcome {
             result: CacheResult::Stale,
             ..Self::hit(object, now)
         }
@@ -96,7 +96,7 @@ impl Told {
 
     /// The response was stored, and an endpoint has confirmed it.
     pub fn renewed(object: &Object, now: Instant, why: Forward, is_first: bool) -> Self {
-        Told {
+        CacheOutcome {
             result: CacheResult::Revalidated,
             reason: None,
             status: CacheStatus {
@@ -113,7 +113,7 @@ impl Told {
     pub fn arriving(follower: &Follower, arrival: &Arrival, why: Forward, is_first: bool) -> Self {
         let passing = follower.passing();
         let reason = passing.map_or(Unanswered::Forward(why), Unanswered::NotStored);
-        Told {
+        CacheOutcome {
             result: if is_first {
                 CacheResult::Miss
             } else {
@@ -146,7 +146,11 @@ fn caching<'a>(exchange: &Exchange<'a>) -> Option<&'a Caching> {
 }
 
 /// Answers with a stored response, or with the parts of it that the request asks for.
-pub(super) async fn stored(exchange: &mut Exchange<'_>, found: &Found, told: &Told) -> Outcome {
+pub(super) async fn stored(
+    exchange: &mut Exchange<'_>,
+    found: &Found,
+    told: &CacheOutcome,
+) -> Outcome {
     let Found { object, body, .. } = found;
     let request = view(exchange);
     let age = object.age(exchange.progress.arrived());
@@ -196,7 +200,7 @@ struct Sending<'a> {
     body: Option<&'a FilePart>,
     body_len: u64,
     age: Duration,
-    told: &'a Told,
+    told: &'a CacheOutcome,
     persistence: Persistence,
     /// Whether the body gets a content coding on its way.
     decision: Decision,
@@ -405,7 +409,7 @@ pub(super) async fn arriving(
     exchange: &mut Exchange<'_>,
     mut follower: Follower,
     arrival: &Arrival,
-    told: &Told,
+    told: &CacheOutcome,
 ) -> Outcome {
     let figures = &mut exchange.progress.figures;
     figures.cache = Some(told.result);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::line::Said;
+use super::line::EventContent;
 
 /// The socket of the journal.
 const SOCKET: &str = "/run/systemd/journal/socket";
@@ -50,13 +50,13 @@ impl Journal {
     ///
     /// # Errors
     /// The journal is away, or takes nothing for now.
-    pub fn write(&self, level: tracing::Level, said: &Said) -> io::Result<()> {
+    pub fn write(&self, level: tracing::Level, said: &EventContent) -> io::Result<()> {
         self.socket.send_to(&entry(level, said), &self.path)?;
         Ok(())
     }
 }
 
-fn entry(level: tracing::Level, said: &Said) -> Vec<u8> {
+fn entry(level: tracing::Level, said: &EventContent) -> Vec<u8> {
     let mut out = Vec::with_capacity(256 + said.message.len());
     // As syslog numbers them.
     let priority = match level {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn entries() {
-        let said = Said {
+        let said = EventContent {
             message: "two\nMESSAGE=forged".into(),
             fields: vec![("upstream", "app".into()), ("up", 2.into())],
         };
@@ -117,9 +117,9 @@ mod tests {
         assert!(Journal::at(&path).is_err());
         let listening = UnixDatagram::bind(&path).expect("a path of its own");
         let journal = Journal::at(&path).expect("it listens");
-        let said = Said {
+        let said = EventContent {
             message: "hello".into(),
-            ..Said::default()
+            ..EventContent::default()
         };
         journal
             .write(tracing::Level::INFO, &said)

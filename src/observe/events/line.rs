@@ -22,16 +22,16 @@ pub enum Look {
 
 /// The content of an event.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct EventContent {
     /// The sentence.
     pub message: String,
     /// Names and numbers in the sentence, as fields.
     pub fields: Vec<(&'static str, Value)>,
 }
 
-impl Said {
+impl EventContent {
     pub(super) fn of(event: &tracing::Event<'_>) -> Self {
-        let mut said = Said::default();
+        let mut said = EventContent::default();
         event.record(&mut said);
         said
     }
@@ -41,7 +41,7 @@ impl Said {
     }
 }
 
-impl Visit for Said {
+impl Visit for EventContent {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
@@ -90,7 +90,7 @@ pub(super) fn unix_us() -> u64 {
 }
 
 /// One line with its end.
-pub(super) fn line(look: Look, unix_us: u64, level: tracing::Level, said: &Said) -> String {
+pub(super) fn line(look: Look, unix_us: u64, level: tracing::Level, said: &EventContent) -> String {
     let (unix_s, micros) = (unix_us / 1_000_000, unix_us % 1_000_000);
     let mut out = Moment::from_unix(unix_s).rfc3339();
     // Writing to a string can't fail, here and below.
@@ -108,7 +108,7 @@ pub(super) fn line(look: Look, unix_us: u64, level: tracing::Level, said: &Said)
     out
 }
 
-fn json(time: String, level: tracing::Level, said: &Said) -> String {
+fn json(time: String, level: tracing::Level, said: &EventContent) -> String {
     let mut bytes = Vec::with_capacity(256);
     let mut object = serde_json::Serializer::new(&mut bytes);
     let written = object.serialize_map(None).and_then(|mut object| {
@@ -153,8 +153,8 @@ pub(super) fn push_plain(out: &mut String, text: &str) {
 mod tests {
     use super::*;
 
-    fn said(message: &str) -> Said {
-        Said {
+    fn said(message: &str) -> EventContent {
+        EventContent {
             message: message.into(),
             fields: [("upstream", "a\"b\n".into()), ("up", 2.into())]
                 .into_iter()

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tracing::Subscriber;
 use tracing_subscriber::layer::Context;
 
-use super::line::{self, Said};
+use super::line::{self, EventContent};
 
 /// Events that are kept.
 const KEPT: usize = 200;
@@ -77,7 +77,7 @@ pub(super) struct Layer;
 
 impl<S: Subscriber> tracing_subscriber::Layer<S> for Layer {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
-        let said = Said::of(event);
+        let said = EventContent::of(event);
         let mut text = String::new();
         line::push_plain(&mut text, &said.message);
         let level = line::level_word(*event.metadata().level());

@@ -10,7 +10,7 @@ use tracing::Subscriber;
 use tracing_subscriber::layer::Context;
 
 use super::journal::Journal;
-use super::line::{self, Look, Said};
+use super::line::{self, EventContent, Look};
 use crate::config::{Colour, EventFormat};
 
 /// Events that may wait for the thread before they are dropped.
@@ -32,7 +32,7 @@ enum Message {
 struct Event {
     unix_us: u64,
     level: tracing::Level,
-    said: Said,
+    said: EventContent,
 }
 
 /// The target of events.
@@ -108,7 +108,7 @@ impl<S: Subscriber> tracing_subscriber::Layer<S> for Layer {
         let event = Event {
             unix_us: line::unix_us(),
             level: *event.metadata().level(),
-            said: Said::of(event),
+            said: EventContent::of(event),
         };
         if self.messages.try_send(Message::Event(event)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -210,9 +210,9 @@ impl Event {
         Event {
             unix_us: line::unix_us(),
             level: tracing::Level::WARN,
-            said: Said {
+            said: EventContent {
                 message,
-                ..Said::default()
+                ..EventContent::default()
             },
         }
     }

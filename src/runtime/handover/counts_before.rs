@@ -30,12 +30,12 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(in crate::runtime) struct CountsBefore {
     /// Dropped, it ends the thread.
     stop: PipeWriter,
-    thread: JoinHandle<Option<Unheard>>,
+    thread: JoinHandle<Option<CountingPredecessor>>,
 }
 
 /// A process before this one that goes on counting, and nobody hears of it any more.
 #[derive(Debug)]
-pub(in crate::runtime) struct Unheard {
+pub(in crate::runtime) struct CountingPredecessor {
     pub channel: Channel,
     /// Its counts, as far as this process has heard of them.
     pub counted: Saved,
@@ -53,8 +53,8 @@ impl CountsBefore {
     ) -> io::Result<Self> {
         channel.set_timeout(Some(MESSAGE_TIMEOUT))?;
         let (stopped, stop) = io::pipe()?;
-        let mut hearing = Hearing {
-            before: Unheard {
+        let mut hearing = CountsReceiver {
+            before: CountingPredecessor {
                 channel,
                 counted: Saved::Nothing,
             },
@@ -77,7 +77,7 @@ impl CountsBefore {
 
     /// Hears of them no more. Gives the process that goes on counting, if one does. May
     /// block for a moment.
-    pub fn leave(self) -> Option<Unheard> {
+    pub fn leave(self) -> Option<CountingPredecessor> {
         drop(self.stop);
         // It panicked: nobody knows how far it came.
         self.thread.join().ok().flatten()
@@ -85,9 +85,9 @@ impl CountsBefore {
 }
 
 /// The counts that were heard so far.
-struct Hearing {
+struct CountsReceiver {
     /// The process that is heard of.
-    before: Unheard,
+    before: CountingPredecessor,
     /// Counts of processes that have ended, which it does not have.
     rest: Saved,
     /// The sum of both, as it was taken over last.
@@ -95,7 +95,7 @@ struct Hearing {
     current: CurrentSources,
 }
 
-impl Hearing {
+impl CountsReceiver {
     /// Hears of further counts; `None` where the process has ended.
     fn hear(&mut self) -> Option<()> {
         let (bytes, descriptors) = self.before.channel.receive().ok()??;
@@ -114,7 +114,7 @@ impl Hearing {
                 channel.set_timeout(Some(MESSAGE_TIMEOUT)).ok()?;
                 // The one that ends has told all that it counts.
                 self.rest = self.told.since(&counted);
-                self.before = Unheard { channel, counted };
+                self.before = CountingPredecessor { channel, counted };
             }
             Ok(Word::Known(_) | Word::Serve) | Err(_) => {}
         }

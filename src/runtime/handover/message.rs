@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::state::Known;
-use crate::discovery::SourcesKept;
+use crate::discovery::SourcesSnapshot;
 use crate::net::Address;
 use crate::net::handover::Channel;
 use crate::net::listen::FileIdentity;
@@ -58,7 +58,7 @@ pub(in crate::runtime) struct Offer {
     pub control: Option<String>,
     /// The answers of the sources of endpoints.
     #[serde(default)]
-    pub discovered: SourcesKept,
+    pub discovered: SourcesSnapshot,
 }
 
 /// The sockets of one address.

@@ -9,6 +9,6 @@ pub(super) mod message;
 mod predecessor;
 mod state;
 
-pub(super) use counts_before::{CountsBefore, Unheard};
+pub(super) use counts_before::{CountingPredecessor, CountsBefore};
 pub(super) use predecessor::Inheritance;
 pub(super) use state::{Known, LearnedByUpstream};

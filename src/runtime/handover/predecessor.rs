@@ -11,9 +11,9 @@ use super::message::{
 };
 use super::state::Known;
 use crate::admin::STATUS_PAGE;
-use crate::discovery::SourcesKept;
+use crate::discovery::SourcesSnapshot;
 use crate::net::Address;
-use crate::net::given::{self, GivenSocket, GivenSockets, Giver};
+use crate::net::given::{self, InheritedSocket, InheritedSockets, SocketProvider};
 use crate::net::handover::Channel;
 use crate::observe::figures::CurrentSources;
 
@@ -26,14 +26,14 @@ pub(in crate::runtime) struct Predecessor {
     channel: Channel,
     /// Address of its control socket.
     control: Option<String>,
-    discovered: SourcesKept,
+    discovered: SourcesSnapshot,
 }
 
 /// The inheritance that a start begins with, beside its configuration.
 #[derive(Debug, Default)]
 pub(in crate::runtime) struct Inheritance {
     pub predecessor: Option<Predecessor>,
-    pub sockets: GivenSockets,
+    pub sockets: InheritedSockets,
 }
 
 impl Inheritance {
@@ -83,7 +83,7 @@ impl Inheritance {
     }
 
     /// The answers of the sources of endpoints to the process before.
-    pub fn discovered(&self) -> Option<&SourcesKept> {
+    pub fn discovered(&self) -> Option<&SourcesSnapshot> {
         Some(&self.predecessor.as_ref()?.discovered)
     }
 
@@ -96,7 +96,7 @@ impl Inheritance {
 }
 
 /// Reads the offer.
-fn take(channel: &Channel) -> io::Result<(Offer, GivenSockets)> {
+fn take(channel: &Channel) -> io::Result<(Offer, InheritedSockets)> {
     let received = channel.receive()?;
     let (bytes, descriptors) = received.ok_or(io::ErrorKind::UnexpectedEof)?;
     let Versioned { version } = read(&bytes)?;
@@ -107,7 +107,7 @@ fn take(channel: &Channel) -> io::Result<(Offer, GivenSockets)> {
         )));
     }
     let offer: Offer = read(&bytes)?;
-    let mut sockets = GivenSockets::default();
+    let mut sockets = InheritedSockets::default();
     let mut descriptors = descriptors.into_iter();
     for offered in &offer.sockets {
         for descriptor in descriptors.by_ref().take(offered.count) {
@@ -115,7 +115,7 @@ fn take(channel: &Channel) -> io::Result<(Offer, GivenSockets)> {
                 Role::Listener => &offered.name,
                 Role::StatusPage => STATUS_PAGE,
             };
-            let mut socket = GivenSocket::new(Giver::Predecessor, name, descriptor)?;
+            let mut socket = InheritedSocket::new(SocketProvider::Predecessor, name, descriptor)?;
             if let Some(wanted) = address(&offered.wanted) {
                 socket = socket.wanted_at(wanted);
             }

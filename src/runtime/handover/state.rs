@@ -11,15 +11,15 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use evenkeel_policy::balance::Evidence;
-use evenkeel_policy::chooser::ChooserKept;
+use evenkeel_policy::chooser::ChooserSnapshot;
 use evenkeel_policy::endpoint::{Admin, EndpointState, Outages};
-use evenkeel_policy::health::EndpointKept;
+use evenkeel_policy::health::EndpointSnapshot;
 use evenkeel_tls::TicketKeys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config;
-use crate::discovery::{ChangesKept, Discovery};
+use crate::discovery::{ChangesSnapshot, Discovery};
 use crate::maintenance::UnderMaintenance;
 use crate::net::clock;
 use crate::observe::figures::{AdminWord, Sources};
@@ -36,7 +36,7 @@ type Configured<'a> = ((usize, &'a config::Upstream), &'a Arc<SharedUpstream>);
 pub(in crate::runtime) struct Known {
     upstreams: BTreeMap<String, Upstream>,
     /// The changes of operators to the lists of endpoints.
-    changes: ChangesKept,
+    changes: ChangesSnapshot,
     /// Of each worker: what its balancers have learned, by upstream.
     learned: Vec<BTreeMap<String, Learned>>,
     /// The keys of tickets.
@@ -216,7 +216,7 @@ fn endpoints(
             unreachables: kept.outages.unreachables,
             errors_in_row: kept.errors_in_row,
             unreachable_in_row: kept.unreachable_in_row,
-            ghosts: kept.ghosts.map(|(count, left)| (count, millis(left))),
+            ghosts: kept.phantoms.map(|(count, left)| (count, millis(left))),
             answers,
             last_probe: last_probe.map_or(Value::Null, |it| serde_json::json!(it)),
         };
@@ -264,12 +264,12 @@ impl Upstream {
 }
 
 impl Endpoint {
-    fn kept(&self) -> EndpointKept {
-        let mut answers = EndpointKept::default().answers;
+    fn kept(&self) -> EndpointSnapshot {
+        let mut answers = EndpointSnapshot::default().answers;
         let known = answers.iter_mut().zip(&self.answers);
         known.for_each(|(it, known)| *it = *known);
         let time = Duration::from_millis;
-        EndpointKept {
+        EndpointSnapshot {
             admin: match self.admin.as_deref() {
                 Some("drain") => Admin::Drain,
                 Some("stop") => Admin::Stop,
@@ -290,7 +290,7 @@ impl Endpoint {
             },
             errors_in_row: self.errors_in_row,
             unreachable_in_row: self.unreachable_in_row,
-            ghosts: self.ghosts.map(|(count, left)| (count, time(left))),
+            phantoms: self.ghosts.map(|(count, left)| (count, time(left))),
             answers,
         }
     }
@@ -300,7 +300,7 @@ impl Endpoint {
 fn learned_by_upstream(sides: Vec<LearnedSide>) -> BTreeMap<String, Learned> {
     let now = clock::now();
     let sides = sides.into_iter().filter_map(|side| {
-        let ChooserKept { mean, endpoints } = side.chooser.keep(now)?;
+        let ChooserSnapshot { mean, endpoints } = side.chooser.keep(now)?;
         let endpoints = endpoints.into_iter();
         let endpoints = endpoints.map(|(name, it)| (name, (it.sum, it.answers)));
         let learned = Learned {
@@ -332,7 +332,7 @@ impl LearnedByUpstream {
                 let endpoints = learned.endpoints.iter();
                 let evidence = |&(sum, answers): &(f64, f64)| Evidence { sum, answers };
                 let endpoints = endpoints.map(|(name, it)| (name.clone(), evidence(it)));
-                let kept = ChooserKept {
+                let kept = ChooserSnapshot {
                     mean: learned.mean,
                     endpoints: endpoints.collect(),
                 };

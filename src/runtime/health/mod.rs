@@ -122,7 +122,7 @@ impl Health {
                     known.follow_settings(current);
                     known
                 }
-                None => UpstreamWatch::new(OfUpstream::new(&self.common, shared, current)),
+                None => UpstreamWatch::new(UpstreamContext::new(&self.common, shared, current)),
             }
         }));
     }
@@ -153,7 +153,7 @@ impl Current {
 }
 
 /// State that the tasks of one upstream share.
-struct OfUpstream {
+struct UpstreamContext {
     common: Rc<Common>,
     shared: Arc<SharedUpstream>,
     probe_share: Rc<Share>,
@@ -161,9 +161,9 @@ struct OfUpstream {
     current: RefCell<Current>,
 }
 
-impl OfUpstream {
+impl UpstreamContext {
     fn new(common: &Rc<Common>, shared: &Arc<SharedUpstream>, current: Current) -> Rc<Self> {
-        Rc::new(OfUpstream {
+        Rc::new(UpstreamContext {
             probe_share: common.probe_permits.share(),
             try_share: common.try_permits.share(),
             common: common.clone(),
@@ -180,14 +180,14 @@ impl OfUpstream {
 
 /// One upstream and its endpoints, watched.
 struct UpstreamWatch {
-    of: Rc<OfUpstream>,
+    of: Rc<UpstreamContext>,
     /// The list that `endpoints` was made from.
     members: Option<Arc<Members>>,
     endpoints: Vec<EndpointWatch>,
 }
 
 impl UpstreamWatch {
-    fn new(of: Rc<OfUpstream>) -> Self {
+    fn new(of: Rc<UpstreamContext>) -> Self {
         UpstreamWatch {
             of,
             members: None,
@@ -238,7 +238,7 @@ impl UpstreamWatch {
     }
 }
 
-impl OfUpstream {
+impl UpstreamContext {
     /// The shown probes of its endpoints.
     fn probes(&self) -> Arc<UpstreamProbes> {
         let current = self.current();
@@ -254,7 +254,7 @@ struct EndpointWatch {
 }
 
 impl EndpointWatch {
-    fn new(of: &Rc<OfUpstream>, endpoint: Arc<SharedEndpoint>) -> Self {
+    fn new(of: &Rc<UpstreamContext>, endpoint: Arc<SharedEndpoint>) -> Self {
         let mut watch = EndpointWatch {
             watch: Watch {
                 upstream: of.clone(),
@@ -295,7 +295,7 @@ impl Drop for EndpointWatch {
 /// One endpoint, watched.
 #[derive(Clone)]
 struct Watch {
-    upstream: Rc<OfUpstream>,
+    upstream: Rc<UpstreamContext>,
     endpoint: Arc<SharedEndpoint>,
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use evenkeel_policy::balance::Balance;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking};
+use evenkeel_policy::dispatch::{Acquired, SlotRequest};
 use evenkeel_policy::endpoint::Flag;
 use evenkeel_policy::observation::Observed;
 use evenkeel_testkit::deadline::until;
@@ -158,7 +158,7 @@ fn an_unreachable_endpoint_is_tried_until_it_opens() {
     let is_unreachable = || endpoint.has(Flag::Unreachable);
     until("it counts as unreachable", || {
         let now = clock::now();
-        let asking = Asking {
+        let asking = SlotRequest {
             tried: &[],
             key: 0,
             pinned_to: None,

@@ -20,11 +20,11 @@ use super::handover::message::{Offer, OfferedSockets, Role, VERSION};
 use super::listeners::Lent;
 use crate::admin::STATUS_PAGE;
 use crate::config::Config;
-use crate::discovery::{Discovery, SourcesKept};
+use crate::discovery::{Discovery, SourcesSnapshot};
 use crate::net::listen::SocketFile;
 use successor::Plan;
 
-pub(super) use successor::{Failed, Heard};
+pub(super) use successor::{Failed, StartProgress};
 pub(super) use upgrading::Upgrading;
 
 /// How the program that follows is started: as this one was, unless another file is
@@ -91,7 +91,7 @@ impl Invocation {
                 program: env!("CARGO_PKG_VERSION").to_owned(),
                 sockets,
                 control: control.map(ToString::to_string),
-                discovered: SourcesKept::default(),
+                discovered: SourcesSnapshot::default(),
             },
             discovery: discovery.clone(),
             descriptors,

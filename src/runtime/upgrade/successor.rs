@@ -19,9 +19,9 @@ use crate::net::given::SERVICE_MANAGER_VARIABLES;
 use crate::net::handover::Channel;
 use crate::observe::figures::{CurrentSources, Sources};
 use crate::observe::inquiry::{Question, ask};
-use crate::observe::upgrades::Tell;
+use crate::observe::upgrades::CountsReport;
 use crate::runtime::handover::message::{Answer, CHANNEL_VARIABLE, Offer, Word};
-use crate::runtime::handover::{Known, Unheard};
+use crate::runtime::handover::{CountingPredecessor, Known};
 use crate::runtime::service::WATCHDOG_PID_VARIABLE;
 use crate::upstream::SharedUpstream;
 
@@ -126,12 +126,12 @@ pub(in crate::runtime) struct Plan {
 #[derive(Debug)]
 pub(in crate::runtime) struct Starting {
     child: SharedChild,
-    heard: JoinHandle<Result<Heard, Failed>>,
+    heard: JoinHandle<Result<StartProgress, Failed>>,
 }
 
 /// How far a program has come.
 #[derive(Debug)]
-pub(in crate::runtime) enum Heard {
+pub(in crate::runtime) enum StartProgress {
     /// It waits for the word to serve.
     Ready(Successor),
     /// It accepts connections.
@@ -140,24 +140,24 @@ pub(in crate::runtime) enum Heard {
 
 /// Tells a process that is ready to take over what it has to know.
 #[derive(Debug)]
-pub(in crate::runtime) struct Teller {
+pub(in crate::runtime) struct StateSender {
     pub sources: Arc<Sources>,
     pub upstreams: Vec<Arc<SharedUpstream>>,
     pub discovery: Arc<Discovery>,
 }
 
-impl Teller {
+impl StateSender {
     /// Tells it the present state. Work of milliseconds is done on a thread beside.
-    async fn tell(self, successor: Successor) -> Result<Heard, Failed> {
+    async fn tell(self, successor: Successor) -> Result<StartProgress, Failed> {
         let asked = ask(&self.sources.inquiries, Question::Learned).await;
         let told = tokio::task::spawn_blocking(move || {
-            let Teller {
+            let StateSender {
                 sources,
                 upstreams,
                 discovery,
             } = self;
             let known = Known::of(&sources, &upstreams, &discovery, asked.answers);
-            successor.tell(known).map(Heard::Ready)
+            successor.tell(known).map(StartProgress::Ready)
         });
         told.await?
     }
@@ -268,7 +268,7 @@ impl Starting {
     ///
     /// # Errors
     /// The thread can't be started.
-    pub fn begin(plan: Plan, teller: Teller) -> io::Result<Self> {
+    pub fn begin(plan: Plan, teller: StateSender) -> io::Result<Self> {
         let (tell, started) = oneshot::channel();
         let child = SharedChild::default();
         let of_thread = child.clone();
@@ -293,14 +293,14 @@ impl Starting {
     ///
     /// # Cancellation
     /// Nothing is lost by dropping the future.
-    pub async fn heard(&mut self) -> Result<Heard, Failed> {
+    pub async fn heard(&mut self) -> Result<StartProgress, Failed> {
         (&mut self.heard).await?
     }
 
     /// Has the program serve, on a thread beside; [`heard`](Self::heard) tells whether it
     /// does.
     pub fn have_serve(&mut self, successor: Successor) {
-        let serve = || successor.serve().map(Heard::Serving);
+        let serve = || successor.serve().map(StartProgress::Serving);
         self.heard = tokio::task::spawn_blocking(serve);
     }
 
@@ -418,18 +418,18 @@ impl Successor {
     }
 
     /// Keeps figures shown here from exceeding those that the successor knows. It gets the counts
-    /// more often once that [begins](CountsTeller::begin).
-    pub fn counts_teller(self, current: CurrentSources) -> CountsTeller {
+    /// more often once that [begins](CountsSender::begin).
+    pub fn counts_teller(self, current: CurrentSources) -> CountsSender {
         // If the kernel refuses, the timeout of messages holds.
         let _ = self.channel.set_receive_timeout(Some(COUNTED_TIMEOUT));
-        let telling = Arc::new(Telling {
+        let telling = Arc::new(CountsChannel {
             channel: Mutex::new(Some(self.channel)),
             current,
         });
         let tell = telling.clone();
         let upgrades = telling.current.get().upgrades.clone();
-        upgrades.tell_by(Tell::new(move || tell.tell()));
-        CountsTeller {
+        upgrades.tell_by(CountsReport::new(move || tell.tell()));
+        CountsSender {
             telling,
             is_over: Arc::default(),
             thread: None,
@@ -439,13 +439,13 @@ impl Successor {
 
 /// Counts on their way to the successor.
 #[derive(Debug)]
-struct Telling {
+struct CountsChannel {
     /// `None` once the successor has ended.
     channel: Mutex<Option<Channel>>,
     current: CurrentSources,
 }
 
-impl Telling {
+impl CountsChannel {
     /// Tells it, and waits for a moment until it counts from there.
     fn tell(&self) {
         let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
@@ -470,7 +470,7 @@ impl Telling {
     }
 
     /// Hands it the channel of the process before this one. Nothing is told after that.
-    fn leave(&self, Unheard { channel, counted }: Unheard) {
+    fn leave(&self, CountingPredecessor { channel, counted }: CountingPredecessor) {
         let mut open = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(successor) = open.take() else {
             return;
@@ -490,13 +490,13 @@ impl Telling {
 
 /// Tells the successor the counts.
 #[derive(Debug)]
-pub(in crate::runtime) struct CountsTeller {
-    telling: Arc<Telling>,
+pub(in crate::runtime) struct CountsSender {
+    telling: Arc<CountsChannel>,
     is_over: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl CountsTeller {
+impl CountsSender {
     /// Tells it each second from now on. It serves its status page once it knows the
     /// first counts: this process is to take no further request by then.
     ///
@@ -521,7 +521,7 @@ impl CountsTeller {
 
     /// Tells it once more, and leaves it the process before this one, if that still
     /// counts. Blocks for a moment.
-    pub fn finish(self, before: Option<Unheard>) {
+    pub fn finish(self, before: Option<CountingPredecessor>) {
         self.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread {
             thread.thread().unpark();

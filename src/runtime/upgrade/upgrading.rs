@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use super::Invocation;
-use super::successor::{CountsTeller, Failed, Heard, Starting, Teller};
+use super::successor::{CountsSender, Failed, StartProgress, Starting, StateSender};
 use crate::admin::{Outcome, STATUS_PAGE};
 use crate::runtime::handover::CountsBefore;
 use crate::runtime::listeners::Lent;
@@ -19,7 +19,7 @@ pub(in crate::runtime) struct Upgrading {
     invocation: Invocation,
     starting: Option<Starting>,
     asker: Option<oneshot::Sender<Outcome>>,
-    counts: Option<CountsTeller>,
+    counts: Option<CountsSender>,
 }
 
 /// The first process of a container: its end is the container's.
@@ -72,7 +72,7 @@ impl Upgrading {
     ///
     /// # Cancellation
     /// Nothing is lost by dropping the future.
-    pub async fn heard(&mut self) -> Result<Heard, Failed> {
+    pub async fn heard(&mut self) -> Result<StartProgress, Failed> {
         match &mut self.starting {
             Some(starting) => starting.heard().await,
             None => std::future::pending().await,
@@ -83,11 +83,11 @@ impl Upgrading {
     pub fn follow(
         &mut self,
         process: &mut Process,
-        heard: Result<Heard, Failed>,
+        heard: Result<StartProgress, Failed>,
         service: &mut ServiceManager,
     ) -> bool {
         let successor = match heard {
-            Ok(Heard::Ready(successor)) => {
+            Ok(StartProgress::Ready(successor)) => {
                 process.lend_control_path();
                 service.succeeded_by(successor.pid);
                 if let Some(starting) = &mut self.starting {
@@ -95,7 +95,7 @@ impl Upgrading {
                 }
                 return false;
             }
-            Ok(Heard::Serving(successor)) => successor,
+            Ok(StartProgress::Serving(successor)) => successor,
             Err(failed) => {
                 self.end(process, service, &failed);
                 return false;
@@ -177,7 +177,7 @@ fn start(
     let timeout = config.server.upgrade_timeout;
     let plan = invocation.plan(binary, &lent, &config, &process.discovery, timeout)?;
     tracing::info!("upgrade: starting {}", plan.program.display());
-    let teller = Teller {
+    let teller = StateSender {
         sources: process.sources(),
         upstreams: process.upstreams.clone(),
         discovery: process.discovery.clone(),

@@ -18,7 +18,7 @@ use crate::net::stream::{Carrying, Peeked, Stream};
 
 /// The facts on a request before its head is written.
 #[derive(Debug, Clone)]
-pub struct Asking {
+pub struct StreamRequest {
     /// The scheme of the requested URL.
     pub scheme: Scheme,
     /// How its body is framed.
@@ -34,7 +34,7 @@ const UNOPENED: StreamId = 0;
 #[derive(Debug)]
 struct EndpointStream {
     connection: Rc<Http2Connection>,
-    asking: Asking,
+    asking: StreamRequest,
     id: Cell<StreamId>,
     request: RequestWriting,
     /// Once the head of the response was read.
@@ -61,7 +61,7 @@ enum ResponseReading {
 
 impl Http2Connection {
     /// A stream for an exchange. The stream is opened when the head of its request is written.
-    pub fn stream(self: &Rc<Self>, asking: Asking) -> Stream {
+    pub fn stream(self: &Rc<Self>, asking: StreamRequest) -> Stream {
         Stream::carried(Box::new(EndpointStream {
             connection: self.clone(),
             request: asking.writing(),
@@ -72,7 +72,7 @@ impl Http2Connection {
     }
 }
 
-impl Asking {
+impl StreamRequest {
     fn writing(&self) -> RequestWriting {
         let dialect = self.call.as_ref().map(|it| it.dialect);
         if dialect == Some(Dialect::WebText) && self.framing != BodyFraming::None {

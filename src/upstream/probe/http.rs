@@ -6,7 +6,7 @@
 use evenkeel_proto::http1::{BodyDecoder, Parsed, parse_odd_response, parse_response};
 use evenkeel_proto::{BodyFraming, Method, ResponseError, ResponseHead};
 
-use super::{Awaited, Came, ProbeFailure, read, send};
+use super::{Awaited, ProbeFailure, ReceivedExcerpt, read, send};
 use crate::config::ProbeRequest;
 use crate::net::stream::Stream;
 
@@ -80,7 +80,7 @@ pub(super) async fn ask(
 pub(super) fn closed() -> ProbeFailure {
     ProbeFailure::Closed {
         awaited: Awaited::Answer,
-        came: Came::default(),
+        came: ReceivedExcerpt::default(),
     }
 }
 

@@ -12,7 +12,7 @@ use evenkeel_proto::{BodyFraming, Method, ResponseHead, Scheme, grpc};
 use super::{Answer, ProbeFailure, http, read, send};
 use crate::config::ProbeRequest;
 use crate::net::stream::Stream;
-use crate::upstream::http2::{Asking, Fault, Http2Connection, Step};
+use crate::upstream::http2::{Fault, Http2Connection, Step, StreamRequest};
 
 /// The status of a service that is well: `SERVING` of `HealthCheckResponse.ServingStatus`.
 const SERVING: u64 = 1;
@@ -162,7 +162,7 @@ async fn over_http2<T>(
     } else {
         Scheme::Http
     };
-    let mut stream = connection.stream(Asking {
+    let mut stream = connection.stream(StreamRequest {
         scheme,
         framing,
         call: None,

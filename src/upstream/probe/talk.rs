@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel_proto::probe::{Dialogue, Fault, Step};
 
-use super::{Awaited, Came, ProbeFailure, Progress, read, send};
+use super::{Awaited, ProbeFailure, Progress, ReceivedExcerpt, read, send};
 use crate::net::stream::Stream;
 
 /// Most bytes of an unfinished message.
@@ -15,7 +15,7 @@ const MOST_LEAVING: Duration = Duration::from_millis(100);
 const MOST_LEFT: usize = 64 * 1024;
 
 /// A server that is well.
-pub(super) struct Well {
+pub(super) struct HealthyServer {
     /// The proof.
     pub seen: String,
     /// The bytes to send before the connection is closed.
@@ -27,7 +27,7 @@ pub(super) async fn talk(
     stream: &mut Stream,
     dialogue: &mut impl Dialogue,
     progress: &Progress,
-) -> Result<Well, ProbeFailure> {
+) -> Result<HealthyServer, ProbeFailure> {
     let mut input = Vec::new();
     let mut to_send = dialogue.opening();
     loop {
@@ -37,8 +37,8 @@ pub(super) async fn talk(
             let _ = send(stream, &to_send).await;
             to_send.clear();
         }
-        match dialogue.hear(&input).map_err(ProbeFailure::Fault)? {
-            Step::Alive { seen, farewell } => return Ok(Well { seen, farewell }),
+        match dialogue.handle_input(&input).map_err(ProbeFailure::Fault)? {
+            Step::Alive { seen, farewell } => return Ok(HealthyServer { seen, farewell }),
             Step::Go { consumed, send } => {
                 input.drain(..consumed);
                 to_send = send;
@@ -51,7 +51,7 @@ pub(super) async fn talk(
                 Ok(0) => {
                     return Err(ProbeFailure::Closed {
                         awaited: Awaited::Words(dialogue.awaited()),
-                        came: Came::begin_of(&input),
+                        came: ReceivedExcerpt::begin_of(&input),
                     });
                 }
                 Ok(_) => {}

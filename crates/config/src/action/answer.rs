@@ -10,7 +10,7 @@ use super::super::surroundings::read_body;
 use super::super::tree::SourcePlace;
 use super::super::value::FieldValue;
 use super::super::written::{self, Answer, AnswerParts};
-use super::{Around, WrittenAction};
+use super::{ActionContext, WrittenAction};
 
 /// Statuses of answers without a body (RFC 9110 §6.4.1).
 const WITHOUT_BODY: [u16; 2] = [204, 304];
@@ -31,7 +31,7 @@ impl WrittenAction for Boxed<Answer> {
         }
     }
 
-    fn resolve(&self, around: Around<'_>, report: &mut Report) -> Option<Box<FixedAnswer>> {
+    fn resolve(&self, around: ActionContext<'_>, report: &mut Report) -> Option<Box<FixedAnswer>> {
         let read = read_body(&self.file, around.surroundings.folder, report)?;
         let (file, body) = match read {
             Some((path, body)) => (Some(path), body),

@@ -15,7 +15,7 @@ use super::super::surroundings::{NameLookup, Surroundings, absolute};
 use super::super::tree::SourcePlace;
 use super::super::value::{OrRegex, Path};
 use super::super::written::{self, CompressTable, FilesParts, FilesTable, Switch};
-use super::{Around, WrittenAction};
+use super::{ActionContext, WrittenAction};
 
 impl WrittenAction for written::ShortFiles {
     type Action = Box<Files>;
@@ -33,7 +33,7 @@ impl WrittenAction for written::ShortFiles {
         }
     }
 
-    fn resolve(&self, around: Around<'_>, report: &mut Report) -> Option<Box<Files>> {
+    fn resolve(&self, around: ActionContext<'_>, report: &mut Report) -> Option<Box<Files>> {
         let (it, surroundings) = (&self.0, around.surroundings);
         // First, so that its mistakes are reported whatever else is missing.
         let overload = it.overload.value.as_ref()?;

@@ -4,7 +4,7 @@ use super::super::diagnostics::Report;
 use super::super::location::{is_of_variable, unknown_words, value_named};
 use super::super::written::{self, RedirectTable};
 use super::super::{Location, Redirect};
-use super::{Around, WrittenAction};
+use super::{ActionContext, WrittenAction};
 
 impl WrittenAction for written::Redirect {
     type Action = Box<Redirect>;
@@ -13,7 +13,7 @@ impl WrittenAction for written::Redirect {
         check(&self.0, report);
     }
 
-    fn resolve(&self, _: Around<'_>, _: &mut Report) -> Option<Box<Redirect>> {
+    fn resolve(&self, _: ActionContext<'_>, _: &mut Report) -> Option<Box<Redirect>> {
         Some(Box::new(Redirect {
             status: self.0.status.value.as_ref()?.value.get(),
             location: Location::new(&self.0.to.value.as_ref()?.value.0),

@@ -8,7 +8,7 @@ use super::super::diagnostics::Report;
 use super::super::setting::{Bounded, Placed, Resolve};
 use super::super::tree::SourcePlace;
 use super::super::written::{self, Split, SplitPart, SplitTable};
-use super::{Around, WrittenAction};
+use super::{ActionContext, WrittenAction};
 
 /// The names of upstreams, lane and priority are checked with all references.
 impl WrittenAction for Vec<Placed<SplitTable>> {
@@ -39,7 +39,7 @@ impl WrittenAction for Vec<Placed<SplitTable>> {
         }
     }
 
-    fn resolve(&self, around: Around<'_>, _: &mut Report) -> Option<Box<Split>> {
+    fn resolve(&self, around: ActionContext<'_>, _: &mut Report) -> Option<Box<Split>> {
         let parts = self.iter().map(|Placed { value, .. }| {
             let upstream = value.upstream.value.as_ref()?;
             Some(SplitPart {

@@ -10,7 +10,7 @@ use super::super::chance::Chance;
 use super::super::diagnostics::Report;
 use super::super::reserved::HeaderName;
 use super::super::setting::{Field, Map, OneOrMore, Placed, Setting, options};
-use super::super::shape::{Again, Shape};
+use super::super::shape::{Recursive, Shape};
 use super::super::tree::Node;
 use super::super::value::{
     Beginning, ClientItem, Host, Method, OrRegex, Path, Text, WantedValue, Window,
@@ -140,7 +140,7 @@ impl Setting for Nested {
     }
 
     fn shape() -> Shape {
-        Shape::Again(Again {
+        Shape::Recursive(Recursive {
             shape: Match::shape,
             words: "a table as in `match`",
             pointer: "#/properties/route/items/properties/match",
@@ -186,25 +186,25 @@ conditions! {
 }
 
 /// A value that may be written and still set no condition.
-trait Asking {
+trait ConditionValue {
     fn asks_nothing(&self) -> bool {
         false
     }
 }
 
-impl<T> Asking for OneOrMore<T> {}
+impl<T> ConditionValue for OneOrMore<T> {}
 
-impl Asking for Scheme {}
+impl ConditionValue for Scheme {}
 
-impl Asking for Chance {}
+impl ConditionValue for Chance {}
 
-impl<K, T> Asking for Map<K, T> {
+impl<K, T> ConditionValue for Map<K, T> {
     fn asks_nothing(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-fn asks_nothing<T: Asking>(field: &Field<T>) -> bool {
+fn asks_nothing<T: ConditionValue>(field: &Field<T>) -> bool {
     match &field.value {
         Some(value) => value.asks_nothing(),
         // The mistaken value may be meant to set a condition.

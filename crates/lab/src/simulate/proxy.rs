@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use evenkeel_policy::Instant;
 use evenkeel_policy::balance::Balance;
 use evenkeel_policy::chooser::Chooser;
-use evenkeel_policy::dispatch::{Acquired, Asking, Dispatcher, LaneSettings};
+use evenkeel_policy::dispatch::{Acquired, Dispatcher, LaneSettings, SlotRequest};
 use evenkeel_policy::endpoint::{EndpointId, EndpointSettings, EndpointState, Reservation, Tried};
 use evenkeel_policy::health::HealthSettings;
 use evenkeel_policy::queue::{Left, QueueSettings, Ticket};
@@ -152,7 +152,7 @@ impl Proxy {
     }
 
     /// Asks for an endpoint, for the request in `slot`.
-    pub fn acquire(&mut self, worker: usize, slot: usize, asking: &Asking<'_>) -> Acquired {
+    pub fn acquire(&mut self, worker: usize, slot: usize, asking: &SlotRequest<'_>) -> Acquired {
         while self.wakers.len() <= slot {
             let bell = Bell {
                 slot: self.wakers.len(),

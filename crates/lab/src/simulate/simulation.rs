@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_policy::Instant;
-use evenkeel_policy::dispatch::{Acquired, Asking};
+use evenkeel_policy::dispatch::{Acquired, SlotRequest};
 use evenkeel_policy::endpoint::{EndpointId, Reservation, Tried};
 use evenkeel_policy::queue::{Left, Ticket};
 use slab::Slab;
@@ -207,7 +207,7 @@ impl Simulation<'_> {
     fn acquire(&mut self, slot: usize) -> Acquired {
         let now = self.agenda.instant();
         let request = &self.requests[slot];
-        let asking = Asking {
+        let asking = SlotRequest {
             tried: &request.tried,
             key: request.work.key,
             pinned_to: None,

@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 
 use slab::Slab;
 
-use self::waker::{Elsewhere, Id, register};
+use self::waker::{Id, RemoteWakes, register};
 use crate::poller::{Interest, Poller, Side, Source};
 use crate::prefetch::PrefetchHint;
 
@@ -65,7 +65,7 @@ pub struct Tasks {
     set: Rc<Set>,
     /// Becomes readable when other threads have woken tasks. It is never read: each signal is
     /// an event of its own.
-    calls: Source<Arc<Elsewhere>>,
+    calls: Source<Arc<RemoteWakes>>,
     poller: Poller,
 }
 
@@ -137,7 +137,7 @@ impl Tasks {
     /// The thread has one already, or a poller.
     pub fn of_this_thread() -> io::Result<Self> {
         let poller = Poller::of_this_thread()?;
-        let elsewhere = Arc::new(Elsewhere::new()?);
+        let elsewhere = Arc::new(RemoteWakes::new()?);
         let calls = Source::new(elsewhere.clone(), Interest::Read)?;
         let set = Rc::new(Set {
             number: register(&elsewhere),

@@ -16,17 +16,17 @@ use super::SET;
 
 /// The part of a set that other threads use to wake its tasks.
 #[derive(Debug)]
-pub(super) struct Elsewhere {
+pub(super) struct RemoteWakes {
     woken: Mutex<Vec<Id>>,
     /// Wakes the thread of the tasks.
     event: OwnedFd,
 }
 
 /// All sets, for the wakers of other threads. The number of a set is its index.
-static SETS: RwLock<Vec<Weak<Elsewhere>>> = RwLock::new(Vec::new());
+static SETS: RwLock<Vec<Weak<RemoteWakes>>> = RwLock::new(Vec::new());
 
 /// Registers a set; returns its number.
-pub(super) fn register(elsewhere: &Arc<Elsewhere>) -> u16 {
+pub(super) fn register(elsewhere: &Arc<RemoteWakes>) -> u16 {
     let mut sets = SETS.write().unwrap_or_else(PoisonError::into_inner);
     let free = sets.iter().position(|it| it.strong_count() == 0);
     let number = free.unwrap_or(sets.len());
@@ -37,10 +37,10 @@ pub(super) fn register(elsewhere: &Arc<Elsewhere>) -> u16 {
     u16::try_from(number).expect("there are fewer threads")
 }
 
-impl Elsewhere {
+impl RemoteWakes {
     /// Nothing was woken.
     pub fn new() -> Result<Self, Errno> {
-        Ok(Elsewhere {
+        Ok(RemoteWakes {
             woken: Mutex::default(),
             event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
@@ -69,7 +69,7 @@ impl Elsewhere {
     }
 }
 
-impl AsFd for Elsewhere {
+impl AsFd for RemoteWakes {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }

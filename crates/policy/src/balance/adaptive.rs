@@ -24,7 +24,7 @@ use crate::Instant;
 
 use super::draw::Draw;
 use super::least::{Compared, Least, Share};
-use super::{BalancerKept, Learned, LearnsFrom, Promises, Ranking, Split, View, kept};
+use super::{BalancerSnapshot, Learned, LearnsFrom, Promises, Ranking, Split, View, kept};
 use crate::members::Moved;
 use crate::observation::{Answer, Observation};
 
@@ -301,7 +301,7 @@ impl Ranking for Adaptive {
         self.slowness(index).map(Learned::Slowness)
     }
 
-    fn keep(&self, now: Instant) -> Option<BalancerKept> {
+    fn keep(&self, now: Instant) -> Option<BalancerSnapshot> {
         let kept = self.evidence.iter().map(|evidence| {
             let mut evidence = *evidence;
             evidence.at?;
@@ -311,14 +311,14 @@ impl Ranking for Adaptive {
                 answers: evidence.answers,
             })
         });
-        let kept = BalancerKept {
+        let kept = BalancerSnapshot {
             mean: self.mean,
             endpoints: kept.collect(),
         };
         (!kept.is_empty()).then_some(kept)
     }
 
-    fn restore(&mut self, kept: &BalancerKept, now: Instant) {
+    fn restore(&mut self, kept: &BalancerSnapshot, now: Instant) {
         self.mean = kept.finite_mean();
         self.resize(kept.endpoints.len());
         for (index, kept::Evidence { sum, answers }) in kept.evidence() {

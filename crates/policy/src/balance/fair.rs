@@ -158,7 +158,7 @@ impl Ranking for Fair {
             WeightMode::Peak => self.search(
                 view,
                 |load, _| load == 0,
-                // Ghosts make it look busier, but take no place from it.
+                // Phantoms make it look busier, but take no place from it.
                 |state| {
                     if state.in_flight() < state.weight() {
                         (1.0, 1.0)
@@ -316,9 +316,9 @@ mod tests {
         assert_eq!(picks(&mut balancer, &site, 2), [0, 0]);
         site.load(&[2, 1]);
         assert_eq!(balancer.pick(&site.view()), None);
-        // A ghost takes no place.
+        // A phantom takes no place.
         site.load(&[1, 1]);
-        site.state(0).set_ghosts(5);
+        site.state(0).set_phantoms(5);
         assert_eq!(balancer.pick(&site.view()), Some(0));
         assert!(balancer.refuses_when_busy());
         assert!(!fair(true, WeightMode::Idle).refuses_when_busy());

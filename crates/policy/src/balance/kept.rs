@@ -5,7 +5,7 @@
 
 /// The learned state of a balancer.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct BalancerKept {
+pub struct BalancerSnapshot {
     /// The mean of the upstream, in the balancer's own measure.
     pub mean: Option<f64>,
     /// By position: the evidence on each endpoint.
@@ -21,7 +21,7 @@ pub struct Evidence {
     pub answers: f64,
 }
 
-impl BalancerKept {
+impl BalancerSnapshot {
     /// Whether nothing was learned.
     pub fn is_empty(&self) -> bool {
         self.mean.is_none() && self.endpoints.iter().all(Option::is_none)

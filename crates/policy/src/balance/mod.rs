@@ -27,7 +27,7 @@ mod turns;
 mod two_choices;
 
 pub use fair::{FairOptions, WeightMode};
-pub use kept::{BalancerKept, Evidence};
+pub use kept::{BalancerSnapshot, Evidence};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,7 +149,7 @@ macro_rules! balancers {
             }
 
             /// The learned state, for another process; `None` if there is none.
-            pub(crate) fn keep(&self, now: Instant) -> Option<BalancerKept> {
+            pub(crate) fn keep(&self, now: Instant) -> Option<BalancerSnapshot> {
                 match &self.0 {
                     $( BalancerState::$name(it) => it.keep(now), )*
                 }
@@ -157,7 +157,7 @@ macro_rules! balancers {
 
             /// Goes on from the state of a balancer of the same kind in another
             /// process, whose endpoints are at these positions.
-            pub(crate) fn restore(&mut self, kept: &BalancerKept, now: Instant) {
+            pub(crate) fn restore(&mut self, kept: &BalancerSnapshot, now: Instant) {
                 match &mut self.0 {
                     $( BalancerState::$name(it) => it.restore(kept, now), )*
                 }
@@ -288,12 +288,12 @@ trait Ranking {
     }
 
     /// The learned state, for another process.
-    fn keep(&self, _now: Instant) -> Option<BalancerKept> {
+    fn keep(&self, _now: Instant) -> Option<BalancerSnapshot> {
         None
     }
 
     /// Goes on from the learned state of another process.
-    fn restore(&mut self, _kept: &BalancerKept, _now: Instant) {}
+    fn restore(&mut self, _kept: &BalancerSnapshot, _now: Instant) {}
 
     /// Most exchanges in flight that it allows the endpoint.
     fn cap(&self, _view: &View<'_>, _index: usize) -> u32 {

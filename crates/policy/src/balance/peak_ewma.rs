@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::Instant;
 
 use super::draw::Draw;
-use super::{BalancerKept, Evidence, Learned, LearnsFrom, Promises, Ranking, Split, View};
+use super::{BalancerSnapshot, Evidence, Learned, LearnsFrom, Promises, Ranking, Split, View};
 use crate::members::Moved;
 use crate::observation::{Answer, Observation};
 
@@ -147,19 +147,19 @@ impl Ranking for PeakEwma {
         Some(Learned::Time(Duration::from_secs_f64(seconds)))
     }
 
-    fn keep(&self, now: Instant) -> Option<BalancerKept> {
+    fn keep(&self, now: Instant) -> Option<BalancerSnapshot> {
         let endpoints = (0..self.costs.len()).map(|index| {
             let sum = self.seconds(index, now)?;
             Some(Evidence { sum, answers: 1.0 })
         });
-        let kept = BalancerKept {
+        let kept = BalancerSnapshot {
             mean: self.mean,
             endpoints: endpoints.collect(),
         };
         (!kept.is_empty()).then_some(kept)
     }
 
-    fn restore(&mut self, kept: &BalancerKept, now: Instant) {
+    fn restore(&mut self, kept: &BalancerSnapshot, now: Instant) {
         let is_time = |seconds: f64| (0.0..MOST_SECONDS).contains(&seconds);
         self.mean = kept.finite_mean().filter(|it| is_time(*it));
         self.costs.resize(kept.endpoints.len(), None);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::chooser::Chooser;
-use crate::dispatch::{Acquired, Asking, Dispatcher};
+use crate::dispatch::{Acquired, Dispatcher, SlotRequest};
 use crate::endpoint::{EndpointId, EndpointSettings, Flag};
 use crate::hash;
 use crate::observation::{Answer, Observed};
@@ -119,7 +119,7 @@ impl Site {
     }
 
     pub(super) fn reserve(&self, balancer: &mut Balancer) -> Option<usize> {
-        let asking = Asking {
+        let asking = SlotRequest {
             tried: &[],
             key: 0,
             pinned_to: None,
@@ -154,7 +154,7 @@ struct Shape {
     max_in_flight: Option<u32>,
     flag: Option<Flag>,
     load: u32,
-    ghosts: u32,
+    phantoms: u32,
     ramp: u16,
     errors: u16,
     is_tried: bool,
@@ -174,21 +174,31 @@ fn shape() -> impl Strategy<Value = Shape> {
         Some(Flag::Unreachable),
     ]);
     let limit = prop::option::weighted(0.3, 0..4_u32);
-    let ghosts = prop::sample::select(vec![0, 0, 0, 1, 7]);
+    let phantoms = prop::sample::select(vec![0, 0, 0, 1, 7]);
     let ramp = prop::sample::select(vec![256, 256, 100, 0]);
     let errors = prop::sample::select(vec![0, 0, 1, 4]);
-    (0..5_u32, limit, flag, 0..5_u32, ghosts, ramp, errors, 0..5).prop_map(
-        |(weight, max_in_flight, flag, load, ghosts, ramp, errors, tried)| Shape {
-            weight,
-            max_in_flight,
-            flag,
-            load: load.min(max_in_flight.unwrap_or(u32::MAX)),
-            ghosts,
-            ramp,
-            errors,
-            is_tried: tried == 0,
-        },
+    (
+        0..5_u32,
+        limit,
+        flag,
+        0..5_u32,
+        phantoms,
+        ramp,
+        errors,
+        0..5,
     )
+        .prop_map(
+            |(weight, max_in_flight, flag, load, phantoms, ramp, errors, tried)| Shape {
+                weight,
+                max_in_flight,
+                flag,
+                load: load.min(max_in_flight.unwrap_or(u32::MAX)),
+                phantoms,
+                ramp,
+                errors,
+                is_tried: tried == 0,
+            },
+        )
 }
 
 fn shapes() -> impl Strategy<Value = Vec<Shape>> {
@@ -222,7 +232,7 @@ proptest! {
         let mut tried = Vec::new();
         for (index, shape) in shapes.iter().enumerate() {
             let state = site.state(index);
-            state.set_ghosts(shape.ghosts);
+            state.set_phantoms(shape.phantoms);
             state.set_ramp(shape.ramp);
             (0..shape.errors).for_each(|_| _ = state.count_error());
             shape.flag.iter().for_each(|&flag| _ = state.set(flag, true));
@@ -433,7 +443,7 @@ fn an_idle_endpoint_of_many_keeps_a_share() {
 fn ghosts_are_avoided() {
     for balance in Balance::variants() {
         let site = Site::new(&[1, 1]);
-        site.state(0).set_ghosts(1);
+        site.state(0).set_phantoms(1);
         let mut balancer = Balancer::new(balance, 7);
         if balancer.promises().in_flight == Split::Otherwise {
             continue;

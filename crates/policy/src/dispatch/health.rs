@@ -8,7 +8,7 @@ use super::{Dispatcher, lock};
 use crate::Instant;
 use crate::chooser::Chooser;
 use crate::endpoint::{Admin, EndpointState, Flag, Reservation};
-use crate::health::{Change, ChangeKind, EndpointKept, Guard, Probed, Records};
+use crate::health::{Change, ChangeKind, EndpointSnapshot, Guard, Probed, Records};
 use crate::observation::{Answer, Observed};
 use crate::sync::{MutexGuard, Ordering};
 
@@ -185,14 +185,14 @@ impl Dispatcher {
     }
 
     /// The state of the endpoint for another process.
-    pub fn keep(&self, endpoint: &EndpointState, now: Instant) -> EndpointKept {
+    pub fn keep(&self, endpoint: &EndpointState, now: Instant) -> EndpointSnapshot {
         lock(&self.records.0).keep(endpoint, now)
     }
 
     /// Has new endpoints go on from their state in another process.
     pub fn restore<'a>(
         &self,
-        kept: impl IntoIterator<Item = (&'a EndpointState, EndpointKept)>,
+        kept: impl IntoIterator<Item = (&'a EndpointState, EndpointSnapshot)>,
         now: Instant,
     ) {
         let mut records = lock(&self.records.0);

@@ -1,7 +1,7 @@
 //! The outcome that an exchange would have now; takes no slot.
 
 use super::no_slot::NoSlot;
-use super::{Asking, Dispatcher, OnFull, lane_index, lock};
+use super::{Dispatcher, OnFull, SlotRequest, lane_index, lock};
 use crate::chooser::Chooser;
 use crate::endpoint::EndpointId;
 use crate::queue::Refusal;
@@ -31,7 +31,7 @@ impl Dispatcher {
     /// a copy of the real one: a pick changes it.
     ///
     /// If keys share the queue, the exchange has a key without waiters.
-    pub fn outlook(&self, chooser: &mut Chooser, asking: &Asking<'_>) -> Outlook {
+    pub fn outlook(&self, chooser: &mut Chooser, asking: &SlotRequest<'_>) -> Outlook {
         let may_join = {
             let waiters = lock(&self.waiters.0);
             chooser.follow(&waiters.members);
@@ -55,7 +55,7 @@ impl Dispatcher {
     }
 
     /// The endpoint that the balancer would pick, with room or without.
-    pub fn pick(&self, chooser: &mut Chooser, asking: &Asking<'_>) -> Option<EndpointId> {
+    pub fn pick(&self, chooser: &mut Chooser, asking: &SlotRequest<'_>) -> Option<EndpointId> {
         self.update(chooser);
         let members = &chooser.members;
         let mut view = asking.view(members);
@@ -70,7 +70,7 @@ impl Dispatcher {
         Chooser {
             members, balancer, ..
         }: &mut Chooser,
-        asking: &Asking<'_>,
+        asking: &SlotRequest<'_>,
         on_full: OnFull,
     ) -> Result<EndpointId, NoSlot> {
         if !self.is_open(lane_index(asking.lane)) {

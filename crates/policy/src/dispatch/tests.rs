@@ -11,8 +11,8 @@ use crate::queue::Discipline;
 const BALANCES: [Balance; 3] = [Balance::Random, Balance::RoundRobin, Balance::ShortestQueue];
 
 /// The asking of an exchange that comes now, without a key and a lane.
-pub(super) fn newcomer(tried: &[Tried], now: Instant) -> Asking<'_> {
-    Asking {
+pub(super) fn newcomer(tried: &[Tried], now: Instant) -> SlotRequest<'_> {
+    SlotRequest {
         tried,
         key: 0,
         pinned_to: None,
@@ -84,7 +84,7 @@ impl Site {
         self.now += Duration::from_millis(milliseconds);
     }
 
-    fn asking<'a>(&self, tried: &'a [Tried]) -> Asking<'a> {
+    fn asking<'a>(&self, tried: &'a [Tried]) -> SlotRequest<'a> {
         newcomer(tried, self.now)
     }
 
@@ -93,7 +93,7 @@ impl Site {
         self.acquire_with(&asking)
     }
 
-    fn acquire_with(&mut self, asking: &Asking<'_>) -> Acquired {
+    fn acquire_with(&mut self, asking: &SlotRequest<'_>) -> Acquired {
         self.dispatcher
             .acquire(&mut self.chooser, asking, Waker::noop())
     }
@@ -115,7 +115,7 @@ impl Site {
         self.queued_with(&asking)
     }
 
-    fn queued_with(&mut self, asking: &Asking<'_>) -> Ticket {
+    fn queued_with(&mut self, asking: &SlotRequest<'_>) -> Ticket {
         match self.acquire_with(asking) {
             Acquired::Queued(ticket) => ticket,
             other => panic!("{other:?}"),
@@ -272,7 +272,7 @@ fn who_tries_again_keeps_its_place_and_goes_elsewhere() {
     site.pass(5);
     let newer = site.queued(&[]);
     let tried = [sent(held[0] as u32)];
-    let retried = Asking {
+    let retried = SlotRequest {
         arrived: early,
         ..site.asking(&tried)
     };
@@ -352,7 +352,7 @@ fn an_operators_stop_is_not_waited_out() {
 fn lanes_leave_slots_to_the_others() {
     let limits = [(1, Some(3))];
     let mut site = Site::with_lanes(Balance::RoundRobin, &limits, &[1], QueueSettings::default());
-    let slow = Asking {
+    let slow = SlotRequest {
         lane: Some(0),
         ..site.asking(&[])
     };
@@ -384,7 +384,7 @@ fn a_lane_leaves_places_in_the_queue_to_the_others() {
         ..QueueSettings::default()
     };
     let mut site = Site::with_lanes(Balance::RoundRobin, &[(1, Some(4))], &[2], queue);
-    let slow = Asking {
+    let slow = SlotRequest {
         lane: Some(0),
         ..site.asking(&[])
     };
@@ -417,14 +417,14 @@ fn a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() {
     assert_eq!(site.reserved(&[]), Some(0));
     let mut waiters = Vec::new();
     for priority in [2, 0, 0] {
-        let asking = Asking {
+        let asking = SlotRequest {
             priority,
             ..site.asking(&[])
         };
         waiters.push(site.queued_with(&asking));
         site.pass(1);
     }
-    let urgent = Asking {
+    let urgent = SlotRequest {
         priority: 9,
         ..site.asking(&[])
     };
@@ -538,7 +538,7 @@ fn an_endpoint_that_refused_is_asked_again_in_time_or_once_a_connection_opens() 
 fn a_key_waits_for_its_endpoint_for_a_while() {
     let limits = [(1, Some(1)), (1, Some(1))];
     let mut site = Site::new(Balance::Carp, &limits, QueueSettings::default());
-    let key = |site: &Site, key| Asking {
+    let key = |site: &Site, key| SlotRequest {
         key,
         ..site.asking(&[])
     };
@@ -583,7 +583,7 @@ fn a_key_waits_for_its_endpoint_for_a_while() {
 }
 
 /// The endpoint whose slot this one takes, and how it was chosen.
-fn reserved(site: &mut Site, asking: &Asking<'_>) -> (usize, Choice) {
+fn reserved(site: &mut Site, asking: &SlotRequest<'_>) -> (usize, Choice) {
     match site.acquire_with(asking) {
         Acquired::Reserved {
             reservation,
@@ -597,7 +597,7 @@ fn reserved(site: &mut Site, asking: &Asking<'_>) -> (usize, Choice) {
 fn a_pinned_connection_leads_to_its_endpoint_past_the_balancer() {
     let limits = [(1, Some(1)), (1000, Some(1))];
     let mut site = Site::new(Balance::ShortestQueue, &limits, QueueSettings::default());
-    let pinned_to_first = |site: &Site| Asking {
+    let pinned_to_first = |site: &Site| SlotRequest {
         pinned_to: Some(Pin::Connection(EndpointId::new(0))),
         ..site.asking(&[])
     };
@@ -626,7 +626,7 @@ fn higher_priority_is_served_first() {
     assert_eq!(site.reserved(&[]), Some(0));
     let normal = site.queued(&[]);
     site.pass(1);
-    let urgent = Asking {
+    let urgent = SlotRequest {
         priority: 5,
         ..site.asking(&[])
     };
@@ -703,7 +703,7 @@ fn codel_sees_the_late_ones_of_every_priority() {
     assert_eq!(site.reserved(&[]), Some(0));
     let late = site.queued(&[]);
     site.pass(150);
-    let urgent = Asking {
+    let urgent = SlotRequest {
         priority: 9,
         ..site.asking(&[])
     };
@@ -820,7 +820,7 @@ mod outlook {
                         }
                     }
                     Step::Ask { lane } => {
-                        let asking = Asking { lane, ..site.asking(&[]) };
+                        let asking = SlotRequest { lane, ..site.asking(&[]) };
                         let outlook = site.dispatcher.outlook(&mut site.chooser.clone(), &asking);
                         let behind = site.dispatcher.waiting();
                         let acquired = match site.acquire_with(&asking) {
@@ -860,7 +860,7 @@ fn who_waits_is_told_by_lane_and_priority() {
     assert_eq!(site.reserved(&[]), Some(0));
     let mut tickets = Vec::new();
     for (lane, priority) in [(None, 0), (Some(0), 2), (None, 5), (None, 0)] {
-        let asking = Asking {
+        let asking = SlotRequest {
             lane,
             priority,
             ..site.asking(&[])

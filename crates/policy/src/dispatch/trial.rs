@@ -2,7 +2,7 @@
 
 use super::{Dispatcher, Ordering};
 use crate::Instant;
-use crate::candidates::Standing;
+use crate::candidates::CandidateClass;
 use crate::endpoint::{EndpointId, EndpointState, Flag, Reservation, Tried};
 use crate::members::Members;
 
@@ -49,7 +49,7 @@ impl Dispatcher {
         };
         let states = states.iter().map(|it| &**it);
         states.filter(move |state| {
-            let is_due = state.has(Flag::Trial) && Standing::Ejected.has(state, tried, now);
+            let is_due = state.has(Flag::Trial) && CandidateClass::Ejected.has(state, tried, now);
             is_due && members.is_in_turn(state, now)
         })
     }
@@ -60,11 +60,11 @@ impl Dispatcher {
 pub(super) fn reserve_at(
     state: &EndpointState,
     cap: u32,
-    standing: Standing,
+    standing: CandidateClass,
     now: Instant,
 ) -> Option<Reservation> {
     let reservation = state.try_reserve(cap)?;
-    let is_out = standing != Standing::Untried && state.is_guessed_out();
+    let is_out = standing != CandidateClass::Untried && state.is_guessed_out();
     Some(if is_out {
         reservation.as_trial(state.begin_trial(now))
     } else {

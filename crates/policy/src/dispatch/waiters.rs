@@ -11,10 +11,10 @@ use super::no_slot::NoSlot;
 use super::trial::reserve_at;
 use super::{Dispatcher, Waiters, lane_index, lock, wake};
 use crate::Instant;
-use crate::candidates::{Candidates, Standing};
+use crate::candidates::{CandidateClass, Candidates};
 use crate::endpoint::{EndpointState, Reservation, Tried};
 use crate::members::Members;
-use crate::queue::{Fit, KeptTo, Refusal, Waiter};
+use crate::queue::{Affinity, Fit, Refusal, Waiter};
 use crate::sync::Ordering;
 
 impl Dispatcher {
@@ -142,7 +142,7 @@ impl Dispatcher {
     /// A slot for this waiter, if one is free.
     fn reserve_for(&self, members: &Members, waiter: &Waiter, now: Instant) -> Option<Reservation> {
         if let Some(only) = kept_to(members, waiter, now) {
-            return reserve_at(only, u32::MAX, Standing::Untried, now);
+            return reserve_at(only, u32::MAX, CandidateClass::Untried, now);
         }
         if let Some(reservation) = self.reserve_trial(members, &waiter.tried, now) {
             return Some(reservation);
@@ -207,7 +207,7 @@ fn takes(members: &Members, waiter: &Waiter, endpoint: &EndpointState, now: Inst
         None => {
             let tried = &waiter.tried;
             let is_one = |it: Candidates| it.has(endpoint, tried, now);
-            let is_untried = Standing::Untried.has(endpoint, tried, now);
+            let is_untried = CandidateClass::Untried.has(endpoint, tried, now);
             is_untried || members.candidates(tried, now).is_some_and(is_one)
         }
     }
@@ -216,9 +216,9 @@ fn takes(members: &Members, waiter: &Waiter, endpoint: &EndpointState, now: Inst
 /// The endpoint that a waiter is kept to for now: that of its key, or of its
 /// client's connection.
 fn kept_to<'a>(members: &'a Members, waiter: &Waiter, now: Instant) -> Option<&'a EndpointState> {
-    let KeptTo { endpoint, .. } = waiter.kept_to.filter(|it| now < it.until)?;
+    let Affinity { endpoint, .. } = waiter.kept_to.filter(|it| now < it.until)?;
     let state = members.get(endpoint)?;
-    Standing::Untried
+    CandidateClass::Untried
         .has(state, &waiter.tried, now)
         .then_some(&**state)
 }

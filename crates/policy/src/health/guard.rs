@@ -10,7 +10,7 @@ use crate::Instant;
 use crate::endpoint::{EndpointId, EndpointState, Flag, Trial};
 
 /// Errors in a row before an endpoint looks busier than it is.
-const GHOST_AFTER: u16 = 3;
+const PHANTOM_AFTER: u16 = 3;
 /// Errors in a row before it is out for a while.
 const EJECT_AFTER: u16 = 5;
 /// Errors in a row are no chance where the rest would make as many with at most
@@ -25,7 +25,7 @@ const HAND_OVER: Duration = Duration::from_millis(100);
 pub(super) const WINDOW: usize = 10;
 const FIRST_EJECTION: Duration = Duration::from_secs(1);
 const LONGEST_EJECTION: Duration = Duration::from_secs(16);
-const LONGEST_GHOST: Duration = Duration::from_secs(32);
+const LONGEST_PHANTOM: Duration = Duration::from_secs(32);
 
 /// Answers, and how many of them were errors.
 #[derive(Debug, Clone, Copy, Default)]
@@ -164,7 +164,7 @@ impl Records {
 
     /// Whether so many errors in a row are worth a look at the records.
     pub fn are_suspect(errors: u16) -> bool {
-        errors >= GHOST_AFTER
+        errors >= PHANTOM_AFTER
     }
 
     /// The consequence of so many errors in a row: nothing, phantoms, or an
@@ -183,12 +183,12 @@ impl Records {
         if !is_no_chance(errors, rate) {
             return None;
         }
-        let doublings = u32::from(errors - GHOST_AFTER).min(5);
-        let lasts = Duration::from_secs(1 << doublings).min(LONGEST_GHOST);
+        let doublings = u32::from(errors - PHANTOM_AFTER).min(5);
+        let lasts = Duration::from_secs(1 << doublings).min(LONGEST_PHANTOM);
         let until = now + lasts;
         let record = self.of(endpoint)?;
-        record.ghost_until = Some(record.ghost_until.map_or(until, |it| it.max(until)));
-        endpoint.set_ghosts(1);
+        record.phantom_until = Some(record.phantom_until.map_or(until, |it| it.max(until)));
+        endpoint.set_phantoms(1);
         let is_out = record.ejected.is_some();
         let out = self.each().filter(|(_, it)| it.ejected.is_some()).count();
         if errors < EJECT_AFTER || is_out || (out + 1) * 2 > self.members.len() {

@@ -9,7 +9,7 @@ use crate::endpoint::{Admin, EndpointState, Flag, Outages};
 
 /// The state of an endpoint for another process. Times are relative: clocks differ.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EndpointKept {
+pub struct EndpointSnapshot {
     /// The operator's wish.
     pub admin: Admin,
     /// Whether its probes fail.
@@ -35,15 +35,15 @@ pub struct EndpointKept {
     /// Connections in a row that could not be opened.
     pub unreachable_in_row: u16,
     /// Phantom exchanges that stand for its errors, and for how long they do.
-    pub ghosts: Option<(u32, Duration)>,
+    pub phantoms: Option<(u32, Duration)>,
     /// Its answers of the last seconds, this one first, and the errors among them.
     pub answers: [[u32; 2]; WINDOW],
 }
 
-impl EndpointKept {
+impl EndpointSnapshot {
     /// The same without the results of probes.
     pub fn without_probes(self) -> Self {
-        EndpointKept {
+        EndpointSnapshot {
             is_down: false,
             is_unprobed: false,
             probes_passed: 0,
@@ -55,12 +55,12 @@ impl EndpointKept {
 
 impl Records {
     /// The state of a member, for another process.
-    pub fn keep(&mut self, endpoint: &EndpointState, now: Instant) -> EndpointKept {
+    pub fn keep(&mut self, endpoint: &EndpointState, now: Instant) -> EndpointSnapshot {
         let outages = endpoint.outages();
         let mut record = self.of(endpoint).map(|it| it.clone()).unwrap_or_default();
         let is_out = endpoint.has(Flag::Ejected) || endpoint.has(Flag::Trial);
         let until = record.ejected.filter(|_| is_out).map(|it| it.until);
-        EndpointKept {
+        EndpointSnapshot {
             admin: record.admin,
             is_down: endpoint.has(Flag::Down),
             is_unprobed: endpoint.has(Flag::Unprobed),
@@ -73,21 +73,21 @@ impl Records {
             outages,
             errors_in_row: endpoint.errors_in_row(),
             unreachable_in_row: endpoint.unreachable_in_row(),
-            ghosts: (record.ghost_until)
-                .map(|until| (endpoint.ghosts(), until.duration_since(now))),
+            phantoms: (record.phantom_until)
+                .map(|until| (endpoint.phantoms(), until.duration_since(now))),
             answers: record.answers.keep(now),
         }
     }
 
     /// Has a new member go on from its state in another process. Weights are for
     /// [`ramp_up`](Self::ramp_up).
-    pub fn restore(&mut self, endpoint: &EndpointState, kept: &EndpointKept, now: Instant) {
+    pub fn restore(&mut self, endpoint: &EndpointState, kept: &EndpointSnapshot, now: Instant) {
         let has_guard = self.settings.guard;
         let Some(record) = self.of(endpoint) else {
             return;
         };
         let ejected = kept.ejected_for.filter(|_| has_guard);
-        let ghosts = kept.ghosts.filter(|_| has_guard);
+        let phantoms = kept.phantoms.filter(|_| has_guard);
         *record = Record {
             admin: kept.admin,
             probes_passed: kept.probes_passed,
@@ -97,11 +97,11 @@ impl Records {
                 at: now,
                 until: now + left,
             }),
-            ghost_until: ghosts.map(|(_, left)| now + left),
+            phantom_until: phantoms.map(|(_, left)| now + left),
             returned: kept.returned_ago.map(|it| now - it),
             answers: Window::restored(&kept.answers, now),
         };
-        endpoint.set_ghosts(ghosts.map_or(0, |(count, _)| count));
+        endpoint.set_phantoms(phantoms.map_or(0, |(count, _)| count));
         endpoint.set_errors(kept.errors_in_row, kept.unreachable_in_row);
         for (flag, on) in [
             (Flag::Down, kept.is_down),
@@ -164,7 +164,10 @@ mod tests {
         let kept = before.keep(&drained, now);
         assert_eq!(kept.errors_in_row, 3);
         assert_eq!(kept.answers[0], [3, 3]);
-        assert!(kept.ghosts.is_some_and(|(count, _)| count == 1), "{kept:?}");
+        assert!(
+            kept.phantoms.is_some_and(|(count, _)| count == 1),
+            "{kept:?}"
+        );
         // Its clock has begun somewhere else.
         let now_there = Instant::from_nanos(7);
         let after = dispatcher(now_there);

@@ -66,7 +66,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
     let mut host = None;
     let mut has_connection = false;
     let mut has_framing = false;
-    let mut upgrade = Asked::Nothing;
+    let mut upgrade = UpgradeOffer::Nothing;
     let mut expects_continue = false;
     head.credentials = Credentials::OfRequest;
     head.has_cdn_loop = false;
@@ -107,7 +107,7 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
         let options =
             fields::connection_options(buf, &mut head.fields).ok_or(RequestError::TooManyFields)?;
         head.wire.keep_alive = !options.close && (head.wire.keep_alive || options.keep_alive);
-        if let (true, Version::Http11, Asked::For(protocol)) =
+        if let (true, Version::Http11, UpgradeOffer::For(protocol)) =
             (options.upgrade, head.version, upgrade)
         {
             head.wire.upgrade = Some(protocol);
@@ -125,13 +125,13 @@ fn read_fields(buf: &[u8], head: &mut RequestHead) -> Result<(), RequestError> {
 
 /// The protocols that the `Upgrade` fields of a request ask for.
 #[derive(Clone, Copy)]
-enum Asked {
+enum UpgradeOffer {
     Nothing,
     For(Span),
     ForWhatIsIgnored,
 }
 
-impl Asked {
+impl UpgradeOffer {
     /// Deviation: an offer of HTTP or TLS is ignored, as RFC 9110 §7.8 allows. An endpoint that
     /// took `h2c` would get requests that no route has seen. Several fields are ignored too: the
     /// choice of one would be a guess.
@@ -144,9 +144,11 @@ impl Asked {
             })
         };
         match self {
-            Asked::Nothing if value.is_empty() => Asked::ForWhatIsIgnored,
-            Asked::Nothing if !list_items(value.of(buf)).any(is_ignored) => Asked::For(value),
-            _ => Asked::ForWhatIsIgnored,
+            UpgradeOffer::Nothing if value.is_empty() => UpgradeOffer::ForWhatIsIgnored,
+            UpgradeOffer::Nothing if !list_items(value.of(buf)).any(is_ignored) => {
+                UpgradeOffer::For(value)
+            }
+            _ => UpgradeOffer::ForWhatIsIgnored,
         }
     }
 }

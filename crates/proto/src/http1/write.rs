@@ -12,7 +12,7 @@ mod tests;
 use lines::push_all;
 pub use request::{ClientInfo, Forward, Marks, Relayed, TraceMark, Via, request_head};
 pub use response::{
-    Kept, Persistence, RESPONSE_HEAD_GROWTH_MAX, ResponseEdits, STRICT_TRANSPORT_LEN_MAX,
+    HeadReuse, Persistence, RESPONSE_HEAD_GROWTH_MAX, ResponseEdits, STRICT_TRANSPORT_LEN_MAX,
     Transcode, add_strict_transport, connection_field, dated_status_line, kept_of_response_head,
     response_head, status_digits,
 };

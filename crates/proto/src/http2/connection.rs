@@ -127,7 +127,7 @@ enum Payload<'a> {
 }
 
 /// The outcome of a frame.
-type Taken<R> = Result<Option<<R as Role>::Event>, Fatal>;
+type FrameResult<R> = Result<Option<<R as Role>::Event>, Fatal>;
 
 /// A connection of HTTP/2: the common part of both ends.
 #[derive(Debug)]
@@ -340,7 +340,7 @@ impl<R: Role> Core<R> {
         event
     }
 
-    fn read(&mut self, input: &mut &[u8], room: &mut impl FnMut() -> Room<R>) -> Taken<R> {
+    fn read(&mut self, input: &mut &[u8], room: &mut impl FnMut() -> Room<R>) -> FrameResult<R> {
         self.take_preface(input)?;
         loop {
             if let Some(event) = R::pending(self, room)? {
@@ -451,7 +451,7 @@ impl<R: Role> Core<R> {
         head: FrameHead,
         payload: &[u8],
         room: &mut impl FnMut() -> Room<R>,
-    ) -> Taken<R> {
+    ) -> FrameResult<R> {
         let is_of_connection = matches!(
             head.kind,
             FrameKind::Settings | FrameKind::Ping | FrameKind::GoAway | FrameKind::PriorityUpdate

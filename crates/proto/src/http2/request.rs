@@ -51,7 +51,7 @@ impl From<RequestError> for HeadFault {
 
 /// The wishes of a head that have no place in HTTP/1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestExtras {
     /// The scheme; `None` where CONNECT asks for a tunnel, and has none.
     pub scheme: Option<Scheme>,
     /// Whether it opens a WebSocket by an extended CONNECT (RFC 8441). Its head has become that
@@ -86,7 +86,7 @@ struct Reading<'a> {
     pseudo: Pseudo,
     /// Whether the lines of the pseudo-fields were written.
     has_begun: bool,
-    asked: Asked,
+    asked: RequestExtras,
     /// Makes the key of a WebSocket handshake unique.
     nonce: u128,
 }
@@ -106,7 +106,7 @@ impl RequestReader {
         max: usize,
         ends: bool,
         nonce: u128,
-    ) -> Result<Asked, HeadFault> {
+    ) -> Result<RequestExtras, HeadFault> {
         out.clear();
         self.cookies.clear();
         head.fields.clear();
@@ -116,7 +116,7 @@ impl RequestReader {
             head,
             pseudo: Pseudo::default(),
             has_begun: false,
-            asked: Asked {
+            asked: RequestExtras {
                 scheme: None,
                 opens_websocket: false,
             },
@@ -251,7 +251,7 @@ impl Reading<'_> {
         if !is_plain_connect && !is_path && !is_of_server {
             return Err(HeadFault::Malformed);
         }
-        self.asked = Asked {
+        self.asked = RequestExtras {
             scheme: match scheme.map(text) {
                 None => None,
                 Some(b"http") => Some(Scheme::Http),
@@ -302,7 +302,7 @@ impl Reading<'_> {
     }
 
     /// All fields are there.
-    fn end(mut self, ends: bool) -> Result<Asked, HeadFault> {
+    fn end(mut self, ends: bool) -> Result<RequestExtras, HeadFault> {
         self.begin(self.out.len())?;
         if !self.reader.cookies.is_empty() {
             let cookies = std::mem::take(&mut self.reader.cookies);

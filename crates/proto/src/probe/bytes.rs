@@ -23,7 +23,7 @@ impl Dialogue for Bytes<'_> {
         excerpt(self.receive)
     }
 
-    fn hear(&mut self, input: &[u8]) -> Result<Step, Fault> {
+    fn handle_input(&mut self, input: &[u8]) -> Result<Step, Fault> {
         let looked_at = &input[..input.len().min(MAX_LOOKED_AT)];
         if memchr::memmem::find(looked_at, self.receive).is_some() {
             return Ok(Step::Alive {

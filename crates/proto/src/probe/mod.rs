@@ -4,11 +4,11 @@
 //! gives the next step. The prober does the I/O and watches the time.
 //!
 //! ```text
-//!            ┌──────────────── Go ───────────────┐
-//!            ▼                                   │
-//! opening ─▶ hear ── Wait: read more ──▶ hear ───┤
-//!                                                ├── Alive ─▶ farewell, close
-//!                                                └── Fault ─▶ close
+//!            ┌────────────────────── Go ─────────────────────┐
+//!            ▼                                               │
+//! opening ─▶ handle_input ─ Wait: read more ─▶ handle_input ─┤
+//!                                                            ├─ Alive ─▶ farewell, close
+//!                                                            └─ Fault ─▶ close
 //! ```
 
 mod bytes;
@@ -42,7 +42,7 @@ pub trait Dialogue {
     ///
     /// # Errors
     /// The server is not well.
-    fn hear(&mut self, input: &[u8]) -> Result<Step, Fault>;
+    fn handle_input(&mut self, input: &[u8]) -> Result<Step, Fault>;
 }
 
 /// The next step of a conversation.
@@ -208,7 +208,7 @@ mod testing {
         for piece in pieces {
             input.extend_from_slice(piece);
             loop {
-                match dialogue.hear(&input) {
+                match dialogue.handle_input(&input) {
                     Ok(Step::Wait) => break,
                     Ok(Step::Go { consumed, send }) => {
                         assert!(consumed > 0);

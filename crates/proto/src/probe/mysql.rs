@@ -51,7 +51,7 @@ impl<'a> Mysql<'a> {
         }
     }
 
-    fn hear_packet(&mut self, number: u8, payload: &[u8]) -> Option<Result<Heard, Fault>> {
+    fn hear_packet(&mut self, number: u8, payload: &[u8]) -> Option<Result<PacketOutcome, Fault>> {
         let (kind, rest) = payload.split_first()?;
         let Stage::Login { version, switches } = &mut self.stage else {
             if *kind == 0xff {
@@ -64,11 +64,11 @@ impl<'a> Mysql<'a> {
                 version: greeting.version,
                 switches: 0,
             };
-            return Some(Ok(Heard::Send(login)));
+            return Some(Ok(PacketOutcome::Send(login)));
         };
         let greeting = format!("greeting of {version}");
         Some(match kind {
-            0x00 => Ok(Heard::Alive {
+            0x00 => Ok(PacketOutcome::Alive {
                 seen: greeting,
                 farewell: QUIT.to_vec(),
             }),
@@ -76,9 +76,9 @@ impl<'a> Mysql<'a> {
             // client as failed that leaves now.
             0xfe if *switches < MAX_SWITCHES => {
                 *switches += 1;
-                Ok(Heard::Send(packet(number.wrapping_add(1), b"")))
+                Ok(PacketOutcome::Send(packet(number.wrapping_add(1), b"")))
             }
-            0x01 | 0xfe => Ok(Heard::Alive {
+            0x01 | 0xfe => Ok(PacketOutcome::Alive {
                 seen: greeting,
                 farewell: Vec::new(),
             }),
@@ -87,7 +87,7 @@ impl<'a> Mysql<'a> {
                 if REFUSING.contains(&code) {
                     Err(Fault::Refused { said })
                 } else {
-                    Ok(Heard::Alive {
+                    Ok(PacketOutcome::Alive {
                         seen: format!("{greeting}; {said}"),
                         farewell: Vec::new(),
                     })
@@ -99,7 +99,7 @@ impl<'a> Mysql<'a> {
 }
 
 /// The consequence of a packet.
-enum Heard {
+enum PacketOutcome {
     Send(Vec<u8>),
     Alive { seen: String, farewell: Vec<u8> },
 }
@@ -116,7 +116,7 @@ impl Dialogue for Mysql<'_> {
         }
     }
 
-    fn hear(&mut self, input: &[u8]) -> Result<Step, Fault> {
+    fn handle_input(&mut self, input: &[u8]) -> Result<Step, Fault> {
         let unexpected = || Fault::unexpected("a packet of MySQL", input);
         let Some([low, middle, high, number]) = input.first_chunk() else {
             return Ok(Step::Wait);
@@ -130,11 +130,11 @@ impl Dialogue for Mysql<'_> {
         };
         let heard = self.hear_packet(*number, payload);
         Ok(match heard.unwrap_or_else(|| Err(unexpected()))? {
-            Heard::Send(send) => Step::Go {
+            PacketOutcome::Send(send) => Step::Go {
                 consumed: 4 + len,
                 send,
             },
-            Heard::Alive { seen, farewell } => Step::Alive { seen, farewell },
+            PacketOutcome::Alive { seen, farewell } => Step::Alive { seen, farewell },
         })
     }
 }

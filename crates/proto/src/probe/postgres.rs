@@ -110,7 +110,7 @@ impl Dialogue for Postgres<'_> {
         }
     }
 
-    fn hear(&mut self, input: &[u8]) -> Result<Step, Fault> {
+    fn handle_input(&mut self, input: &[u8]) -> Result<Step, Fault> {
         let Some(kind) = input.first().copied() else {
             return Ok(Step::Wait);
         };

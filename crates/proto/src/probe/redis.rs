@@ -24,7 +24,7 @@ impl Dialogue for Redis {
         "answer to PING".to_owned()
     }
 
-    fn hear(&mut self, input: &[u8]) -> Result<Step, Fault> {
+    fn handle_input(&mut self, input: &[u8]) -> Result<Step, Fault> {
         let unexpected = || Fault::unexpected("+PONG", input);
         let Some(first) = input.first() else {
             return Ok(Step::Wait);

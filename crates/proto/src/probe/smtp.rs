@@ -34,7 +34,7 @@ impl Dialogue for Smtp {
         awaited.to_owned()
     }
 
-    fn hear(&mut self, input: &[u8]) -> Result<Step, Fault> {
+    fn handle_input(&mut self, input: &[u8]) -> Result<Step, Fault> {
         let unexpected = |it: &Self| Fault::unexpected(it.expected(), input);
         let reply = match Reply::read(input) {
             Ok(Some(reply)) => reply,
@@ -151,7 +151,7 @@ mod tests {
 
     /// Every split of so much would take too long.
     fn end_of_whole(said: &[u8]) -> Option<Result<String, String>> {
-        let fault = Smtp::default().hear(said).unwrap_err();
+        let fault = Smtp::default().handle_input(said).unwrap_err();
         let Fault::Unexpected { expected, .. } = fault else {
             panic!("{fault}")
         };

@@ -81,7 +81,7 @@ impl Dialogue for Tls<'_> {
         "ServerHello".to_owned()
     }
 
-    fn hear(&mut self, input: &[u8]) -> Result<Step, Fault> {
+    fn handle_input(&mut self, input: &[u8]) -> Result<Step, Fault> {
         let unexpected = || Fault::unexpected("a ServerHello", input);
         let [kind, rest @ ..] = input else {
             return Ok(Step::Wait);

@@ -31,7 +31,7 @@ pub(super) struct FileSink {
     /// `None` is standard output.
     path: Option<PathBuf>,
     /// Lines that are held for a larger write.
-    held: Held,
+    held: AlignedLines,
     /// The rest of a partly written line, after a failed write.
     rest: Vec<u8>,
     /// Whether the file ends within a line.
@@ -103,7 +103,7 @@ impl FileSink {
 
     fn new(file: File, path: Option<PathBuf>) -> Self {
         FileSink {
-            held: Held::default(),
+            held: AlignedLines::default(),
             rest: Vec::new(),
             is_line_begun: false,
             // Others write to standard output too, so its flags stay as they are.
@@ -321,7 +321,7 @@ impl Cached {
 /// Lines in memory with the alignment of the file: block boundaries are at the same places in
 /// both.
 #[derive(Debug, Default)]
-struct Held {
+struct AlignedLines {
     memory: Vec<u8>,
     /// Offset of the first block.
     base: usize,
@@ -331,7 +331,7 @@ struct Held {
     lines: u64,
 }
 
-impl Held {
+impl AlignedLines {
     /// Starts empty, for a write at this end of the file.
     fn begin(&mut self, file_len: u64) {
         self.memory.clear();

@@ -88,7 +88,7 @@ fn a_lane_goes_on_by_its_name() {
     let limits = [(1, Some(4))];
     let queue = QueueSettings::default();
     let mut site = Site::with_lanes(Balance::RoundRobin, &limits, &[1], queue);
-    let in_lane = |site: &Site, lane| Asking {
+    let in_lane = |site: &Site, lane| SlotRequest {
         lane: Some(lane),
         ..site.asking(&[])
     };

@@ -158,7 +158,7 @@ fn who_waits_for_one_that_left_is_judged_anew() {
     let mut key = 0;
     let (waiter, own) = loop {
         key += 1;
-        let asking = Asking {
+        let asking = SlotRequest {
             key,
             ..site.asking(&[])
         };

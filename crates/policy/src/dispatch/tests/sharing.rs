@@ -11,7 +11,7 @@ fn shared(max: usize) -> QueueSettings {
     }
 }
 
-fn acquire_in(site: &mut Site, line: u64, asking: &Asking<'_>) -> Acquired {
+fn acquire_in(site: &mut Site, line: u64, asking: &SlotRequest<'_>) -> Acquired {
     site.dispatcher
         .acquire_in_line(&mut site.chooser, asking, Waker::noop(), || line)
 }
@@ -132,7 +132,7 @@ fn a_higher_priority_takes_a_place_of_the_longest_line_of_the_lowest() {
     let patient = queued_in(&mut site, 1);
     let hog: Vec<_> = (0..2).map(|_| queued_in(&mut site, 2)).collect();
     let last = queued_in(&mut site, 3);
-    let urgent = Asking {
+    let urgent = SlotRequest {
         priority: 9,
         ..site.asking(&[])
     };
@@ -153,7 +153,7 @@ fn a_higher_priority_takes_a_place_of_the_longest_line_of_the_lowest() {
 fn lanes_are_full_and_share_by_themselves() {
     let limits = [(1, Some(2))];
     let mut site = Site::with_lanes(Balance::RoundRobin, &limits, &[1], shared(4));
-    let slow = Asking {
+    let slow = SlotRequest {
         lane: Some(0),
         ..site.asking(&[])
     };

@@ -76,7 +76,7 @@ pub const RESPONSE_HEAD_GROWTH_MAX: usize = "X-Request-ID: \r\n".len()
 
 /// How much of a response's head stays as it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum HeadReuse {
     /// All of it.
     Whole,
     /// All of it, with a `Date` to be added: see [`dated_status_line`].
@@ -154,7 +154,11 @@ fn response_line(field: &Field, head: &ResponseHead, edits: ResponseEdits<'_>) -
 
 /// How much of the head [`response_head`] would write as it came: that can stay
 /// where it is.
-pub fn kept_of_response_head(buf: &[u8], head: &ResponseHead, edits: ResponseEdits<'_>) -> Kept {
+pub fn kept_of_response_head(
+    buf: &[u8],
+    head: &ResponseHead,
+    edits: ResponseEdits<'_>,
+) -> HeadReuse {
     /// The beginning of `HTTP/1.1 200 `.
     const VERSION: &[u8] = b"HTTP/1.1";
     /// The start of a reason, behind the one space that is written.
@@ -173,13 +177,13 @@ pub fn kept_of_response_head(buf: &[u8], head: &ResponseHead, edits: ResponseEdi
             is_copied(buf, field, &line)
         });
     match (is_kept, is_dated) {
-        (true, true) => Kept::Whole,
-        (true, false) => Kept::Undated,
-        (false, _) => Kept::Nothing,
+        (true, true) => HeadReuse::Whole,
+        (true, false) => HeadReuse::Undated,
+        (false, _) => HeadReuse::Nothing,
     }
 }
 
-/// Appends the replacement for the status line of a head that is [`Kept::Undated`]; gives the
+/// Appends the replacement for the status line of a head that is [`HeadReuse::Undated`]; gives the
 /// length of the replaced line.
 pub fn dated_status_line(out: &mut Vec<u8>, buf: &[u8], head: &ResponseHead, date: &[u8]) -> usize {
     let len = match head.fields.first() {

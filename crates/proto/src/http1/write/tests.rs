@@ -384,20 +384,20 @@ fn writes_response_heads() {
         response_head(&mut out, response.as_bytes(), &head, edits, None);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let kept = kept_of_response_head(response.as_bytes(), &head, edits);
-        let is_same = kept != Kept::Nothing;
+        let is_same = kept != HeadReuse::Nothing;
         assert_eq!(is_same, response == expected, "{response}");
         check_dated(response.as_bytes(), &head, edits, kept);
     }
 }
 
 /// A response goes on with a `Date`: its own, or the one that is added.
-fn check_dated(response: &[u8], head: &ResponseHead, edits: ResponseEdits<'_>, kept: Kept) {
+fn check_dated(response: &[u8], head: &ResponseHead, edits: ResponseEdits<'_>, kept: HeadReuse) {
     let date = b"Sat, 21 Nov 2026 09:05:01 GMT";
     let mut written = Vec::new();
     response_head(&mut written, response, head, edits, Some(date));
     let count = memchr::memmem::find_iter(&written, b"\r\nDate: ").count();
     assert_eq!(count, 1, "{}", written.escape_ascii());
-    if kept == Kept::Undated {
+    if kept == HeadReuse::Undated {
         let mut out = Vec::new();
         let len = dated_status_line(&mut out, response, head, date);
         out.extend_from_slice(&response[len..]);
@@ -413,7 +413,10 @@ fn a_date_of_the_endpoint_s_stays() {
     let mut out = Vec::new();
     response_head(&mut out, response, &head, KEPT, Some(b"y"));
     assert_eq!(out, response);
-    assert_eq!(kept_of_response_head(response, &head, KEPT), Kept::Whole);
+    assert_eq!(
+        kept_of_response_head(response, &head, KEPT),
+        HeadReuse::Whole
+    );
 }
 
 const KEPT: ResponseEdits<'_> = ResponseEdits {
@@ -428,7 +431,10 @@ fn a_minor_version_is_not_passed_on() {
     let response = b"HTTP/1.7 200 OK\r\nContent-Length: 0\r\n\r\n";
     let mut head = ResponseHead::default();
     parse_response(response, Method::Get, &mut head).unwrap();
-    assert_eq!(kept_of_response_head(response, &head, KEPT), Kept::Nothing);
+    assert_eq!(
+        kept_of_response_head(response, &head, KEPT),
+        HeadReuse::Nothing
+    );
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl Role for Client {
     type Head = ResponseHead;
     const LEAVES_RESPONSES: bool = true;
 
-    fn pending(core: &mut Connection, _: &mut impl FnMut() -> Room<Self>) -> Taken<Self> {
+    fn pending(core: &mut Connection, _: &mut impl FnMut() -> Room<Self>) -> FrameResult<Self> {
         Ok(core.role.pending.pop_front())
     }
 
@@ -205,7 +205,7 @@ impl Role for Client {
         ends: bool,
         block: &[u8],
         room: &mut impl FnMut() -> Room<Client>,
-    ) -> Taken<Self> {
+    ) -> FrameResult<Self> {
         let stream = core.streams.get_mut(id);
         let Some(method) = stream.and_then(|it| it.awaited).map(|it| it.method) else {
             return Err(protocol("HEADERS of a stream that was not opened"));
@@ -224,7 +224,7 @@ impl Role for Client {
         core.take_response(id, ends, Response { bytes, head })
     }
 
-    fn take_reset(core: &mut Connection, id: StreamId, code: ErrorCode) -> Taken<Self> {
+    fn take_reset(core: &mut Connection, id: StreamId, code: ErrorCode) -> FrameResult<Self> {
         let stream = core.streams.get_mut(id);
         Ok(stream.and_then(|it| cut_off(it, id, code)))
     }
@@ -298,7 +298,12 @@ impl Role for Client {
 }
 
 impl Connection {
-    fn take_response(&mut self, id: StreamId, ends: bool, response: Response) -> Taken<Client> {
+    fn take_response(
+        &mut self,
+        id: StreamId,
+        ends: bool,
+        response: Response,
+    ) -> FrameResult<Client> {
         let Some(stream) = self.streams.get_mut(id) else {
             return Ok(None);
         };

@@ -6,7 +6,7 @@ use super::*;
 
 /// Frames that came.
 impl<R: Role> Core<R> {
-    pub(super) fn begin_content(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
+    pub(super) fn begin_content(&mut self, head: FrameHead, payload: &[u8]) -> FrameResult<R> {
         self.receive_window -= i64::from(head.len);
         if self.receive_window < 0 {
             let why = "more content than the window of the connection";
@@ -86,7 +86,7 @@ impl<R: Role> Core<R> {
     }
 
     /// Takes the part of coming content that is here.
-    pub(super) fn take_content(&mut self, coming: Coming, input: &mut &[u8]) -> Taken<R> {
+    pub(super) fn take_content(&mut self, coming: Coming, input: &mut &[u8]) -> FrameResult<R> {
         let len = input.len().min(coming.left as usize);
         let (bytes, rest) = input.split_at(len);
         *input = rest;
@@ -117,7 +117,7 @@ impl<R: Role> Core<R> {
         head: FrameHead,
         payload: &[u8],
         room: &mut impl FnMut() -> Room<R>,
-    ) -> Taken<R> {
+    ) -> FrameResult<R> {
         if head.stream.is_multiple_of(2) {
             return Err(protocol("a stream with an even number"));
         }
@@ -142,7 +142,7 @@ impl<R: Role> Core<R> {
         head: FrameHead,
         payload: &[u8],
         room: &mut impl FnMut() -> Room<R>,
-    ) -> Taken<R> {
+    ) -> FrameResult<R> {
         let Some(gathering) = &mut self.gathering else {
             return Err(protocol("CONTINUATION of nothing"));
         };
@@ -169,7 +169,7 @@ impl<R: Role> Core<R> {
         ends: bool,
         block: &[u8],
         room: &mut impl FnMut() -> Room<R>,
-    ) -> Taken<R> {
+    ) -> FrameResult<R> {
         if R::defers(self, id, ends, block)? {
             return Ok(None);
         }
@@ -182,7 +182,7 @@ impl<R: Role> Core<R> {
         ends: bool,
         block: &[u8],
         room: &mut impl FnMut() -> Room<R>,
-    ) -> Taken<R> {
+    ) -> FrameResult<R> {
         let Some(stream) = self.streams.get_mut(id) else {
             if id > self.last_stream {
                 return R::take_head(self, id, ends, block, room);
@@ -217,7 +217,12 @@ impl<R: Role> Core<R> {
         Ok(())
     }
 
-    pub(super) fn take_trailers(&mut self, id: StreamId, ends: bool, block: &[u8]) -> Taken<R> {
+    pub(super) fn take_trailers(
+        &mut self,
+        id: StreamId,
+        ends: bool,
+        block: &[u8],
+    ) -> FrameResult<R> {
         let mut lines = Vec::new();
         let max = self.settings.max_head as usize;
         let read = read_trailers(self.decoder.block(block), &mut lines, max);
@@ -253,7 +258,7 @@ impl<R: Role> Core<R> {
         }
     }
 
-    pub(super) fn take_priority(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
+    pub(super) fn take_priority(&mut self, head: FrameHead, payload: &[u8]) -> FrameResult<R> {
         self.spend_frame()?;
         if payload.len() != 5 {
             return self.reset_stream(head.stream, ErrorCode::FrameSize);
@@ -261,7 +266,7 @@ impl<R: Role> Core<R> {
         Ok(None)
     }
 
-    pub(super) fn take_reset(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
+    pub(super) fn take_reset(&mut self, head: FrameHead, payload: &[u8]) -> FrameResult<R> {
         let number = payload.try_into().map_err(|_| frame_size("RST_STREAM"))?;
         let code = ErrorCode::from_number(u32::from_be_bytes(number));
         if self.is_idle(head.stream) {
@@ -276,7 +281,7 @@ impl<R: Role> Core<R> {
         R::take_reset(self, head.stream, code)
     }
 
-    pub(super) fn take_settings(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
+    pub(super) fn take_settings(&mut self, head: FrameHead, payload: &[u8]) -> FrameResult<R> {
         let (settings, rest) = payload.as_chunks::<6>();
         if !rest.is_empty() || (head.has(flags::ACK) && !payload.is_empty()) {
             return Err(frame_size("SETTINGS"));
@@ -322,7 +327,7 @@ impl<R: Role> Core<R> {
         Ok(())
     }
 
-    pub(super) fn take_ping(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
+    pub(super) fn take_ping(&mut self, head: FrameHead, payload: &[u8]) -> FrameResult<R> {
         let payload = payload.try_into().map_err(|_| frame_size("PING"))?;
         self.spend_frame()?;
         if head.has(flags::ACK) {
@@ -332,7 +337,7 @@ impl<R: Role> Core<R> {
         Ok(None)
     }
 
-    pub(super) fn take_go_away(&mut self, payload: &[u8]) -> Taken<R> {
+    pub(super) fn take_go_away(&mut self, payload: &[u8]) -> FrameResult<R> {
         let (numbers, _) = payload.as_chunks::<4>();
         let [last, code, ..] = numbers else {
             return Err(frame_size("GOAWAY"));
@@ -343,7 +348,7 @@ impl<R: Role> Core<R> {
         Ok(Some(R::take_go_away(self, last, code)))
     }
 
-    pub(super) fn take_window(&mut self, head: FrameHead, payload: &[u8]) -> Taken<R> {
+    pub(super) fn take_window(&mut self, head: FrameHead, payload: &[u8]) -> FrameResult<R> {
         let more = payload
             .try_into()
             .map_err(|_| frame_size("WINDOW_UPDATE"))?;
@@ -403,7 +408,7 @@ impl<R: Role> Core<R> {
     }
 
     /// Ends a stream whose peer breaks a rule.
-    pub(super) fn reset_stream(&mut self, id: StreamId, code: ErrorCode) -> Taken<R> {
+    pub(super) fn reset_stream(&mut self, id: StreamId, code: ErrorCode) -> FrameResult<R> {
         let stream = self.streams.get_mut(id);
         if stream.is_some_and(|it| matches!(it.incoming, Direction::Reset(_))) {
             return Ok(None);

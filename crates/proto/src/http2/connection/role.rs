@@ -1,6 +1,6 @@
 //! The differences between the two ends of a connection.
 
-use super::{Core, Direction, ErrorCode, Fatal, FrameKind, Setting, StreamId, Taken};
+use super::{Core, Direction, ErrorCode, Fatal, FrameKind, FrameResult, Setting, StreamId};
 
 /// Buffers for a head: its text, and its parts.
 pub type Room<R> = (Vec<u8>, Box<<R as Role>::Head>);
@@ -27,7 +27,7 @@ pub trait Role: Sized {
     const LEAVES_RESPONSES: bool;
 
     /// An event that was not given yet.
-    fn pending(core: &mut Core<Self>, room: &mut impl FnMut() -> Room<Self>) -> Taken<Self>;
+    fn pending(core: &mut Core<Self>, room: &mut impl FnMut() -> Room<Self>) -> FrameResult<Self>;
 
     /// Whether a block has to wait. A block that waits is kept.
     fn defers(core: &mut Core<Self>, id: StreamId, ends: bool, block: &[u8])
@@ -43,10 +43,10 @@ pub trait Role: Sized {
         ends: bool,
         block: &[u8],
         room: &mut impl FnMut() -> Room<Self>,
-    ) -> Taken<Self>;
+    ) -> FrameResult<Self>;
 
     /// Takes RST_STREAM for a stream that was not reset before.
-    fn take_reset(core: &mut Core<Self>, id: StreamId, code: ErrorCode) -> Taken<Self>;
+    fn take_reset(core: &mut Core<Self>, id: StreamId, code: ErrorCode) -> FrameResult<Self>;
 
     /// Takes DATA or HEADERS for a stream that is gone, other than by a reset of ours. The block
     /// of HEADERS was decoded.

@@ -1,6 +1,6 @@
 //! A connection that a client has opened.
 
-use super::super::request::{Asked, HeadFault, RequestReader};
+use super::super::request::{HeadFault, RequestExtras, RequestReader};
 use super::super::stream::Stream;
 use super::role::Common;
 use super::*;
@@ -49,7 +49,7 @@ pub struct Request {
     /// Its head.
     pub head: Box<RequestHead>,
     /// The wishes of the request beyond HTTP/1.
-    pub asked: Asked,
+    pub asked: RequestExtras,
 }
 
 /// An event from received bytes.
@@ -162,7 +162,7 @@ impl Connection {
         &mut self,
         block: WaitingBlock,
         room: &mut impl FnMut() -> Room<Server>,
-    ) -> Taken<Server> {
+    ) -> FrameResult<Server> {
         let (id, ends) = (block.stream, block.ends);
         let is_deferred = |it: &mut Stream| it.is_deferred;
         match self.streams.get_mut(id).map(is_deferred) {
@@ -247,7 +247,7 @@ impl Role for Server {
     type Head = RequestHead;
     const LEAVES_RESPONSES: bool = false;
 
-    fn pending(core: &mut Connection, room: &mut impl FnMut() -> Room<Self>) -> Taken<Self> {
+    fn pending(core: &mut Connection, room: &mut impl FnMut() -> Room<Self>) -> FrameResult<Self> {
         while core.may_decode()
             && let Some(block) = core.role.waiting.pop_front()
         {
@@ -298,14 +298,14 @@ impl Role for Server {
         ends: bool,
         block: &[u8],
         room: &mut impl FnMut() -> Room<Server>,
-    ) -> Taken<Self> {
+    ) -> FrameResult<Self> {
         if !core.opens(id)? {
             return core.skip_block(block).map(|()| None);
         }
         core.take_request(id, ends, block, None, room).map(Some)
     }
 
-    fn take_reset(core: &mut Connection, id: StreamId, code: ErrorCode) -> Taken<Self> {
+    fn take_reset(core: &mut Connection, id: StreamId, code: ErrorCode) -> FrameResult<Self> {
         let Some(stream) = core.streams.get_mut(id) else {
             return Ok(None);
         };

@@ -17,7 +17,10 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// The text from the request line on, and the head.
-fn read(fields: &[(&str, &str)], ends: bool) -> Result<(String, RequestHead, Asked), HeadFault> {
+fn read(
+    fields: &[(&str, &str)],
+    ends: bool,
+) -> Result<(String, RequestHead, RequestExtras), HeadFault> {
     let (mut out, mut head) = (Vec::new(), RequestHead::default());
     let block = block(fields);
     let mut decoder = Decoder::default();
