@@ -12,7 +12,7 @@ use evenkeel_origin::OriginOptions;
 
 use crate::oneline::{FilesOptions, InitOptions, ProxyOptions};
 
-/// An HTTP load balancer, reverse proxy and file server.
+/// HTTP and TCP load balancer, reverse proxy, cache and file server.
 #[derive(Debug, Parser)]
 #[command(
     name = "evenkeel",

@@ -469,7 +469,7 @@ fn help_fits_into_its_columns() {
 fn help_says_what_the_program_is() {
     let help = evenkeel(&["--help"]);
     let first = stdout(&help).lines().next();
-    let expected = "An HTTP load balancer, reverse proxy and file server";
+    let expected = "HTTP and TCP load balancer, reverse proxy, cache and file server";
     assert_eq!(first, Some(expected));
 }
 
