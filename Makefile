@@ -140,7 +140,7 @@ supply-chain: ## Check licences and sources of dependencies, and that each is us
 
 packages: ## Build .deb, .rpm, .tar.gz and container image for amd64 and arm64 (ARGS=--plain is quicker)
 	@scripts/need $(PACKAGE_TOOLS)
-	@echo "packages: target/packages (three release builds: most of an hour on two cores)"
+	@echo "packages: target/packages (three release builds: half an hour on two cores)"
 	@scripts/packages $(ARGS)
 
 test-packages: ## Install and run what `make packages` built, as root
