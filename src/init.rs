@@ -133,23 +133,20 @@ impl Site {
 }
 
 /// Takes the options, or else asks.
-fn site(options: InitOptions) -> Result<Site, Failed> {
-    let InitOptions {
-        to, files, front, ..
-    } = options;
-    if let Some(folder) = files {
+fn site(mut options: InitOptions) -> Result<Site, Failed> {
+    if let Some(folder) = options.files.take() {
         return Ok(Site::Files(FilesOptions {
             folder,
-            front,
+            front: options.front,
             single_page_app: options.single_page_app,
             compress: options.compress,
             browse: false,
         }));
     }
-    if !to.is_empty() {
+    if !options.to.is_empty() {
         return Ok(Site::Proxy(ProxyOptions {
-            front,
-            to,
+            front: options.front,
+            to: options.to,
             health: options.health,
             cache: options.cache,
             compress: options.compress,
@@ -163,7 +160,7 @@ fn site(options: InitOptions) -> Result<Site, Failed> {
     }
     let example = Site::Proxy(ProxyOptions {
         to: vec!["127.0.0.1:3000".to_owned()],
-        front: front.clone(),
+        front: options.front.clone(),
         ..ProxyOptions::default()
     });
     if example.check().is_err() {
@@ -173,11 +170,9 @@ fn site(options: InitOptions) -> Result<Site, Failed> {
         input: io::stdin().lock(),
         output: io::stderr(),
     };
-    let site = asker.site(front).and_then(|mut site| {
-        *site.compress() = options.compress || asker.agrees("Compress responses?")?;
-        Ok(site)
-    });
-    site.map_err(|error| complain(&format!("{error}; nothing was written")))
+    asker
+        .site(&options)
+        .map_err(|error| complain(&format!("{error}; nothing was written")))
 }
 
 /// Asks for one thing after the other.
@@ -187,11 +182,12 @@ struct Prompter<R, W> {
 }
 
 impl<R: BufRead, W: Write> Prompter<R, W> {
-    /// Asks for the whole site, each question until its answer can be used.
+    /// Asks for what the options leave open, each question until its answer can be used.
     ///
     /// # Errors
     /// The answers ended, or can't be read.
-    fn site(&mut self, front: FrontOptions) -> io::Result<Site> {
+    fn site(&mut self, options: &InitOptions) -> io::Result<Site> {
+        let front = &options.front;
         let kinds = "What do you want to serve?\n  1  an application: requests go to its \
             servers\n  2  a folder of files\n";
         write!(self.output, "{kinds}")?;
@@ -259,6 +255,7 @@ impl<R: BufRead, W: Write> Prompter<R, W> {
                 }
             }
         }
+        *site.compress() = options.compress || self.agrees("Compress responses?")?;
         Ok(site)
     }
 
@@ -332,19 +329,20 @@ mod tests {
     use super::*;
 
     /// The configuration that these answers make, and the questions.
-    fn answered(answers: &str) -> (io::Result<Site>, String) {
+    fn answered(options: &InitOptions, answers: &str) -> (io::Result<Site>, String) {
         let mut output = Vec::new();
         let mut asker = Prompter {
             input: answers.as_bytes(),
             output: &mut output,
         };
-        let site = asker.site(FrontOptions::default());
+        let site = asker.site(options);
         (site, String::from_utf8(output).unwrap())
     }
 
     #[test]
     fn an_application() {
         let (site, asked) = answered(
+            &InitOptions::default(),
             "3\n1\nnot an address\n10.0.0.1:80, 10.0.0.2:80\nwww.example.com\nyou@example.com\n\
              no-path\n/healthz\ny\n\n",
         );
@@ -369,16 +367,35 @@ mod tests {
 
     #[test]
     fn a_folder() {
-        let (site, _) = answered("2\n/no/such/folder\nsrc\n\n127.0.0.1:9000\nyes\n");
+        let (site, _) = answered(
+            &InitOptions::default(),
+            "2\n/no/such/folder\nsrc\n\n127.0.0.1:9000\nyes\nyes\n",
+        );
         let text = site.unwrap().line().unwrap().text;
-        for part in ["bind = \"127.0.0.1:9000\"", "/index.html"] {
+        for part in [
+            "bind = \"127.0.0.1:9000\"",
+            "/index.html",
+            "compress = true",
+        ] {
             assert!(text.contains(part), "{text}");
         }
     }
 
     #[test]
+    fn an_option_is_not_asked_for() {
+        let options = InitOptions {
+            compress: true,
+            ..InitOptions::default()
+        };
+        let (site, asked) = answered(&options, "2\nsrc\n\n\nno\n");
+        let text = site.unwrap().line().unwrap().text;
+        assert!(text.contains("compress = true"), "{text}");
+        assert!(!asked.contains("Compress"), "{asked}");
+    }
+
+    #[test]
     fn answers_that_end() {
-        let (site, _) = answered("1\n");
+        let (site, _) = answered(&InitOptions::default(), "1\n");
         assert!(site.is_err());
     }
 }

@@ -50,7 +50,7 @@ pub struct FilesOptions {
 }
 
 /// The shape of `evenkeel init`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct InitOptions {
     /// The file to write
     #[arg(default_value = "evenkeel.toml", value_name = "FILE")]

@@ -145,5 +145,11 @@ fn look_into(deb: &Path) {
         let mut command = Command::new("sh");
         command.arg("-n").arg(dir.join(script));
         said(command);
+        let text = std::fs::read_to_string(dir.join(script)).unwrap();
+        assert!(!text.contains("#DEBHELPER#"), "{text}");
     }
+    let postinst = std::fs::read_to_string(dir.join("postinst")).unwrap();
+    let enable = "deb-systemd-helper enable evenkeel.service";
+    assert!(postinst.contains(enable), "{postinst}");
+    assert!(!postinst.contains("enable evenkeel.socket"), "{postinst}");
 }
